@@ -1,0 +1,32 @@
+//! toolway: one gateway between OpenAI tool calls and the Model Context Protocol.
+//!
+//! # Life of a request
+//!
+//! 1. `server::chat` reads the body and the headers.
+//! 2. `gateway::run` asks `catalog` which tools apply; with none the request passes through as it is.
+//! 3. `agent::Turn` decides: ask the model, run these calls, send this, stop. It never acts.
+//! 4. `upstream::model` streams the model's answer; `translate::stream` mends it and tells calls from text.
+//! 5. `translate::calls` parses and checks the arguments; `route` says what may run side by side.
+//! 6. `upstream::mcp` runs the call; `translate::results` turns what came back into a tool message.
+//! 7. `agent::Turn` asks the model again, until it stops or a bound is met.
+//!
+//! # Layers
+//!
+//! A module imports only from rows above it; `tests/layers.rs` keeps this so.
+//!
+//! | row | modules |
+//! |---|---|
+//! | 1 | [`tool`] |
+//! | 2 | [`openai`], [`mcp`], [`sse`] |
+//! | 3 | [`translate`], [`catalog`], [`health`] |
+//! | 4 | [`policy`], [`route`] |
+//! | 5 | [`agent`] |
+//! | 6 | [`upstream`], [`store`], [`telemetry`] |
+//! | 7 | [`gateway`] |
+//! | 9 | [`server`] |
+//! | 10 | [`config`] |
+//! | 11 | [`cli`] |
+//!
+//! Rows 1–5 decide and never act: no `async`, clock, randomness, files, sockets or logging.
+
+pub mod tool;
