@@ -29,4 +29,10 @@
 //!
 //! Rows 1–5 decide and never act: no `async`, clock, randomness, files, sockets or logging.
 
+pub mod catalog;
+pub mod gateway;
+pub mod secret;
+pub mod server;
 pub mod tool;
+pub mod translate;
+pub mod upstream;

@@ -1,0 +1,3 @@
+//! Pure translation between OpenAI's words and MCP's.
+
+pub mod stream;
