@@ -31,6 +31,7 @@
 
 pub mod catalog;
 pub mod gateway;
+pub mod openai;
 pub mod secret;
 pub mod server;
 pub mod tool;
