@@ -36,7 +36,11 @@ pub struct RequestError {
 impl RequestError {
     /// A refusal of the body as a whole.
     pub fn body(message: impl Into<String>) -> RequestError {
-        RequestError { message: message.into(), param: None, code: None }
+        RequestError {
+            message: message.into(),
+            param: None,
+            code: None,
+        }
     }
 
     /// A member holds a value that cannot be used.
@@ -95,7 +99,11 @@ impl<'a> ChatRequest<'a> {
         let model = required(&members, "model")?;
         let messages = required(&members, "messages")?;
         if !messages.get().starts_with('[') {
-            return Err(RequestError::wrong_type("messages", "an array of objects", messages));
+            return Err(RequestError::wrong_type(
+                "messages",
+                "an array of objects",
+                messages,
+            ));
         }
         Ok(ChatRequest {
             model: Cow::Owned(read(model, "model", "a string")?),
@@ -180,21 +188,31 @@ fn include_usage(members: &Members<'_>) -> Result<bool, RequestError> {
     struct StreamOptions {
         include_usage: Option<bool>,
     }
-    let options: Option<StreamOptions> =
-        optional(members, "stream_options", "an object with a boolean 'include_usage'")?;
-    Ok(options.and_then(|options| options.include_usage).unwrap_or(false))
+    let options: Option<StreamOptions> = optional(
+        members,
+        "stream_options",
+        "an object with a boolean 'include_usage'",
+    )?;
+    Ok(options
+        .and_then(|options| options.include_usage)
+        .unwrap_or(false))
 }
 
 fn number_of_choices(members: &Members<'_>) -> Result<u64, RequestError> {
     let n = optional(members, "n", "a whole number")?.unwrap_or(1);
     if n == 0 {
-        return Err(RequestError::value("n", "Invalid value for 'n': it must be at least 1."));
+        return Err(RequestError::value(
+            "n",
+            "Invalid value for 'n': it must be at least 1.",
+        ));
     }
     Ok(n)
 }
 
 fn required<'a>(members: &Members<'a>, name: &str) -> Result<&'a RawValue, RequestError> {
-    members.present(name).ok_or_else(|| RequestError::missing(name))
+    members
+        .present(name)
+        .ok_or_else(|| RequestError::missing(name))
 }
 
 /// Reads a member that may be absent or null.
@@ -203,7 +221,10 @@ fn optional<T: DeserializeOwned>(
     name: &str,
     expected: &str,
 ) -> Result<Option<T>, RequestError> {
-    members.present(name).map(|raw| read(raw, name, expected)).transpose()
+    members
+        .present(name)
+        .map(|raw| read(raw, name, expected))
+        .transpose()
 }
 
 fn read<T: DeserializeOwned>(

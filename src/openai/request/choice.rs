@@ -80,7 +80,11 @@ fn from_raw<'a>(raw: &'a RawValue, param: &str) -> Result<ToolChoice<'a>, Reques
             })?;
             Ok(entry.into_choice().unwrap_or(ToolChoice::Other(raw)))
         }
-        _ => Err(RequestError::wrong_type(param, "a string or an object", raw)),
+        _ => Err(RequestError::wrong_type(
+            param,
+            "a string or an object",
+            raw,
+        )),
     }
 }
 

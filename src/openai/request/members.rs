@@ -42,7 +42,11 @@ impl<'a> Members<'a> {
 
     /// The value of a member; of several with this name the last.
     pub(super) fn find(&self, name: &str) -> Option<&'a RawValue> {
-        self.list.iter().rev().find(|(key, _)| key == name).map(|(_, value)| *value)
+        self.list
+            .iter()
+            .rev()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| *value)
     }
 
     /// The value of a member unless it is null, which OpenAI treats like an absent one.
@@ -55,7 +59,10 @@ impl<'a> Members<'a> {
         if changes.is_empty() {
             return self.body.as_bytes().to_vec();
         }
-        let added: usize = changes.iter().map(|(name, change)| name.len() + change.len()).sum();
+        let added: usize = changes
+            .iter()
+            .map(|(name, change)| name.len() + change.len())
+            .sum();
         let mut out = Writer(Vec::with_capacity(self.body.len() + added + 16));
         for (place, (key, value)) in self.list.iter().enumerate() {
             let comes_again = self.list[place + 1..].iter().any(|(later, _)| later == key);
@@ -94,7 +101,8 @@ struct Writer(Vec<u8>);
 impl Writer {
     fn member(&mut self, key: &str, value: &str) {
         self.0.push(if self.0.is_empty() { b'{' } else { b',' });
-        self.0.extend_from_slice(serde_json::Value::from(key).to_string().as_bytes());
+        self.0
+            .extend_from_slice(serde_json::Value::from(key).to_string().as_bytes());
         self.0.push(b':');
         self.0.extend_from_slice(value.as_bytes());
     }
@@ -111,11 +119,18 @@ impl Writer {
 /// The messages with more at the end; `appended` holds JSON objects joined by commas and may be empty.
 pub fn splice_messages(messages: &RawValue, appended: &str) -> String {
     let text = messages.get();
-    let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or_default();
+    let inner = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'))
+        .unwrap_or_default();
     if appended.is_empty() {
         return text.to_owned();
     }
-    let comma = if inner.trim_ascii().is_empty() { "" } else { "," };
+    let comma = if inner.trim_ascii().is_empty() {
+        ""
+    } else {
+        ","
+    };
     format!("[{inner}{comma}{appended}]")
 }
 

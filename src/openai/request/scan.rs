@@ -48,9 +48,16 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, depth: usize) {
-        assert!(check_depth(text, depth).is_ok(), "{text} is at most {depth} deep");
+        assert!(
+            check_depth(text, depth).is_ok(),
+            "{text} is at most {depth} deep"
+        );
         if depth > 0 {
-            assert!(check_depth(text, depth - 1).is_err(), "{text} is deeper than {}", depth - 1);
+            assert!(
+                check_depth(text, depth - 1).is_err(),
+                "{text} is deeper than {}",
+                depth - 1
+            );
         }
     }
 

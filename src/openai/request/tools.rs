@@ -67,7 +67,11 @@ impl<'a> Tools<'a> {
         for (place, raw) in entries(members, "functions")?.into_iter().enumerate() {
             let param = format!("functions[{place}]");
             let Named { name } = read(raw, &param, "an object with a string 'name'")?;
-            tools.client.push(ClientTool { kind: ClientToolKind::LegacyFunction, name, raw });
+            tools.client.push(ClientTool {
+                kind: ClientToolKind::LegacyFunction,
+                name,
+                raw,
+            });
         }
         Ok(tools)
     }
@@ -95,7 +99,10 @@ impl<'a> Tools<'a> {
 
     /// See [`super::ChatRequest::tools_with`].
     pub(super) fn with(&self, offered: &str) -> Option<String> {
-        let own = self.client.iter().filter(|tool| tool.kind != ClientToolKind::LegacyFunction);
+        let own = self
+            .client
+            .iter()
+            .filter(|tool| tool.kind != ClientToolKind::LegacyFunction);
         let mut list: Vec<&str> = own.map(|tool| tool.raw.get()).collect();
         if !offered.is_empty() {
             list.push(offered);
@@ -105,7 +112,9 @@ impl<'a> Tools<'a> {
 }
 
 fn entries<'a>(members: &Members<'a>, name: &str) -> Result<Vec<&'a RawValue>, RequestError> {
-    let Some(raw) = members.present(name) else { return Ok(Vec::new()) };
+    let Some(raw) = members.present(name) else {
+        return Ok(Vec::new());
+    };
     serde_json::from_str(raw.get())
         .map_err(|_| RequestError::wrong_type(name, "an array of objects", raw))
 }
@@ -129,10 +138,16 @@ struct Head {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "`allowed_tools` is neither a list of names nor an object")]
+#[serde(
+    untagged,
+    expecting = "`allowed_tools` is neither a list of names nor an object"
+)]
 enum Allowed {
     Names(Vec<String>),
-    Filter { tool_names: Option<Vec<String>>, read_only: Option<bool> },
+    Filter {
+        tool_names: Option<Vec<String>>,
+        read_only: Option<bool>,
+    },
 }
 
 impl Head {
@@ -141,7 +156,10 @@ impl Head {
             return Err(RequestError::missing(&format!("{param}.server_label")));
         };
         // A client that wants to be asked must not be surprised by a call; chat completions cannot ask.
-        if self.require_approval.is_some_and(|approval| approval != "never") {
+        if self
+            .require_approval
+            .is_some_and(|approval| approval != "never")
+        {
             let param = format!("{param}.require_approval");
             let message = format!(
                 "Invalid value for '{param}': only \"never\" is supported, for chat completions have no way to ask."
@@ -149,11 +167,22 @@ impl Head {
             return Err(RequestError::value(param, message));
         }
         let allowed_tools = self.allowed_tools.map(|allowed| match allowed {
-            Allowed::Names(names) => AllowedTools { names: Some(names), read_only: false },
-            Allowed::Filter { tool_names, read_only } => {
-                AllowedTools { names: tool_names, read_only: read_only.unwrap_or(false) }
-            }
+            Allowed::Names(names) => AllowedTools {
+                names: Some(names),
+                read_only: false,
+            },
+            Allowed::Filter {
+                tool_names,
+                read_only,
+            } => AllowedTools {
+                names: tool_names,
+                read_only: read_only.unwrap_or(false),
+            },
         });
-        Ok(McpTool { param, server_label, allowed_tools })
+        Ok(McpTool {
+            param,
+            server_label,
+            allowed_tools,
+        })
     }
 }
