@@ -31,6 +31,8 @@
 
 pub mod catalog;
 pub mod gateway;
+pub mod health;
+pub mod mcp;
 pub mod openai;
 pub mod secret;
 pub mod server;
