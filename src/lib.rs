@@ -30,9 +30,11 @@
 //! Rows 1–5 decide and never act: no `async`, clock, randomness, files, sockets or logging.
 
 pub mod catalog;
+pub mod config;
 pub mod gateway;
 pub mod secret;
 pub mod server;
+pub mod telemetry;
 pub mod tool;
 pub mod translate;
 pub mod upstream;
