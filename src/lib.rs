@@ -30,12 +30,14 @@
 //! Rows 1–5 decide and never act: no `async`, clock, randomness, files, sockets or logging.
 
 pub mod catalog;
+pub mod config;
 pub mod gateway;
 pub mod health;
 pub mod mcp;
 pub mod openai;
 pub mod secret;
 pub mod server;
+pub mod telemetry;
 pub mod tool;
 pub mod translate;
 pub mod upstream;

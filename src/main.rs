@@ -1,1 +1,3 @@
-fn main(){}
+//! The command `toolway`.
+
+fn main() {}

@@ -1,0 +1,168 @@
+//! The configuration: what was written becomes what is true, or a list of everything that is wrong.
+//!
+//! [`RawConfig`] is the file as it stands there, [`Config`] is checked and complete. Each module below owns
+//! its own `Config`; this one puts them together, and nothing below imports it.
+//!
+//! Nothing here reads the environment or a file by itself: both come in with [`Around`], so that every
+//! rule can be tried without either. Nothing is started and nothing is logged here.
+//!
+//! Where to read next: `raw` has every key with its meaning, `servers` and `upstreams` the rules,
+//! `mcp_json` the files of other MCP clients.
+
+mod around;
+mod check;
+mod duration;
+mod jsonc;
+mod keys;
+mod listen;
+mod mcp_json;
+mod problem;
+mod raw;
+mod reference;
+mod servers;
+mod upstreams;
+mod values;
+
+use std::{io::ErrorKind, path::PathBuf};
+
+pub use self::{
+    around::{Around, FileText},
+    problem::Problem,
+    raw::{RawConfig, RawDuration, RawLoop, RawServer, RawUpstream},
+    reference::reference,
+};
+use self::{check::Check, servers::Written};
+use crate::{gateway, server, telemetry, upstream};
+
+/// The file that is read when none is named.
+pub const DEFAULT_FILE: &str = "toolway.toml";
+
+/// Everything toolway needs to know to run, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where and for whom it listens.
+    pub server: server::Config,
+    /// The model providers, in the order they are tried; never empty.
+    pub upstreams: Vec<upstream::model::Config>,
+    /// The MCP servers that are switched on; each name once.
+    pub servers: Vec<upstream::mcp::Config>,
+    /// The bounds of the tool loop.
+    pub gateway: gateway::Config,
+    /// What is logged, and how.
+    pub telemetry: telemetry::Config,
+    /// The files that were read.
+    pub files: Vec<PathBuf>,
+    /// What works, but is probably not meant.
+    pub warnings: Vec<Problem>,
+}
+
+/// What the command line adds to the file.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// The configuration file; absent: [`DEFAULT_FILE`] in the working directory, if it is there.
+    pub config: Option<PathBuf>,
+    /// `mcpServers` files of other MCP clients.
+    pub mcp: Vec<PathBuf>,
+    /// The address to listen on; overrides the file.
+    pub bind: Option<String>,
+    /// The one upstream; takes the place of those in the file.
+    pub upstream: Option<String>,
+}
+
+impl Config {
+    /// Checks everything and reports every problem, not only the first.
+    ///
+    /// Relative paths in `raw` are taken from `around.folder`.
+    pub fn from_raw(raw: RawConfig, around: &Around<'_>) -> Result<Config, Vec<Problem>> {
+        Check::new(around).config(raw, Vec::new(), Vec::new())
+    }
+
+    /// Reads the files that are named, or the default one, and checks everything together.
+    pub fn load(given: &Given, around: &Around<'_>) -> Result<Config, Vec<Problem>> {
+        let mut check = Check::new(around);
+        let mut files = Vec::new();
+        let mut raw = match read_config(given, &mut check) {
+            Some((path, text)) => {
+                let raw = check.read_toml(&text);
+                check.base = path
+                    .parent()
+                    .map(|p| around.folder.join(p))
+                    .unwrap_or_default();
+                files.push(path);
+                raw
+            }
+            None => RawConfig::default(),
+        };
+        let mut written = Vec::new();
+        for path in &given.mcp {
+            written.extend(check.read_mcp_file(path));
+            files.push(path.clone());
+        }
+        if let Some(bind) = &given.bind {
+            raw.bind = Some(bind.clone());
+        }
+        if let Some(url) = &given.upstream {
+            raw.upstreams = vec![upstreams::from_url(url)];
+        }
+        check.config(raw, written, files)
+    }
+}
+
+/// The text of the configuration file; a missing default file is no problem, a missing named one is.
+fn read_config(given: &Given, check: &mut Check<'_>) -> Option<(PathBuf, String)> {
+    let path = given.config.clone().unwrap_or_else(|| DEFAULT_FILE.into());
+    match (check.around.read)(&check.around.folder.join(&path)) {
+        Ok(file) => Some((path, file.text)),
+        Err(error) if given.config.is_none() && error.kind() == ErrorKind::NotFound => None,
+        Err(error) => {
+            check.problem(path.display(), format!("cannot be read: {error}"));
+            None
+        }
+    }
+}
+
+impl Check<'_> {
+    /// Turns all that was written into a configuration, or gives back all that is wrong.
+    fn config(
+        mut self,
+        raw: RawConfig,
+        written: Vec<Written>,
+        files: Vec<PathBuf>,
+    ) -> Result<Config, Vec<Problem>> {
+        if let Some(functions) = &raw.functions {
+            for name in functions.keys() {
+                self.problem(
+                    format_args!("functions.{name}"),
+                    "functions are not available in this version",
+                );
+            }
+        }
+        let server = self.listen(&raw);
+        let telemetry = self.telemetry(&raw);
+        let upstreams = self.upstreams(raw.upstreams);
+        let gateway = self.bounds(&raw.limits);
+        let in_file = raw
+            .servers
+            .into_iter()
+            .map(|(name, raw)| Written::in_toml(name, raw));
+        let servers = self.servers(in_file.chain(written));
+        self.warn_of_spent_keys(&server, &upstreams);
+        if self.problems.is_empty() {
+            let warnings = self.warnings;
+            Ok(Config {
+                server,
+                upstreams,
+                servers,
+                gateway,
+                telemetry,
+                files,
+                warnings,
+            })
+        } else {
+            Err(self.problems)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

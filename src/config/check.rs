@@ -1,0 +1,161 @@
+//! What is being checked: the problems so far, and the small rules that every part uses.
+
+use std::{fmt::Display, ops::RangeInclusive, path::PathBuf, time::Duration};
+
+use toml::{Table, Value};
+
+use super::{
+    around::Around,
+    duration,
+    problem::Problem,
+    raw::{RawConfig, RawDuration},
+};
+
+/// Collects everything that is wrong while a configuration is being read.
+pub(super) struct Check<'a> {
+    /// The environment and the files.
+    pub(super) around: &'a Around<'a>,
+    /// The folder that relative paths in the configuration file start from.
+    pub(super) base: PathBuf,
+    /// What is wrong.
+    pub(super) problems: Vec<Problem>,
+    /// What is probably not meant.
+    pub(super) warnings: Vec<Problem>,
+}
+
+/// The longest time that may be configured: a day.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// The shortest: anything less is a slip of the unit.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+impl<'a> Check<'a> {
+    pub(super) fn new(around: &'a Around<'a>) -> Check<'a> {
+        let base = around.folder.clone();
+        Check {
+            around,
+            base,
+            problems: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    pub(super) fn problem(&mut self, path: impl Display, message: impl Display) {
+        self.problems.push(Problem {
+            path: path.to_string(),
+            message: message.to_string(),
+        });
+    }
+
+    pub(super) fn warn(&mut self, path: impl Display, message: impl Display) {
+        self.warnings.push(Problem {
+            path: path.to_string(),
+            message: message.to_string(),
+        });
+    }
+
+    /// Reads the text of a configuration file, table by table and key by key.
+    pub(super) fn read_toml(&mut self, text: &str) -> RawConfig {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut top = match text.parse::<Table>() {
+            Ok(top) => top,
+            Err(error) => {
+                self.problem(place(text, &error), error.message());
+                return RawConfig::default();
+            }
+        };
+        let parts = ["upstreams", "loop", "servers", "functions"].map(|key| top.remove(key));
+        let [upstreams, limits, servers, functions] = parts;
+        let mut raw: RawConfig = self.table("", top);
+        for (i, one) in self.list("upstreams", upstreams).into_iter().enumerate() {
+            let path = format!("upstreams[{i}]");
+            if let Some(table) = self.expect_table(&path, one) {
+                raw.upstreams.push(self.table(&path, table));
+            }
+        }
+        if let Some(table) = limits.and_then(|value| self.expect_table("loop", value)) {
+            raw.limits = self.table("loop", table);
+        }
+        for (name, one) in servers
+            .and_then(|v| self.expect_table("servers", v))
+            .unwrap_or_default()
+        {
+            let path = format!("servers.{name}");
+            if let Some(table) = self.expect_table(&path, one) {
+                raw.servers.insert(name, self.table(&path, table));
+            }
+        }
+        raw.functions = functions.and_then(|value| self.expect_table("functions", value));
+        raw
+    }
+
+    fn list(&mut self, path: &str, value: Option<Value>) -> Vec<Value> {
+        match value {
+            None => Vec::new(),
+            Some(Value::Array(list)) => list,
+            Some(_) => {
+                self.problem(
+                    path,
+                    format_args!("must be a list; write `[[{path}]]` above each"),
+                );
+                Vec::new()
+            }
+        }
+    }
+
+    /// A whole number within its bounds, or the default.
+    pub(super) fn number<N: TryFrom<i64>>(
+        &mut self,
+        path: impl Display,
+        written: Option<i64>,
+        bounds: RangeInclusive<i64>,
+        default: N,
+    ) -> N {
+        let Some(written) = written else {
+            return default;
+        };
+        if !bounds.contains(&written) {
+            let (low, high) = (bounds.start(), bounds.end());
+            self.problem(
+                path,
+                format_args!("must be between {low} and {high}, not {written}"),
+            );
+            return default;
+        }
+        N::try_from(written).unwrap_or(default)
+    }
+
+    /// A time within the bounds that hold for every time, or the default.
+    pub(super) fn time(
+        &mut self,
+        path: impl Display,
+        written: Option<RawDuration>,
+        default: Duration,
+    ) -> Duration {
+        let Some(RawDuration(written)) = written else {
+            return default;
+        };
+        if written < SHORTEST {
+            self.problem(path, "must be longer than nothing");
+            return default;
+        }
+        if written > LONGEST {
+            let (longest, written) = (duration::show(LONGEST), duration::show(written));
+            self.problem(
+                path,
+                format_args!("must be at most {longest}, not {written}"),
+            );
+            return default;
+        }
+        written
+    }
+}
+
+/// Where the `toml` crate stopped reading, as `line 3, column 5`.
+fn place(text: &str, error: &toml::de::Error) -> String {
+    let start = error.span().map_or(0, |span| span.start).min(text.len());
+    let before = text.get(..start).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+    format!("line {line}, column {column}")
+}

@@ -1,0 +1,177 @@
+//! Where and for whom it listens, the bounds of the loop, and the log.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use super::{
+    check::Check,
+    keys::unknown,
+    raw::{RawConfig, RawLoop},
+};
+use crate::{gateway, server, telemetry, upstream::model};
+
+const GIB: i64 = 1 << 30;
+
+impl Check<'_> {
+    /// Where and for whom toolway listens.
+    pub(super) fn listen(&mut self, raw: &RawConfig) -> server::Config {
+        let default = server::Config::default();
+        let bind = self.bind(raw.bind.as_deref(), default.bind);
+        let keys = raw.api_keys.iter().flatten().enumerate();
+        let api_keys: Vec<_> = keys
+            .filter_map(|(i, key)| self.key(&format!("api_keys[{i}]"), key))
+            .collect();
+        let allow_anonymous = raw.allow_anonymous.unwrap_or(false);
+        let closed = raw.api_keys.as_ref().is_some_and(|keys| !keys.is_empty());
+        if !bind.ip().to_canonical().is_loopback() && !closed && !allow_anonymous {
+            self.problem(
+                "bind",
+                format_args!(
+                    "{bind} can be reached by others, who could use your keys and tools; \
+                     set `api_keys`, or `allow_anonymous = true` if that is meant"
+                ),
+            );
+        }
+        if closed && allow_anonymous {
+            self.warn(
+                "allow_anonymous",
+                "`api_keys` has no effect while everybody is let in",
+            );
+        }
+        server::Config {
+            bind,
+            api_keys,
+            allow_anonymous,
+            allowed_hosts: self.allowed_hosts(raw),
+            max_body_bytes: self.number(
+                "max_body_bytes",
+                raw.max_body_bytes,
+                1024..=GIB,
+                default.max_body_bytes,
+            ),
+            max_body_depth: self.number(
+                "max_body_depth",
+                raw.max_body_depth,
+                8..=1000,
+                default.max_body_depth,
+            ),
+        }
+    }
+
+    fn bind(&mut self, written: Option<&str>, default: SocketAddr) -> SocketAddr {
+        let Some(written) = written else {
+            return default;
+        };
+        if let Some(port) = written.strip_prefix("localhost:")
+            && let Ok(port) = port.parse()
+        {
+            return SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        }
+        written.trim().parse().unwrap_or_else(|_| {
+            self.problem(
+                "bind",
+                format_args!(
+                    "`{written}` is no address with a port; write for example `127.0.0.1:4242`"
+                ),
+            );
+            default
+        })
+    }
+
+    fn allowed_hosts(&mut self, raw: &RawConfig) -> Vec<String> {
+        let hosts = raw.allowed_hosts.clone().unwrap_or_default();
+        for (i, host) in hosts.iter().enumerate() {
+            let fits = |c: char| c.is_ascii_alphanumeric() || "-._:[]*".contains(c);
+            if host.is_empty() || !host.chars().all(fits) {
+                self.problem(
+                    format_args!("allowed_hosts[{i}]"),
+                    format_args!(
+                        "`{host}` is no host name; write it without `https://` and without a path"
+                    ),
+                );
+            }
+        }
+        hosts
+    }
+
+    /// The bounds of the tool loop.
+    pub(super) fn bounds(&mut self, raw: &RawLoop) -> gateway::Config {
+        let default = gateway::Config::default();
+        let bounds = gateway::Config {
+            max_rounds: self.number(
+                "loop.max_rounds",
+                raw.max_rounds,
+                1..=1000,
+                default.max_rounds,
+            ),
+            tool_timeout: self.time("loop.tool_timeout", raw.tool_timeout, default.tool_timeout),
+            request_timeout: self.time(
+                "loop.request_timeout",
+                raw.request_timeout,
+                default.request_timeout,
+            ),
+            keepalive: self.time("loop.keepalive", raw.keepalive, default.keepalive),
+            max_result_bytes: self.number(
+                "loop.max_result_bytes",
+                raw.max_result_bytes,
+                256..=GIB / 16,
+                default.max_result_bytes,
+            ),
+            parallel_calls: self.number(
+                "loop.parallel_calls",
+                raw.parallel_calls,
+                1..=1000,
+                default.parallel_calls,
+            ),
+            max_calls: self.number(
+                "loop.max_calls",
+                raw.max_calls,
+                1..=10_000,
+                default.max_calls,
+            ),
+        };
+        if bounds.tool_timeout > bounds.request_timeout {
+            self.warn(
+                "loop.tool_timeout",
+                "is longer than `request_timeout`, which ends the request first",
+            );
+        }
+        bounds
+    }
+
+    /// What is logged, and how.
+    pub(super) fn telemetry(&mut self, raw: &RawConfig) -> telemetry::Config {
+        let mut config = telemetry::Config::default();
+        if let Some(filter) = &raw.log {
+            match telemetry::Filter::parse(filter) {
+                Ok(filter) => config.filter = filter,
+                Err(error) => self.problem("log", error),
+            }
+        }
+        match raw.log_format.as_deref() {
+            None | Some("text") => {}
+            Some("json") => config.format = telemetry::Format::Json,
+            Some(other) => self.problem("log_format", unknown("format", other, &["text", "json"])),
+        }
+        config
+    }
+
+    /// Everybody who reaches an open gateway spends the keys that stand in its upstreams.
+    pub(super) fn warn_of_spent_keys(
+        &mut self,
+        server: &server::Config,
+        upstreams: &[model::Config],
+    ) {
+        if !server.allow_anonymous || server.bind.ip().to_canonical().is_loopback() {
+            return;
+        }
+        if let Some(upstream) = upstreams.iter().find(|upstream| upstream.api_key.is_some()) {
+            self.warn(
+                "allow_anonymous",
+                format_args!(
+                    "everybody who reaches {} spends the key of upstream `{}`",
+                    server.bind, upstream.name
+                ),
+            );
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The `mcpServers` files of other MCP clients, taken as they are: Claude Desktop and Claude Code, Cursor,
+//! VS Code (`servers` and `inputs`), Windsurf (`serverUrl`), Gemini CLI (`httpUrl`), Cline.
+//!
+//! Keys that are not known are skipped: every client has some of its own. What a server needs in order to
+//! run must be right, and goes through the same rules as `[servers.NAME]`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Map, Value};
+
+use super::{check::Check, jsonc, raw::RawServer, servers::Written, values::Origin};
+use crate::tool::{MAX_NAME, ServerId};
+
+impl Check<'_> {
+    /// The servers of one file that are switched on.
+    pub(super) fn read_mcp_file(&mut self, path: &Path) -> Vec<Written> {
+        let file = path.display();
+        let text = match (self.around.read)(&self.around.folder.join(path)) {
+            Ok(found) => found.text,
+            Err(error) => {
+                self.problem(file, format_args!("cannot be read: {error}"));
+                return Vec::new();
+            }
+        };
+        let top: Map<String, Value> = match serde_json::from_str(&jsonc::to_json(&text)) {
+            Ok(top) => top,
+            Err(error) => {
+                self.problem(file, format_args!("is no JSON object: {error}"));
+                return Vec::new();
+            }
+        };
+        let tables = server_tables(&top);
+        if tables.is_empty() {
+            self.problem(&file, "has neither an `mcpServers` nor a `servers` object");
+        }
+        let origin = Origin::McpFile {
+            workspace: self.workspace(path),
+            inputs: inputs(top.get("inputs").or_else(|| top.get("mcp")?.get("inputs"))),
+        };
+        let mut taken = BTreeSet::new();
+        let mut servers = Vec::new();
+        for (table, entries) in tables {
+            for (name, entry) in entries {
+                let path = format!("{file}: {table}.{name}");
+                let Some(raw) = self.entry(&path, entry) else {
+                    continue;
+                };
+                let name = self.fitting_name(&path, name, &mut taken);
+                servers.push(Written {
+                    path,
+                    name,
+                    raw,
+                    origin: origin.clone(),
+                });
+            }
+        }
+        servers
+    }
+
+    /// What `${workspaceFolder}` stands for: the folder above `.vscode` or `.cursor`, else where toolway runs.
+    fn workspace(&self, file: &Path) -> PathBuf {
+        let path = self.around.folder.join(file);
+        let editor = path
+            .parent()
+            .filter(|folder| folder.ends_with(".vscode") || folder.ends_with(".cursor"));
+        editor
+            .and_then(Path::parent)
+            .unwrap_or(&self.around.folder)
+            .to_owned()
+    }
+
+    /// One server; nothing if it is switched off or unreadable.
+    fn entry(&mut self, path: &str, entry: &Value) -> Option<RawServer> {
+        let Some(entry) = entry.as_object() else {
+            self.problem(path, "must be an object");
+            return None;
+        };
+        let is = |key: &str, what: bool| entry.get(key).and_then(Value::as_bool) == Some(what);
+        if is("disabled", true) || is("enabled", false) {
+            return None;
+        }
+        let mut raw = RawServer {
+            command: self.string(path, entry, "command"),
+            args: self.strings(path, entry),
+            env: self.string_map(path, entry, "env"),
+            cwd: self.string(path, entry, "cwd"),
+            headers: self.string_map(path, entry, "headers"),
+            ..RawServer::default()
+        };
+        let kind = ["type", "transport", "transportType"].iter();
+        let kind = kind.filter_map(|key| entry.get(*key)?.as_str()).next();
+        raw.kind = kind.and_then(known_kind);
+        for key in ["url", "serverUrl", "httpUrl"] {
+            if let Some(url) = self.string(path, entry, key) {
+                raw.url = Some(url);
+            }
+        }
+        if raw.kind.is_none() && entry.contains_key("httpUrl") {
+            raw.kind = Some("http".into());
+        }
+        Some(raw)
+    }
+
+    fn string(&mut self, path: &str, entry: &Map<String, Value>, key: &str) -> Option<String> {
+        let value = entry.get(key).filter(|value| !value.is_null())?;
+        let text = as_text(value);
+        if text.is_none() {
+            self.problem(format_args!("{path}.{key}"), "must be a text");
+        }
+        text
+    }
+
+    fn strings(&mut self, path: &str, entry: &Map<String, Value>) -> Option<Vec<String>> {
+        let value = entry.get("args").filter(|value| !value.is_null())?;
+        let texts = value
+            .as_array()
+            .and_then(|list| list.iter().map(as_text).collect());
+        if texts.is_none() {
+            self.problem(format_args!("{path}.args"), "must be a list of texts");
+        }
+        texts
+    }
+
+    /// Texts by name; `null` means "not set", as in VS Code.
+    fn string_map(
+        &mut self,
+        path: &str,
+        entry: &Map<String, Value>,
+        key: &str,
+    ) -> Option<BTreeMap<String, String>> {
+        let value = entry.get(key).filter(|value| !value.is_null())?;
+        let Some(object) = value.as_object() else {
+            self.problem(format_args!("{path}.{key}"), "must be an object of texts");
+            return None;
+        };
+        let mut texts = BTreeMap::new();
+        for (name, value) in object.iter().filter(|(_, value)| !value.is_null()) {
+            match as_text(value) {
+                Some(text) => _ = texts.insert(name.clone(), text),
+                None => self.problem(format_args!("{path}.{key}.{name}"), "must be a text"),
+            }
+        }
+        Some(texts)
+    }
+
+    /// A name in our alphabet, different from those before it.
+    fn fitting_name(&mut self, path: &str, name: &str, taken: &mut BTreeSet<String>) -> String {
+        let mut fitting = fit(name);
+        let mut number = 2;
+        while !taken.insert(fitting.clone()) {
+            let end = format!("_{number}");
+            fitting = fit(name);
+            fitting.truncate(MAX_NAME - end.len());
+            fitting.push_str(&end);
+            number += 1;
+        }
+        if fitting != name {
+            self.warn(
+                path,
+                format_args!("is called `{fitting}` here, to fit into tool names"),
+            );
+        }
+        fitting
+    }
+}
+
+/// Where the servers stand: `mcpServers`, VS Code's `servers`, or `mcp.servers` of its settings.
+fn server_tables(top: &Map<String, Value>) -> Vec<(&'static str, &Map<String, Value>)> {
+    let in_settings = top.get("mcp").and_then(|mcp| mcp.get("servers"));
+    let places = [
+        ("mcpServers", top.get("mcpServers")),
+        ("servers", top.get("servers")),
+        ("mcp.servers", in_settings),
+    ];
+    places
+        .into_iter()
+        .filter_map(|(name, table)| Some((name, table?.as_object()?)))
+        .collect()
+}
+
+/// What VS Code would ask the person for: the id and the question.
+fn inputs(list: Option<&Value>) -> Vec<(String, String)> {
+    let list = list.and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(|input| {
+        let text = |key: &str| Some(input.get(key)?.as_str()?.to_owned());
+        Some((text("id")?, text("description").unwrap_or_default()))
+    })
+    .filter(|(_, question)| !question.is_empty())
+    .collect()
+}
+
+/// The transport in our words. `local` and `remote` say no more than `command` and `url` do.
+fn known_kind(written: &str) -> Option<String> {
+    let plain = written.to_ascii_lowercase().replace(['-', '_', ' '], "");
+    let ours = match plain.as_str() {
+        "streamablehttp" | "http" => "http",
+        "local" | "remote" | "command" | "" => return None,
+        _ => written,
+    };
+    Some(ours.to_owned())
+}
+
+fn as_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(b) => Some(b.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+fn fit(name: &str) -> String {
+    if ServerId::parse(name).is_ok() {
+        return name.to_owned();
+    }
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let text: String = name
+        .trim()
+        .chars()
+        .map(|c| if fits(c) { c } else { '_' })
+        .collect();
+    let text = text.trim_matches('_');
+    if text.is_empty() {
+        "server".into()
+    } else {
+        text.chars().take(MAX_NAME).collect()
+    }
+}

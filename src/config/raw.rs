@@ -1,0 +1,150 @@
+//! The configuration as it is written: every key, its meaning, its default and its unit.
+//!
+//! Nothing is checked here beyond the shape. `docs/configuration.md` is made from the comments on the
+//! fields; the first sentence says what the key is for, `Default:` what holds without it.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use serde::{Deserialize, Deserializer, de};
+
+use super::duration;
+
+/// `toolway.toml` from top to bottom; what stands before the first table.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawConfig {
+    /// The address to listen on. Default: `"127.0.0.1:4242"`.
+    pub bind: Option<String>,
+    /// Keys that clients must show as `Authorization: Bearer …`; each a secret. Default: none, which is allowed on loopback only.
+    pub api_keys: Option<Vec<String>>,
+    /// Anybody may use it without a key, wherever it listens. Default: `false`.
+    pub allow_anonymous: Option<bool>,
+    /// Names that the `Host` header may have besides loopback and the bound address; `"*"` for any. Default: none.
+    pub allowed_hosts: Option<Vec<String>>,
+    /// Longest request body, in bytes, 1024 to 1 GiB. Default: `33554432` (32 MiB).
+    pub max_body_bytes: Option<i64>,
+    /// Deepest nesting of a request body, 8 to 1000. Default: `128`.
+    pub max_body_depth: Option<i64>,
+    /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,toolway::upstream=debug`. Default: `"info"`.
+    pub log: Option<String>,
+    /// How it is logged: `"text"` for people, `"json"` for machines. Default: `"text"`.
+    pub log_format: Option<String>,
+    /// The model providers; the first whose `models` match takes the request. Default: OpenAI with the client's own key.
+    pub upstreams: Vec<RawUpstream>,
+    /// The bounds of the tool loop.
+    #[serde(rename = "loop")]
+    pub limits: RawLoop,
+    /// The MCP servers by name.
+    pub servers: BTreeMap<String, RawServer>,
+    /// OpenAI-style functions; not available in this version.
+    pub functions: Option<toml::Table>,
+}
+
+/// One model provider: a `[[upstreams]]` table.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawUpstream {
+    /// Its name in logs and messages; each name once. Default: the host of `base_url`.
+    pub name: Option<String>,
+    /// Where its API is, mostly ending in `/v1`; `/chat/completions` and the like are added to it. Required.
+    pub base_url: Option<String>,
+    /// Its key, a secret. Default: the client's own `Authorization` header is passed on.
+    pub api_key: Option<String>,
+    /// Headers added to every request; the values are secrets. Default: none.
+    pub headers: Option<BTreeMap<String, String>>,
+    /// Patterns of the models it has; `*` stands for anything. Default: every model.
+    pub models: Option<Vec<String>>,
+    /// Most tools it takes in one request, 1 to 10000. Default: `128`.
+    pub max_tools: Option<i64>,
+    /// Forms of tool calls in plain text that are read as calls: `"tool_call_tags"` (Hermes, Qwen), `"fenced_json"`, `"python_tag"` (Llama 3), `"mistral"`, `"harmony"` (gpt-oss). Default: none.
+    pub text_tool_calls: Option<Vec<String>>,
+    /// `<think>…</think>` in the text is split off as reasoning. Default: `false`.
+    pub think_tags: Option<bool>,
+    /// Reasoning goes back to the model with the turn it belongs to. Default: `true`.
+    pub send_reasoning: Option<bool>,
+    /// What it takes in user messages besides text: `"image"`, `"audio"`. Default: none.
+    pub modalities: Option<Vec<String>>,
+    /// An event of its stream that is no JSON is skipped instead of ending the stream with an error. Default: `false`.
+    pub skip_invalid_events: Option<bool>,
+    /// Longest wait for a connection. Default: `"10s"`.
+    pub connect_timeout: Option<RawDuration>,
+    /// Longest wait for the first byte of an answer. Default: `"5m"`.
+    pub first_byte_timeout: Option<RawDuration>,
+    /// Longest silence within an answer. Default: `"2m"`.
+    pub silence_timeout: Option<RawDuration>,
+    /// How often a request is sent again after a failure that is safe to repeat, 0 to 10. Default: `2`.
+    pub retries: Option<i64>,
+}
+
+/// The bounds of the tool loop: the `[loop]` table.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawLoop {
+    /// Most model calls of one request, 1 to 1000; at the bound the model is asked once more without tools. Default: `10`.
+    pub max_rounds: Option<i64>,
+    /// Longest silence of a running tool; progress resets it. Default: `"30s"`.
+    pub tool_timeout: Option<RawDuration>,
+    /// Longest time for a whole request. Default: `"10m"`.
+    pub request_timeout: Option<RawDuration>,
+    /// How often an SSE comment goes out while nothing else does. Default: `"5s"`.
+    pub keepalive: Option<RawDuration>,
+    /// Longest text of one result that goes to the model, in bytes, 256 to 64 MiB. Default: `65536`.
+    pub max_result_bytes: Option<i64>,
+    /// Calls of one request that run side by side, 1 to 1000. Default: `8`.
+    pub parallel_calls: Option<i64>,
+    /// Most calls of one turn, 1 to 10000; the rest get an error. Default: `64`.
+    pub max_calls: Option<i64>,
+}
+
+/// One MCP server: a `[servers.NAME]` table. The name is 1–64 of `A-Z a-z 0-9 _ -`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawServer {
+    /// The program that is started, looked up in `PATH`. Either this or `url`.
+    pub command: Option<String>,
+    /// Its arguments; `${NAME}` is replaced from the environment. Default: none.
+    pub args: Option<Vec<String>>,
+    /// Added to the clean environment that it gets; the values are secrets. Default: none.
+    pub env: Option<BTreeMap<String, String>>,
+    /// Where it runs. Default: where toolway runs.
+    pub cwd: Option<String>,
+    /// Where it is reached: Streamable HTTP, or legacy HTTP+SSE. Either this or `command`.
+    pub url: Option<String>,
+    /// Headers sent with every request; the values are secrets. Default: none.
+    pub headers: Option<BTreeMap<String, String>>,
+    /// The transport: `"stdio"`, `"http"` or `"streamable-http"`, `"sse"`. Default: what fits; for a URL both are tried in this order.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    /// Calls on it run one after another, in order. Default: `false`.
+    pub stateful: Option<bool>,
+    /// Longest start, to the first tool list. Default: `"60s"`.
+    pub start_timeout: Option<RawDuration>,
+    /// Calls that run on it side by side, 1 to 1000. Default: `16`, or `1` when `stateful`.
+    pub parallel_calls: Option<i64>,
+    /// Longest message taken from it, in bytes, 1024 to 1 GiB. Default: `16777216` (16 MiB).
+    pub max_message_bytes: Option<i64>,
+    /// It is used at all. Default: `true`.
+    pub enabled: Option<bool>,
+}
+
+/// A time as it is written, with its unit: `"500ms"`, `"30s"`, `"10m"`, `"1h"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawDuration(pub Duration);
+
+impl<'de> Deserialize<'de> for RawDuration {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<RawDuration, D::Error> {
+        struct Text;
+        impl de::Visitor<'_> for Text {
+            type Value = RawDuration;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a time with its unit, such as \"30s\"")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawDuration, E> {
+                duration::parse(text).map(RawDuration).map_err(E::custom)
+            }
+        }
+        from.deserialize_str(Text)
+    }
+}

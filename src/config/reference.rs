@@ -1,0 +1,122 @@
+//! The reference page, made from the comments on the fields in `raw.rs`: one text, never out of date.
+
+use std::fmt::Write;
+
+/// The tables of the configuration: the struct that describes one, its title and its path.
+const TABLES: [(&str, &str); 4] = [
+    ("RawConfig", "Top level"),
+    ("RawUpstream", "`[[upstreams]]`"),
+    ("RawLoop", "`[loop]`"),
+    ("RawServer", "`[servers.NAME]`"),
+];
+
+/// Keys that are described by a table of their own.
+const PARTS: [&str; 4] = ["upstreams", "loop", "servers", "functions"];
+
+/// `docs/configuration.md` as it should be.
+pub fn reference() -> String {
+    let source = include_str!("raw.rs");
+    let mut page = String::from(INTRODUCTION);
+    for (name, title) in TABLES {
+        _ = write!(
+            page,
+            "\n## {title}\n\n| key | value | meaning |\n|---|---|---|\n"
+        );
+        for field in fields(source, name) {
+            if name != "RawConfig" || !PARTS.contains(&field.key.as_str()) {
+                _ = writeln!(
+                    page,
+                    "| `{}` | {} | {} |",
+                    field.key, field.value, field.meaning
+                );
+            }
+        }
+    }
+    page
+}
+
+const INTRODUCTION: &str = "\
+# Configuration
+
+<!-- Made from src/config/raw.rs by `UPDATE_DOCS=1 cargo test --test config`; changes here are lost. -->
+
+toolway reads `toolway.toml` in the working directory, or the file that `--config` names.
+Every key has a default; with no file at all it listens on loopback and passes requests on to OpenAI with the client's own key.
+`toolway check` names everything that is wrong with a file, each with its path, and `toolway serve` refuses to start on any of it.
+An unknown key is an error.
+
+**Secrets** are written as `env:NAME` (an environment variable) or `file:PATH` (a file, without the line end at its end).
+A key in plain text works with a warning, and so does a file that every user of the machine can read.
+
+**Within a text** of `headers`, `env`, `args`, `command`, `cwd` and `url` of a server, and of `headers` of an upstream, `${NAME}` and `${env:NAME}` stand for an environment variable, `${NAME:-default}` for one that may be missing, `${file:PATH}` for a file; `$${` is a plain `${`.
+
+**Times** are written with their unit: `\"500ms\"`, `\"30s\"`, `\"10m\"`, `\"1h\"`, at most `\"24h\"`.
+**Paths** that are relative start at the folder of the configuration file.
+";
+
+/// One key of a table.
+struct Field {
+    key: String,
+    value: &'static str,
+    meaning: String,
+}
+
+/// The documented fields of a struct, read from its source.
+fn fields(source: &str, name: &str) -> Vec<Field> {
+    let start = format!("pub struct {name} {{");
+    let body = source.lines().skip_while(|line| *line != start).skip(1);
+    let mut fields = Vec::new();
+    let mut meaning = String::new();
+    let mut renamed = None;
+    for line in body.map(str::trim).take_while(|line| *line != "}") {
+        if let Some(text) = line.strip_prefix("///") {
+            meaning.push_str(text);
+        } else if let Some(rest) = line.strip_prefix("#[serde(rename = \"") {
+            renamed = rest.split('"').next().map(str::to_owned);
+        } else if let Some((key, kind)) = line
+            .strip_prefix("pub ")
+            .and_then(|field| field.trim_end_matches(',').split_once(": "))
+        {
+            fields.push(Field {
+                key: renamed.take().unwrap_or_else(|| key.to_owned()),
+                value: kind_in_words(kind),
+                meaning: std::mem::take(&mut meaning).trim().to_owned(),
+            });
+        }
+    }
+    fields
+}
+
+fn kind_in_words(kind: &str) -> &'static str {
+    match kind {
+        "Option<String>" => "text",
+        "Option<bool>" => "true or false",
+        "Option<i64>" => "number",
+        "Option<RawDuration>" => "time",
+        "Option<Vec<String>>" => "list of texts",
+        "Option<BTreeMap<String, String>>" => "texts by name",
+        _ => "table",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{RawConfig, RawLoop, RawServer, RawUpstream, keys::fields_of};
+
+    #[track_caller]
+    fn check(name: &str, known: &[&str]) {
+        let found = fields(include_str!("raw.rs"), name);
+        let keys: Vec<&str> = found.iter().map(|field| field.key.as_str()).collect();
+        assert_eq!(keys, known);
+        assert!(found.iter().all(|field| !field.meaning.is_empty()));
+    }
+
+    #[test]
+    fn every_key_is_described_under_the_name_it_is_read_by() {
+        check("RawConfig", fields_of::<RawConfig>());
+        check("RawUpstream", fields_of::<RawUpstream>());
+        check("RawLoop", fields_of::<RawLoop>());
+        check("RawServer", fields_of::<RawServer>());
+    }
+}

@@ -1,0 +1,260 @@
+//! The MCP servers: from `toolway.toml` and from the files of other MCP clients, by the same rules.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use super::{check::Check, keys::unknown, raw::RawServer, values::Origin};
+use crate::{
+    secret::Secret,
+    tool::ServerId,
+    upstream::mcp::{self, HttpKind, Transport},
+};
+
+/// One server as it was written, and where.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    /// Where it stands, for problems.
+    pub(super) path: String,
+    /// Its name; in the alphabet of [`ServerId`] unless it came from `toolway.toml`.
+    pub(super) name: String,
+    /// What it says.
+    pub(super) raw: RawServer,
+    /// Decides what its texts may refer to.
+    pub(super) origin: Origin,
+}
+
+/// How a server is reached, as its `type` says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Stdio,
+    Http(HttpKind),
+}
+
+impl Written {
+    /// A `[servers.NAME]` table.
+    pub(super) fn in_toml(name: String, raw: RawServer) -> Written {
+        Written {
+            path: format!("servers.{name}"),
+            name,
+            raw,
+            origin: Origin::Toml,
+        }
+    }
+}
+
+impl Check<'_> {
+    /// All servers that are switched on; each name once.
+    pub(super) fn servers(&mut self, written: impl Iterator<Item = Written>) -> Vec<mcp::Config> {
+        let mut places: BTreeMap<String, String> = BTreeMap::new();
+        let mut servers = Vec::new();
+        for one in written.filter(|one| one.raw.enabled != Some(false)) {
+            if let Some(first) = places.get(&one.name) {
+                let message = format!("`{}` is already the name of a server, at {first}", one.name);
+                self.problem(&one.path, message);
+                continue;
+            }
+            places.insert(one.name.clone(), one.path.clone());
+            servers.extend(self.server(one));
+        }
+        servers
+    }
+
+    fn server(&mut self, written: Written) -> Option<mcp::Config> {
+        let Written {
+            path,
+            name,
+            raw,
+            origin,
+        } = written;
+        let server = ServerId::parse(&name)
+            .map_err(|error| self.problem(&path, error))
+            .ok();
+        let key = |key: &str| format!("{path}.{key}");
+        let stateful = raw.stateful.unwrap_or(false);
+        let beside = if stateful { 1 } else { 16 };
+        let parallel_calls =
+            self.number(key("parallel_calls"), raw.parallel_calls, 1..=1000, beside);
+        if stateful && parallel_calls > 1 {
+            self.problem(
+                key("parallel_calls"),
+                "calls on a `stateful` server run one after another; leave this out",
+            );
+        }
+        let start_timeout = self.time(
+            key("start_timeout"),
+            raw.start_timeout,
+            Duration::from_secs(60),
+        );
+        let max_message_bytes = self.number(
+            key("max_message_bytes"),
+            raw.max_message_bytes,
+            1024..=1 << 30,
+            16 << 20,
+        );
+        let transport = self.transport(&path, raw, &origin);
+        Some(mcp::Config {
+            server: server?,
+            transport: transport?,
+            stateful,
+            start_timeout,
+            parallel_calls,
+            max_message_bytes,
+        })
+    }
+
+    fn transport(&mut self, path: &str, raw: RawServer, origin: &Origin) -> Option<Transport> {
+        let kind = match &raw.kind {
+            Some(kind) => Some(self.kind(path, kind)?),
+            None => None,
+        };
+        match (&raw.command, &raw.url) {
+            (None, None) => {
+                self.problem(path, "needs a `command` to start or a `url` to connect to");
+                None
+            }
+            (Some(_), Some(_)) => {
+                self.problem(path, "has both `command` and `url`; which one is it?");
+                None
+            }
+            (Some(command), None) => {
+                if matches!(kind, Some(Kind::Http(_))) {
+                    self.problem(
+                        format_args!("{path}.type"),
+                        "is for a `url`, not for a `command`",
+                    );
+                }
+                self.unused(path, "headers", raw.headers.is_some(), "url");
+                self.stdio(path, command, &raw, origin)
+            }
+            (None, Some(url)) => {
+                if kind == Some(Kind::Stdio) {
+                    self.problem(
+                        format_args!("{path}.type"),
+                        "is for a `command`, not for a `url`",
+                    );
+                }
+                self.unused(path, "args", raw.args.is_some(), "command");
+                self.unused(path, "env", raw.env.is_some(), "command");
+                self.unused(path, "cwd", raw.cwd.is_some(), "command");
+                let at = format!("{path}.url");
+                let url = self
+                    .text(&at, url, origin)
+                    .and_then(|url| self.url(&at, &url));
+                let headers = self.headers(&format!("{path}.headers"), raw.headers, origin);
+                let kind = match kind {
+                    Some(Kind::Http(kind)) => Some(kind),
+                    Some(Kind::Stdio) | None => None,
+                };
+                Some(Transport::Http {
+                    url: url?,
+                    headers,
+                    kind,
+                })
+            }
+        }
+    }
+
+    fn kind(&mut self, path: &str, written: &str) -> Option<Kind> {
+        match written {
+            "stdio" => Some(Kind::Stdio),
+            "http" | "streamable-http" => Some(Kind::Http(HttpKind::Streamable)),
+            "sse" => Some(Kind::Http(HttpKind::Sse)),
+            other => {
+                let known = ["stdio", "http", "streamable-http", "sse"];
+                self.problem(format_args!("{path}.type"), unknown("type", other, &known));
+                None
+            }
+        }
+    }
+
+    /// In `toolway.toml` a key that has no effect is a problem; other clients' files are taken as they are.
+    fn unused(&mut self, path: &str, key: &str, is_there: bool, belongs_to: &str) {
+        if is_there && path.starts_with("servers.") {
+            self.problem(
+                format_args!("{path}.{key}"),
+                format_args!("belongs to a server with a `{belongs_to}`"),
+            );
+        }
+    }
+
+    fn stdio(
+        &mut self,
+        path: &str,
+        command: &str,
+        raw: &RawServer,
+        origin: &Origin,
+    ) -> Option<Transport> {
+        let key = |key: &str| format!("{path}.{key}");
+        let command = self.text(&key("command"), command, origin);
+        if let Some(command) = &command {
+            self.check_command(&key("command"), command, raw.args.is_some());
+        }
+        let args = raw.args.iter().flatten().enumerate();
+        let args: Vec<Option<String>> = args
+            .map(|(i, arg)| self.text(&key(&format!("args[{i}]")), arg, origin))
+            .collect();
+        let env = self.env(&key("env"), raw.env.as_ref(), origin);
+        let cwd = match &raw.cwd {
+            Some(cwd) => Some(self.folder(&key("cwd"), cwd, origin)?),
+            None => None,
+        };
+        Some(Transport::Stdio {
+            command: command.filter(|command| !command.trim().is_empty())?,
+            args: args.into_iter().collect::<Option<_>>()?,
+            env,
+            cwd,
+        })
+    }
+
+    fn check_command(&mut self, path: &str, command: &str, has_args: bool) {
+        if command.trim().is_empty() {
+            self.problem(path, "must not be empty");
+        } else if !has_args && command.contains(' ') && !command.contains(['/', '\\']) {
+            let (program, rest) = command.trim().split_once(' ').unwrap_or((command, ""));
+            self.warn(
+                path,
+                format_args!(
+                    "is one program named `{command}`; if `{rest}` are arguments of `{program}`, \
+                     write them in `args`"
+                ),
+            );
+        }
+    }
+
+    fn env(
+        &mut self,
+        path: &str,
+        written: Option<&BTreeMap<String, String>>,
+        origin: &Origin,
+    ) -> Vec<(String, Secret)> {
+        let mut env = Vec::new();
+        for (name, value) in written.into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            if name.is_empty() || name.contains(['=', '\0']) {
+                self.problem(&path, "is no name of an environment variable");
+                continue;
+            }
+            let Some(value) = self.value(&path, value, origin) else {
+                continue;
+            };
+            if value.contains('\0') {
+                self.problem(&path, "holds a zero byte, which no environment can");
+                continue;
+            }
+            env.push((name.clone(), Secret::new(value)));
+        }
+        env
+    }
+
+    fn folder(&mut self, path: &str, written: &str, origin: &Origin) -> Option<PathBuf> {
+        let text = self.text(path, written, origin)?;
+        if text.is_empty() {
+            self.problem(path, "must not be empty");
+            return None;
+        }
+        let start = match origin {
+            Origin::Toml => &self.base,
+            Origin::McpFile { workspace, .. } => workspace,
+        };
+        Some(start.join(text))
+    }
+}

@@ -1,0 +1,185 @@
+//! Texts that stand for other texts: `env:NAME`, `file:PATH`, and `${NAME}` within a text.
+//!
+//! What comes out may be a secret, so no message repeats it; messages name the variable or the file.
+
+use std::{
+    fmt::Display,
+    path::{MAIN_SEPARATOR_STR, Path},
+};
+
+use super::check::Check;
+use crate::secret::Secret;
+
+/// Where a value was written, which decides what it may refer to and how.
+#[derive(Clone, Debug)]
+pub(super) enum Origin {
+    /// In `toolway.toml`: a whole value may be `env:NAME` or `file:PATH`.
+    Toml,
+    /// In the file of another MCP client: only `${…}` means something.
+    McpFile {
+        /// What `${workspaceFolder}` stands for.
+        workspace: std::path::PathBuf,
+        /// What `${input:NAME}` asks for, by name.
+        inputs: Vec<(String, String)>,
+    },
+}
+
+impl Check<'_> {
+    /// A key that should not stand in the file as it is.
+    pub(super) fn key(&mut self, path: &str, written: &str) -> Option<Secret> {
+        if !written.starts_with("env:") && !written.starts_with("file:") && !written.contains("${")
+        {
+            self.warn(
+                path,
+                "a key in plain text; better write `env:NAME` or `file:PATH`",
+            );
+        }
+        let text = self.value(path, written, &Origin::Toml)?;
+        if text.trim().is_empty() {
+            self.problem(path, "is empty");
+            return None;
+        }
+        Some(Secret::new(text))
+    }
+
+    /// A value that may stand for another as a whole or in parts.
+    pub(super) fn value(&mut self, path: &str, written: &str, origin: &Origin) -> Option<String> {
+        if matches!(origin, Origin::Toml) {
+            if let Some(name) = written.strip_prefix("env:") {
+                return self.noted(path, Ok(name.trim()).and_then(|name| self.variable(name)));
+            }
+            if let Some(file) = written.strip_prefix("file:") {
+                return self.file(path, file.trim());
+            }
+        }
+        self.text(path, written, origin)
+    }
+
+    /// A text in which each `${…}` stands for another; `$${` is a plain `${`.
+    pub(super) fn text(&mut self, path: &str, written: &str, origin: &Origin) -> Option<String> {
+        let mut out = String::new();
+        let mut rest = written;
+        let mut whole = true;
+        while let Some(at) = rest.find("${") {
+            if rest[..at].ends_with('$') {
+                out.push_str(&rest[..at]);
+                out.push('{');
+                rest = &rest[at + 2..];
+                continue;
+            }
+            let Some(end) = rest[at..].find('}') else {
+                break;
+            };
+            out.push_str(&rest[..at]);
+            match self.reference(path, &rest[at + 2..at + end], origin) {
+                Some(text) => out.push_str(&text),
+                None => whole = false,
+            }
+            rest = &rest[at + end + 1..];
+        }
+        out.push_str(rest);
+        whole.then_some(out)
+    }
+
+    /// What one `${…}` stands for. Claude Code writes `${NAME}` and `${NAME:-default}`, Cursor and VS Code
+    /// `${env:NAME}` and names of folders, Windsurf also `${file:PATH}`.
+    fn reference(&mut self, path: &str, inner: &str, origin: &Origin) -> Option<String> {
+        if let Some(file) = inner.strip_prefix("file:") {
+            return self.file(path, file);
+        }
+        let found = if let Some(name) = inner.strip_prefix("env:") {
+            self.variable_or_default(name)
+        } else if let Some(input) = inner.strip_prefix("input:") {
+            Err(ask_for_input(input, origin))
+        } else {
+            match (inner, origin) {
+                ("workspaceFolder", Origin::McpFile { workspace, .. }) => {
+                    Ok(workspace.display().to_string())
+                }
+                ("workspaceFolder", Origin::Toml) => Ok(self.base.display().to_string()),
+                ("workspaceFolderBasename", Origin::McpFile { workspace, .. }) => {
+                    Ok(last_part(workspace))
+                }
+                ("workspaceFolderBasename", Origin::Toml) => Ok(last_part(&self.base)),
+                ("userHome", _) => self.variable("HOME"),
+                ("pathSeparator" | "/", _) => Ok(MAIN_SEPARATOR_STR.to_owned()),
+                _ => self.variable_or_default(inner),
+            }
+        };
+        self.noted(path, found)
+    }
+
+    fn variable_or_default(&self, inner: &str) -> Result<String, String> {
+        match inner.split_once(":-") {
+            Some((name, default)) => {
+                let found = (self.around.env)(name).filter(|text| !text.is_empty());
+                Ok(found.unwrap_or_else(|| default.to_owned()))
+            }
+            None => self.variable(inner),
+        }
+    }
+
+    fn variable(&self, name: &str) -> Result<String, String> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_empty() || !name.chars().all(fits) {
+            return Err(format!("`{name}` is no name of an environment variable"));
+        }
+        (self.around.env)(name)
+            .ok_or_else(|| format!("the environment variable `{name}` is not set"))
+    }
+
+    /// The text of a file without the line end that editors and `echo` leave.
+    fn file(&mut self, path: &str, file: &str) -> Option<String> {
+        let name = match (file.strip_prefix("~/"), (self.around.env)("HOME")) {
+            (Some(rest), Some(home)) => Path::new(&home).join(rest),
+            _ => self.base.join(file),
+        };
+        match (self.around.read)(&name) {
+            Ok(found) => {
+                if found.open_to_all {
+                    let advice = format!("`{file}` can be read by every user of this machine");
+                    self.warn(path, format_args!("{advice}; `chmod 600` closes it"));
+                }
+                Some(found.text.trim_end_matches(['\r', '\n']).to_owned())
+            }
+            Err(error) => {
+                self.problem(path, format_args!("`{file}` cannot be read: {error}"));
+                None
+            }
+        }
+    }
+
+    fn noted<T>(&mut self, path: impl Display, found: Result<T, String>) -> Option<T> {
+        found.map_err(|message| self.problem(path, message)).ok()
+    }
+}
+
+fn ask_for_input(input: &str, origin: &Origin) -> String {
+    let about = match origin {
+        Origin::McpFile { inputs, .. } => inputs.iter().find(|(id, _)| id == input),
+        Origin::Toml => None,
+    };
+    let about = about
+        .map(|(_, text)| format!(" ({text})"))
+        .unwrap_or_default();
+    let variable: String = input
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        })
+        .collect();
+    format!(
+        "`${{input:{input}}}`{about} is asked for by the editor, and toolway has nobody to ask; \
+         put it into the environment and write `${{env:{variable}}}`"
+    )
+}
+
+fn last_part(path: &Path) -> String {
+    path.file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}

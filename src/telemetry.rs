@@ -1,0 +1,200 @@
+//! The log: set up once by `cli`, written to by everything from row 6 up.
+//!
+//! It goes to standard error, so that standard output holds results only. Arguments, results and tokens
+//! are never logged, by anybody.
+
+use std::{fmt, io};
+
+use tracing::{
+    Event, Level, Subscriber,
+    field::{Field, Visit},
+};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry,
+    layer::{Context, SubscriberExt},
+    util::SubscriberInitExt,
+};
+
+/// What is logged, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Which messages. Default: `info`.
+    pub filter: Filter,
+    /// For whom. Default: text.
+    pub format: Format,
+    /// Colours in text. Default: false.
+    pub colours: bool,
+}
+
+/// For whom the log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// One line each, for people.
+    #[default]
+    Text,
+    /// One JSON object each, for machines.
+    Json,
+}
+
+/// Which messages are logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter(String);
+
+/// Why a text is no [`Filter`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no level (error, warn, info, debug, trace) and no list of TARGET=LEVEL")]
+pub struct FilterError {
+    text: String,
+}
+
+impl Default for Filter {
+    fn default() -> Filter {
+        Filter::level(Level::INFO)
+    }
+}
+
+impl Filter {
+    /// A level for toolway itself; what it is built on is one step quieter.
+    pub fn level(level: Level) -> Filter {
+        Filter(match level {
+            Level::TRACE => "trace".into(),
+            Level::DEBUG => "info,toolway=debug".into(),
+            Level::INFO => "warn,toolway=info".into(),
+            level => level.to_string().to_lowercase(),
+        })
+    }
+
+    /// Reads a level, `off`, or a list such as `info,toolway::upstream=debug`.
+    pub fn parse(text: &str) -> Result<Filter, FilterError> {
+        let text = text.trim();
+        let refused = || FilterError {
+            text: text.to_owned(),
+        };
+        if let Ok(level) = text.parse::<Level>() {
+            return Ok(Filter::level(level));
+        }
+        let is_level = |level: &str| level == "off" || level.parse::<Level>().is_ok();
+        let mut parts = text.split(',').map(str::trim);
+        let knows_a_level = parts.all(|part| is_level(part.rsplit('=').next().unwrap_or_default()));
+        if !knows_a_level || EnvFilter::try_new(text).is_err() {
+            return Err(refused());
+        }
+        Ok(Filter(text.to_owned()))
+    }
+}
+
+/// Starts the log. A second start in one process changes nothing.
+pub fn start(config: &Config) {
+    let filter = EnvFilter::new(&config.filter.0);
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let lines: Box<dyn Layer<_> + Send + Sync> = match config.format {
+        Format::Text => lines.with_ansi(config.colours).with_target(false).boxed(),
+        Format::Json => lines.json().flatten_event(true).boxed(),
+    };
+    _ = Registry::default()
+        .with(lines)
+        .with(filter)
+        .with(WithoutNoise)
+        .try_init();
+}
+
+/// Messages that sound like trouble and are none.
+///
+/// rmcp reports an error for every stateless request that a server has finished (3.8.0, `service.rs`).
+const NOISE: [(&str, &str); 1] = [(
+    "rmcp::service",
+    "failed to send pending response during drain",
+)];
+
+/// Leaves out [`NOISE`].
+struct WithoutNoise;
+
+impl<S: Subscriber> Layer<S> for WithoutNoise {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let target = event.metadata().target();
+        let mut noise = NOISE.iter().filter(|(from, _)| *from == target).peekable();
+        if noise.peek().is_none() {
+            return true;
+        }
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        noise.all(|(_, text)| !message.0.contains(text))
+    }
+}
+
+/// The message of an event.
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, filter: &str) {
+        assert_eq!(Filter::parse(text), Ok(Filter(filter.into())));
+    }
+
+    #[test]
+    fn a_level_is_toolways_own() {
+        check("info", "warn,toolway=info");
+        check("DEBUG", "info,toolway=debug");
+        check("error", "error");
+    }
+
+    #[test]
+    fn a_list_is_taken_as_it_is() {
+        check(
+            "info,toolway::upstream=debug",
+            "info,toolway::upstream=debug",
+        );
+        check("off", "off");
+    }
+
+    #[test]
+    fn nonsense_is_no_filter() {
+        for text in ["loud", "", "toolway=loud", "info,,"] {
+            assert!(Filter::parse(text).is_err(), "{text}");
+        }
+    }
+
+    /// Keeps the messages that reach it.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<String>>>);
+
+    impl<S: Subscriber> Layer<S> for Kept {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            let mut message = Message(String::new());
+            event.record(&mut message);
+            self.0.lock().unwrap().push(message.0);
+        }
+    }
+
+    #[test]
+    fn only_the_noise_is_left_out() {
+        let kept = Kept::default();
+        let log = Registry::default().with(kept.clone()).with(WithoutNoise);
+        tracing::subscriber::with_default(log, || {
+            let error = "closed";
+            tracing::error!(target: "rmcp::service", %error, "failed to send pending response during drain");
+            tracing::error!(target: "rmcp::service", "fail to response message");
+            tracing::error!(target: "toolway", "failed to send pending response during drain");
+        });
+        assert_eq!(
+            *kept.0.lock().unwrap(),
+            [
+                "fail to response message",
+                "failed to send pending response during drain"
+            ]
+        );
+    }
+}
