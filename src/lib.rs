@@ -31,8 +31,10 @@
 
 pub mod catalog;
 pub mod gateway;
+pub mod openai;
 pub mod secret;
 pub mod server;
+pub mod sse;
 pub mod tool;
 pub mod translate;
 pub mod upstream;
