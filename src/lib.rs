@@ -37,6 +37,7 @@ pub mod mcp;
 pub mod openai;
 pub mod secret;
 pub mod server;
+pub mod sse;
 pub mod telemetry;
 pub mod tool;
 pub mod translate;

@@ -1,0 +1,1 @@
+//! The forms of tool calls in plain text.
