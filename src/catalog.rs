@@ -21,7 +21,7 @@ mod suggest;
 use self::{select::Memo, suggest::suggest};
 pub use self::{
     select::{LeftOut, LeftOutReason, Selected},
-    selection::Selection,
+    selection::{Selection, meets},
 };
 
 /// The tools of one server, as it listed them.

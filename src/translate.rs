@@ -10,3 +10,4 @@ pub mod schema;
 pub mod stream;
 pub mod tools;
 pub mod usage;
+pub mod whole;

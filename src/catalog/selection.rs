@@ -218,7 +218,7 @@ fn names_tool(pattern: &str, tool: &Offered) -> bool {
 }
 
 /// The text meets a pattern in which `*` stands for any characters, or none.
-fn meets(pattern: &str, text: &str) -> bool {
+pub fn meets(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else {
         return pattern == text;
     };

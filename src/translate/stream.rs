@@ -84,7 +84,7 @@ pub trait Known {
     fn is_offered(&self, name: &str) -> bool;
 
     /// The JSON Schema of a tool's arguments.
-    fn parameters(&self, name: &str) -> Option<&Value>;
+    fn parameters(&self, name: &str) -> Option<Value>;
 }
 
 /// How much the gateway has to do with an answer.
