@@ -169,11 +169,7 @@ impl Catalog {
 fn surplus<'c>(chosen: &[(&'c Arc<Offered>, Closeness)], room: usize) -> Vec<&'c FunctionName> {
     let mut gone = Vec::new();
     let mut too_many = chosen.len().saturating_sub(room);
-    for closeness in [
-        Closeness::ByDefault,
-        Closeness::ByPattern,
-        Closeness::ByName,
-    ] {
+    for closeness in [Closeness::Default, Closeness::Pattern, Closeness::Name] {
         let mut servers: BTreeMap<&ServerId, Vec<&FunctionName>> = BTreeMap::new();
         for (tool, _) in chosen.iter().filter(|(_, it)| *it == closeness) {
             servers.entry(&tool.server).or_default().push(&tool.name);

@@ -22,11 +22,11 @@ pub struct Selection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Closeness {
     /// It was not excluded.
-    ByDefault,
+    Default,
     /// A pattern or its server was named.
-    ByPattern,
+    Pattern,
     /// It was named.
-    ByName,
+    Name,
 }
 
 impl Selection {
@@ -86,7 +86,7 @@ impl Selection {
         // A server that is named is still only a way to name many tools.
         let by_servers = self.servers.as_ref().map(|list| {
             let closeness = list.closeness(|it| meets(it, tool.server.as_str()))?;
-            Some(closeness.min(Closeness::ByPattern))
+            Some(closeness.min(Closeness::Pattern))
         });
         let by_entries = (!self.entries.is_empty()).then(|| {
             self.entries
@@ -94,12 +94,12 @@ impl Selection {
                 .filter_map(|entry| entry.closeness(tool))
                 .max()
         });
-        let mut closest = Closeness::ByDefault;
+        let mut closest = Closeness::Default;
         for said in [by_tools, by_servers, by_entries].into_iter().flatten() {
             closest = closest.max(said?);
         }
         match self.preferred.iter().any(|name| name == tool.name.as_str()) {
-            true => Some(Closeness::ByName),
+            true => Some(Closeness::Name),
             false => Some(closest),
         }
     }
@@ -139,7 +139,7 @@ impl Patterns {
         if self.excludes.iter().any(|pattern| is_met(pattern)) {
             return None;
         }
-        let by_default = self.only_excludes.then_some(Closeness::ByDefault);
+        let by_default = self.only_excludes.then_some(Closeness::Default);
         let met = self.includes.iter().filter(|pattern| is_met(pattern));
         met.map(|pattern| by_pattern_or_name(pattern))
             .max()
@@ -149,9 +149,9 @@ impl Patterns {
 
 fn by_pattern_or_name(pattern: &str) -> Closeness {
     if pattern.contains('*') {
-        Closeness::ByPattern
+        Closeness::Pattern
     } else {
-        Closeness::ByName
+        Closeness::Name
     }
 }
 
@@ -186,7 +186,7 @@ impl Entry {
             return None;
         }
         let Some(tools) = &self.tools else {
-            return Some(Closeness::ByPattern);
+            return Some(Closeness::Pattern);
         };
         let met = tools.iter().filter(|pattern| names_tool(pattern, tool));
         met.map(|pattern| by_pattern_or_name(pattern)).max()

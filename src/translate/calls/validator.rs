@@ -52,7 +52,7 @@ impl Validator {
             .validate(&arguments)
             .map_err(|error| CallError::InvalidParams {
                 path: bounded(error.instance_path().as_str(), MAX_MESSAGE),
-                message: bounded(&error.to_string(), MAX_MESSAGE),
+                message: message(&error),
                 input_schema: self.fragment(&error),
             })
     }
@@ -74,6 +74,18 @@ impl Validator {
     }
 }
 
+/// What is wrong; a value that is too long to be repeated is not.
+fn message(error: &ValidationError<'_>) -> String {
+    let message = error.to_string();
+    if message.len() <= MAX_MESSAGE {
+        return message;
+    }
+    bounded(&error.masked_with("the value").to_string(), MAX_MESSAGE)
+}
+
 fn fits(value: &Value) -> bool {
     value.to_string().len() <= MAX_FRAGMENT
 }
+
+#[cfg(test)]
+mod tests;
