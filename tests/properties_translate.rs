@@ -14,7 +14,7 @@ use toolway::{
 fn tools() -> impl Strategy<Value = Vec<(ServerId, String)>> {
     let server = prop_oneof!["[ab_]{1,4}", "[a-zA-Z0-9_-]{1,64}"];
     let tool = prop_oneof!["[ab_.]{0,4}", "[a-zA-Z0-9_./-]{1,128}", ".{0,80}"];
-    let server = server.prop_map(|name| ServerId::parse(&name).unwrap());
+    let server = server.prop_map(|name| ServerId::parse(&name).expect("it is within the alphabet"));
     vec((server, tool), 0..40)
 }
 

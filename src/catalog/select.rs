@@ -5,8 +5,15 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use super::{Catalog, Offered, Selection, selection::Closeness, suggest::suggest};
-use crate::tool::{FunctionName, ServerId};
+use super::{
+    Catalog, Offered, Selection,
+    selection::{Closeness, is_chosen},
+    suggest::suggest,
+};
+use crate::{
+    openai::request::McpChoice,
+    tool::{FunctionName, ServerId},
+};
 
 /// Most limits for which the choice is kept.
 const MAX_KEPT: usize = 32;
@@ -74,8 +81,8 @@ impl Memo {
 }
 
 impl Catalog {
-    /// The tools for a request that has tools of its own with these names, for an upstream that takes at
-    /// most `max_tools`.
+    /// The tools for a request that has tools of its own with these names (one each, empty for a tool
+    /// without a name), for an upstream that takes at most `max_tools`.
     ///
     /// The client's own come first: a tool with the same name is left out, and the limit is for both
     /// together. Over the limit the least closely named are left out: those that are there by default, then
@@ -200,6 +207,14 @@ impl Selected {
     /// The tool that the request offers under this name.
     pub fn find(&self, name: &str) -> Option<&Arc<Offered>> {
         self.tools.iter().find(|tool| tool.name.as_str() == name)
+    }
+
+    /// The tools that an `mcp` entry of `tool_choice` means: of that server, all or the one with that name.
+    pub fn chosen(&self, choice: &McpChoice) -> Vec<&Arc<Offered>> {
+        self.tools
+            .iter()
+            .filter(|tool| is_chosen(choice, tool))
+            .collect()
     }
 
     /// Up to three names this request offers that look like this one, the closest first.

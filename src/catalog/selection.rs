@@ -2,7 +2,7 @@
 
 use super::Offered;
 use crate::{
-    openai::request::{McpTool, RequestError},
+    openai::request::{McpChoice, McpTool, RequestError},
     tool::ServerId,
 };
 
@@ -206,6 +206,12 @@ fn unknown(entry: &McpTool, known: &[ServerId]) -> RequestError {
         "Invalid value for '{param}': there is no server '{label}'. Servers of this gateway: {known}."
     );
     RequestError::value(param, message)
+}
+
+/// The tool is one that an `mcp` entry of `tool_choice` means.
+pub(super) fn is_chosen(choice: &McpChoice, tool: &Offered) -> bool {
+    let is_named = |name: &str| names_tool(name, tool);
+    meets(&choice.server_label, tool.server.as_str()) && choice.name.as_deref().is_none_or(is_named)
 }
 
 /// The pattern is met by the tool's offered name, its own name, or `server/tool`.

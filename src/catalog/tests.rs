@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    openai::request::{AllowedTools, McpTool},
+    openai::request::{AllowedTools, McpChoice, McpTool},
     tool::Annotations,
 };
 
@@ -51,6 +51,13 @@ mod build {
             "web__search",
         ];
         assert_eq!(names(small().offered()), expected);
+    }
+
+    #[test]
+    fn a_catalog_can_be_shared_between_threads() {
+        fn check<T: Send + Sync>() {}
+        check::<Catalog>();
+        check::<Selected>();
     }
 
     #[test]
@@ -349,6 +356,26 @@ mod select {
             }]
         );
         assert!(!selected.json.contains("files__read"));
+    }
+
+    #[test]
+    fn tool_choice_finds_what_it_means() {
+        let selected = small().select(&Selection::everything(), &[], 128);
+        let chosen = |label: &str, name: Option<&str>| {
+            let name = name.map(str::to_owned);
+            let choice = McpChoice {
+                server_label: label.into(),
+                name,
+            };
+            selected
+                .chosen(&choice)
+                .iter()
+                .map(|it| it.name.to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(chosen("files", Some("read")), ["files__read"]);
+        assert_eq!(chosen("web", None), ["web__fetch", "web__search"]);
+        assert!(chosen("web", Some("read")).is_empty());
     }
 
     #[test]

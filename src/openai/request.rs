@@ -154,6 +154,12 @@ impl<'a> ChatRequest<'a> {
         &self.tools.client
     }
 
+    /// The name of each of [`ChatRequest::client_tools`]; empty for one that has none.
+    pub fn client_names(&self) -> Vec<&str> {
+        let names = self.tools.client.iter().map(|tool| tool.name.as_deref());
+        names.map(Option::unwrap_or_default).collect()
+    }
+
     /// The `mcp` entries of `tools`, which choose among the gateway's tools.
     pub fn mcp_tools(&self) -> &[McpTool] {
         &self.tools.mcp

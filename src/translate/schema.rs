@@ -25,6 +25,9 @@ const REFUSED_AT_TOP: [&str; 6] = ["$ref", "allOf", "anyOf", "oneOf", "enum", "n
 /// Most references and branches that are followed at the top, so that a schema cannot make this take long.
 const MAX_PARTS: usize = 64;
 
+/// Longest schema that is offered, in bytes of JSON; a longer one would fill a model's context alone.
+const MAX_SCHEMA: usize = 512 << 10;
+
 /// Why a tool with this schema cannot be offered, if so; for the person who configured the server.
 ///
 /// These are the faults that make an upstream refuse a whole request.
@@ -50,10 +53,12 @@ pub fn fault(schema: &JsonObject) -> Option<String> {
         Some(_) => return Some("`properties` of its input schema is not an object".to_owned()),
     }
     match schema.get("required") {
-        None => None,
-        Some(Value::Array(names)) if names.iter().all(Value::is_string) => None,
-        Some(_) => Some("`required` of its input schema is not a list of names".to_owned()),
+        None => {}
+        Some(Value::Array(names)) if names.iter().all(Value::is_string) => {}
+        Some(_) => return Some("`required` of its input schema is not a list of names".to_owned()),
     }
+    let size = serde_json::to_string(schema).map_or(0, |text| text.len());
+    (size > MAX_SCHEMA).then(|| format!("its input schema is larger than {} KiB", MAX_SCHEMA >> 10))
 }
 
 /// The schema with all that OpenAI insists on.
@@ -255,21 +260,21 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(given: Value, expected: Value) {
+    fn check(given: &Value, expected: &Value) {
         let offered = to_openai(given.as_object().unwrap());
-        assert_eq!(Value::Object(offered.schema), expected, "{given}");
+        assert_eq!(&Value::Object(offered.schema), expected, "{given}");
     }
 
     #[test]
     fn a_property_that_differs_between_alternatives_may_be_each_of_them() {
         check(
-            json!({"anyOf": [
+            &json!({"anyOf": [
                 {"properties": {"mode": {"const": "a"}, "x": {}}, "required": ["mode", "x"]},
                 {"properties": {"mode": {"const": "b"}}, "required": ["mode"]},
                 {"properties": {"mode": {"const": "b"}}, "required": ["mode"]},
                 {"properties": {"mode": {"const": "c"}}, "required": ["mode"]},
             ]}),
-            json!({
+            &json!({
                 "type": "object",
                 "required": ["mode"],
                 "properties": {
@@ -283,8 +288,8 @@ mod tests {
     #[test]
     fn a_property_that_is_said_twice_must_be_both() {
         check(
-            json!({"properties": {"a": {"type": "string"}}, "allOf": [{"properties": {"a": {"minLength": 1}}}]}),
-            json!({
+            &json!({"properties": {"a": {"type": "string"}}, "allOf": [{"properties": {"a": {"minLength": 1}}}]}),
+            &json!({
                 "type": "object",
                 "properties": {"a": {"allOf": [{"type": "string"}, {"minLength": 1}]}},
             }),
@@ -314,7 +319,7 @@ mod tests {
             "if": {}, "then": {},
             "additionalProperties": false,
         });
-        check(schema.clone(), schema);
+        check(&schema, &schema);
     }
 
     #[test]
@@ -329,13 +334,30 @@ mod tests {
                 "examples": [{"type": "array"}],
             })
         };
-        check(given(&array), given(&json!({"type": "array", "items": {}})));
+        check(
+            &given(&array),
+            &given(&json!({"type": "array", "items": {}})),
+        );
+    }
+
+    #[test]
+    fn a_schema_that_would_fill_the_request_is_a_fault() {
+        let values: Vec<String> = (0..100_000).map(|i| format!("value_{i}")).collect();
+        let schema = json!({"properties": {"a": {"enum": values}}});
+        assert!(
+            fault(schema.as_object().unwrap())
+                .unwrap()
+                .contains("larger")
+        );
+        let values: Vec<String> = (0..10_000).map(|i| format!("value_{i}")).collect();
+        let schema = json!({"properties": {"a": {"enum": values}}});
+        assert_eq!(fault(schema.as_object().unwrap()), None);
     }
 
     #[test]
     fn a_nullable_object_is_an_object() {
         let schema = json!({"type": ["object", "null"]});
         assert_eq!(fault(schema.as_object().unwrap()), None);
-        check(schema, json!({"type": "object", "properties": {}}));
+        check(&schema, &json!({"type": "object", "properties": {}}));
     }
 }

@@ -235,6 +235,7 @@ mod tools {
                 (ClientToolKind::LegacyFunction, Some("old")),
             ]
         );
+        assert_eq!(request.client_names(), ["f", "c", "", "flat", "old"]);
         let names = Some(vec!["read_*".to_owned()]);
         let expected = McpTool {
             param: "tools[1]".into(),

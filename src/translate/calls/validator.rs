@@ -30,6 +30,8 @@ pub struct Validator {
 impl Validator {
     /// Compiles a schema. The error says why it cannot be, for the person who configured the server; such a
     /// tool can still be offered, its server checks the arguments.
+    ///
+    /// `format` is not checked: whether it means anything differs between drafts and between servers.
     pub fn compile(schema: &JsonObject) -> Result<Validator, String> {
         let schema = Value::Object(schema.clone());
         let patterns = PatternOptions::fancy_regex()
@@ -38,6 +40,7 @@ impl Validator {
             .backtrack_limit(MAX_BACKTRACKS);
         let compiled = jsonschema::options()
             .offline()
+            .should_validate_formats(false)
             .with_pattern_options(patterns)
             .build(&schema)
             .map_err(|error| bounded(&error.to_string(), MAX_MESSAGE))?;

@@ -85,8 +85,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(error: CallError, expected: Value) {
-        let text = to_openai(&error);
+    fn check(error: &CallError, expected: &Value) {
+        let text = to_openai(error);
         assert_eq!(
             serde_json::from_str::<Value>(&text).unwrap(),
             json!({ "error": expected })
@@ -96,24 +96,24 @@ mod tests {
     #[test]
     fn every_failure_has_its_type_and_a_message() {
         check(
-            CallError::Timeout {
+            &CallError::Timeout {
                 after: Duration::from_secs(30),
             },
-            json!({"type": "timeout", "message": "the tool did not answer within 30 s"}),
+            &json!({"type": "timeout", "message": "the tool did not answer within 30 s"}),
         );
         check(
-            CallError::Cancelled,
-            json!({"type": "cancelled", "message": "the call was cancelled"}),
+            &CallError::Cancelled,
+            &json!({"type": "cancelled", "message": "the call was cancelled"}),
         );
         check(
-            CallError::Denied {
+            &CallError::Denied {
                 reason: "writing is not allowed".into(),
             },
-            json!({"type": "denied", "message": "writing is not allowed", "retryable": false}),
+            &json!({"type": "denied", "message": "writing is not allowed", "retryable": false}),
         );
         check(
-            CallError::Busy,
-            json!({
+            &CallError::Busy,
+            &json!({
                 "type": "busy",
                 "message": "the server is busy; try again in a moment",
                 "retryable": true,
@@ -124,12 +124,12 @@ mod tests {
     #[test]
     fn bad_arguments_name_the_place_and_the_schema() {
         check(
-            CallError::InvalidParams {
+            &CallError::InvalidParams {
                 path: "/city".into(),
                 message: "5 is not of type \"string\"".into(),
                 input_schema: json!({"type": "string"}),
             },
-            json!({
+            &json!({
                 "type": "invalid_params",
                 "message": "5 is not of type \"string\"",
                 "path": "/city",
@@ -141,11 +141,11 @@ mod tests {
     #[test]
     fn an_unknown_tool_comes_with_names_that_look_like_it() {
         check(
-            CallError::UnknownTool {
+            &CallError::UnknownTool {
                 name: "raed".into(),
                 did_you_mean: vec!["files__read".into()],
             },
-            json!({
+            &json!({
                 "type": "unknown_tool",
                 "message": "there is no tool named `raed`",
                 "did_you_mean": ["files__read"],
@@ -166,12 +166,12 @@ mod tests {
     #[test]
     fn a_refusal_of_the_server_keeps_its_code_and_data_and_loses_its_stack() {
         check(
-            CallError::Protocol {
+            &CallError::Protocol {
                 code: -32602,
                 message: "Unknown city. See http://10.0.0.5:8080/docs".into(),
                 data: Some(json!({"field": "city", "stack": "at f (/srv/a.js:1:2)", "tries": 2})),
             },
-            json!({
+            &json!({
                 "type": "protocol_error",
                 "message": "Unknown city.",
                 "code": -32602,
