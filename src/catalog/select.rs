@@ -105,8 +105,11 @@ impl Catalog {
             return Arc::new(self.choose(selection, client_names, limit));
         }
         let shared = self.everything(limit);
-        let mut missing = shared.left_out.iter().map(|it| it.name.as_str());
-        match missing.any(|name| selection.preferred().iter().any(|it| it == name)) {
+        match shared
+            .left_out
+            .iter()
+            .any(|it| selection.is_preferred(&it.name))
+        {
             true => Arc::new(self.choose(selection, client_names, limit)),
             false => shared,
         }

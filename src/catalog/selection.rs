@@ -1,10 +1,15 @@
 //! Which tools a request wants, as its headers and its body say.
 
+use std::collections::HashSet;
+
 use super::Offered;
 use crate::{
     openai::request::{McpChoice, McpTool, RequestError},
-    tool::ServerId,
+    tool::{FunctionName, ServerId},
 };
+
+/// Most patterns of one request, headers and body together: each is tried on every tool.
+const MAX_PATTERNS: usize = 1024;
 
 /// Labels of an `mcp` entry that stand for every server, unless a server has that name.
 const EVERY_SERVER: [&str; 2] = ["toolway", "*"];
@@ -15,7 +20,7 @@ pub struct Selection {
     tools: Option<Patterns>,
     servers: Option<Patterns>,
     entries: Vec<Entry>,
-    preferred: Vec<String>,
+    preferred: HashSet<String>,
 }
 
 /// How closely a request named a tool; what was named the least is left out first.
@@ -40,7 +45,8 @@ impl Selection {
     /// A header is a list of patterns separated by commas, in which `*` stands for anything. A pattern for
     /// tools is met by the offered name, by `server/tool`, and by the server's own name for the tool.
     /// `!pattern` takes out what it meets; a list of such patterns alone begins with everything. An empty
-    /// list and `none` select nothing. Patterns in headers may meet nothing.
+    /// list and `none` select nothing. Patterns in headers may meet nothing. All patterns together are at
+    /// most 1024.
     ///
     /// Where there are `mcp` entries, only what they name is selected. `server_label` is the name of one
     /// of the `known` servers, a pattern that meets one, or `toolway` or `*` for all; everything else is
@@ -51,15 +57,30 @@ impl Selection {
         entries: &[McpTool],
         known: &[ServerId],
     ) -> Result<Selection, RequestError> {
-        Ok(Selection {
+        let selection = Selection {
             tools: tools.map(Patterns::parse),
             servers: servers.map(Patterns::parse),
             entries: entries
                 .iter()
                 .map(|entry| Entry::read(entry, known))
                 .collect::<Result<_, _>>()?,
-            preferred: Vec::new(),
-        })
+            preferred: HashSet::new(),
+        };
+        match selection.patterns() <= MAX_PATTERNS {
+            true => Ok(selection),
+            false => Err(RequestError::body(format!(
+                "The request selects tools with more than {MAX_PATTERNS} patterns."
+            ))),
+        }
+    }
+
+    fn patterns(&self) -> usize {
+        let lists = self.tools.iter().chain(&self.servers);
+        let in_headers: usize = lists
+            .map(|list| list.includes.len() + list.excludes.len())
+            .sum();
+        let in_entry = |entry: &Entry| 1 + entry.tools.as_ref().map_or(0, Vec::len);
+        in_headers + self.entries.iter().map(in_entry).sum::<usize>()
     }
 
     /// These offered names count as named, so that a limit does not leave them out before others; for
@@ -73,8 +94,8 @@ impl Selection {
         self.tools.is_none() && self.servers.is_none() && self.entries.is_empty()
     }
 
-    pub(super) fn preferred(&self) -> &[String] {
-        &self.preferred
+    pub(super) fn is_preferred(&self, name: &FunctionName) -> bool {
+        self.preferred.contains(name.as_str())
     }
 
     /// How closely the request named this tool; `None` if it is not selected.
@@ -98,7 +119,7 @@ impl Selection {
         for said in [by_tools, by_servers, by_entries].into_iter().flatten() {
             closest = closest.max(said?);
         }
-        match self.preferred.iter().any(|name| name == tool.name.as_str()) {
+        match self.is_preferred(&tool.name) {
             true => Some(Closeness::Name),
             false => Some(closest),
         }

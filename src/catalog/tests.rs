@@ -321,6 +321,16 @@ mod select {
     }
 
     #[test]
+    fn thousands_of_patterns_are_refused() {
+        let catalog = small();
+        let many = vec!["a"; 1000].join(",");
+        let parse = |entries| Selection::parse(Some(&many), None, entries, catalog.servers());
+        assert!(parse(&[]).is_ok());
+        let entries = [entry("files", only(&["a"; 100]))];
+        assert!(parse(&entries).unwrap_err().message.contains("1024"));
+    }
+
+    #[test]
     fn a_known_server_without_tools_is_no_error() {
         let catalog = Catalog::build(&[server("down", &[])]);
         let entries = [entry("down", None)];

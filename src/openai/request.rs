@@ -21,6 +21,9 @@ pub use self::{
 };
 use self::{members::Members, tools::Tools};
 
+/// Most characters of a complaint about a value.
+const MAX_COMPLAINT: usize = 200;
+
 /// Why a request is refused, as OpenAI's error envelope says it (`type` is `invalid_request_error`).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -239,6 +242,15 @@ fn read<T: DeserializeOwned>(
     expected: &str,
 ) -> Result<T, RequestError> {
     serde_json::from_str(raw.get()).map_err(|_| RequestError::wrong_type(param, expected, raw))
+}
+
+/// A reader's complaint, bounded: it may repeat a value of the body.
+fn brief(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.char_indices().nth(MAX_COMPLAINT) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 fn kind_of(raw: &RawValue) -> &'static str {

@@ -121,6 +121,32 @@ mod members {
     }
 
     #[test]
+    fn without_a_bound_on_depth_it_does_not_fall_over_either() {
+        let deep = format!("{}{}", "[".repeat(1 << 20), "]".repeat(1 << 20));
+        let body = with(&format!(r#""x":{deep}"#));
+        assert!(ChatRequest::parse(body.as_bytes(), usize::MAX).is_ok());
+        for member in ["tools", "tool_choice", "n", "stream_options"] {
+            let body = with(&format!(
+                r#""{member}":[{{"type":"mcp","allowed_tools":{deep}}}]"#
+            ));
+            assert!(
+                ChatRequest::parse(body.as_bytes(), usize::MAX).is_err(),
+                "{member}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_refusal_does_not_repeat_a_long_value() {
+        let long = "é".repeat(1 << 16);
+        assert!(refused(format!("\"{long}\"")).message.len() < 600);
+        let tools = format!(r#""tools":[{{"type":"function","function":"{long}"}}]"#);
+        assert!(refused(with(&tools)).message.len() < 600);
+        let choice = format!(r#""tool_choice":{{"type":"function","function":"{long}"}}"#);
+        assert!(refused(with(&choice)).message.len() < 600);
+    }
+
+    #[test]
     fn a_body_of_thousands_of_members_is_refused() {
         let members: Vec<String> = (0..1000).map(|i| format!("\"m{i}\":1")).collect();
         assert!(refused(with(&members.join(","))).message.contains("512"));
