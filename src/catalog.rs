@@ -73,7 +73,7 @@ pub struct Offered {
 pub struct Catalog {
     /// By server, then by the tool's own name.
     offered: Vec<Arc<Offered>>,
-    by_name: HashMap<FunctionName, usize>,
+    by_name: HashMap<Box<str>, usize>,
     servers: Vec<ServerId>,
     dropped: Vec<(ServerId, DroppedTool)>,
     memo: Memo,
@@ -120,7 +120,7 @@ impl Catalog {
         let by_name = offered
             .iter()
             .enumerate()
-            .map(|(at, it)| (it.name.clone(), at))
+            .map(|(at, it)| (it.name.as_str().into(), at))
             .collect();
         let mut servers: Vec<ServerId> = servers.iter().map(|it| it.server.clone()).collect();
         servers.sort();
@@ -140,8 +140,7 @@ impl Catalog {
 
     /// The tool that is offered under this name.
     pub fn find(&self, name: &str) -> Option<&Arc<Offered>> {
-        let name = FunctionName::parse(name).ok()?;
-        self.offered.get(*self.by_name.get(&name)?)
+        self.offered.get(*self.by_name.get(name)?)
     }
 
     /// Up to three offered names that look like this one, the closest first.

@@ -5,8 +5,15 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use super::{Catalog, Offered, Selection, selection::Closeness, suggest::suggest};
-use crate::tool::{FunctionName, ServerId};
+use super::{
+    Catalog, Offered, Selection,
+    selection::{Closeness, is_chosen},
+    suggest::suggest,
+};
+use crate::{
+    openai::request::McpChoice,
+    tool::{FunctionName, ServerId},
+};
 
 /// Most limits for which the choice is kept.
 const MAX_KEPT: usize = 32;
@@ -74,8 +81,8 @@ impl Memo {
 }
 
 impl Catalog {
-    /// The tools for a request that has tools of its own with these names, for an upstream that takes at
-    /// most `max_tools`.
+    /// The tools for a request that has tools of its own with these names (one each, empty for a tool
+    /// without a name), for an upstream that takes at most `max_tools`.
     ///
     /// The client's own come first: a tool with the same name is left out, and the limit is for both
     /// together. Over the limit the least closely named are left out: those that are there by default, then
@@ -98,8 +105,11 @@ impl Catalog {
             return Arc::new(self.choose(selection, client_names, limit));
         }
         let shared = self.everything(limit);
-        let mut missing = shared.left_out.iter().map(|it| it.name.as_str());
-        match missing.any(|name| selection.preferred().iter().any(|it| it == name)) {
+        match shared
+            .left_out
+            .iter()
+            .any(|it| selection.is_preferred(&it.name))
+        {
             true => Arc::new(self.choose(selection, client_names, limit)),
             false => shared,
         }
@@ -169,11 +179,7 @@ impl Catalog {
 fn surplus<'c>(chosen: &[(&'c Arc<Offered>, Closeness)], room: usize) -> Vec<&'c FunctionName> {
     let mut gone = Vec::new();
     let mut too_many = chosen.len().saturating_sub(room);
-    for closeness in [
-        Closeness::ByDefault,
-        Closeness::ByPattern,
-        Closeness::ByName,
-    ] {
+    for closeness in [Closeness::Default, Closeness::Pattern, Closeness::Name] {
         let mut servers: BTreeMap<&ServerId, Vec<&FunctionName>> = BTreeMap::new();
         for (tool, _) in chosen.iter().filter(|(_, it)| *it == closeness) {
             servers.entry(&tool.server).or_default().push(&tool.name);
@@ -204,6 +210,14 @@ impl Selected {
     /// The tool that the request offers under this name.
     pub fn find(&self, name: &str) -> Option<&Arc<Offered>> {
         self.tools.iter().find(|tool| tool.name.as_str() == name)
+    }
+
+    /// The tools that an `mcp` entry of `tool_choice` means: of that server, all or the one with that name.
+    pub fn chosen(&self, choice: &McpChoice) -> Vec<&Arc<Offered>> {
+        self.tools
+            .iter()
+            .filter(|tool| is_chosen(choice, tool))
+            .collect()
     }
 
     /// Up to three names this request offers that look like this one, the closest first.

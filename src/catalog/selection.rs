@@ -1,10 +1,15 @@
 //! Which tools a request wants, as its headers and its body say.
 
+use std::collections::HashSet;
+
 use super::Offered;
 use crate::{
-    openai::request::{McpTool, RequestError},
-    tool::ServerId,
+    openai::request::{McpChoice, McpTool, RequestError},
+    tool::{FunctionName, ServerId},
 };
+
+/// Most patterns of one request, headers and body together: each is tried on every tool.
+const MAX_PATTERNS: usize = 1024;
 
 /// Labels of an `mcp` entry that stand for every server, unless a server has that name.
 const EVERY_SERVER: [&str; 2] = ["toolway", "*"];
@@ -15,18 +20,18 @@ pub struct Selection {
     tools: Option<Patterns>,
     servers: Option<Patterns>,
     entries: Vec<Entry>,
-    preferred: Vec<String>,
+    preferred: HashSet<String>,
 }
 
 /// How closely a request named a tool; what was named the least is left out first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Closeness {
     /// It was not excluded.
-    ByDefault,
+    Default,
     /// A pattern or its server was named.
-    ByPattern,
+    Pattern,
     /// It was named.
-    ByName,
+    Name,
 }
 
 impl Selection {
@@ -40,7 +45,8 @@ impl Selection {
     /// A header is a list of patterns separated by commas, in which `*` stands for anything. A pattern for
     /// tools is met by the offered name, by `server/tool`, and by the server's own name for the tool.
     /// `!pattern` takes out what it meets; a list of such patterns alone begins with everything. An empty
-    /// list and `none` select nothing. Patterns in headers may meet nothing.
+    /// list and `none` select nothing. Patterns in headers may meet nothing. All patterns together are at
+    /// most 1024.
     ///
     /// Where there are `mcp` entries, only what they name is selected. `server_label` is the name of one
     /// of the `known` servers, a pattern that meets one, or `toolway` or `*` for all; everything else is
@@ -51,15 +57,30 @@ impl Selection {
         entries: &[McpTool],
         known: &[ServerId],
     ) -> Result<Selection, RequestError> {
-        Ok(Selection {
+        let selection = Selection {
             tools: tools.map(Patterns::parse),
             servers: servers.map(Patterns::parse),
             entries: entries
                 .iter()
                 .map(|entry| Entry::read(entry, known))
                 .collect::<Result<_, _>>()?,
-            preferred: Vec::new(),
-        })
+            preferred: HashSet::new(),
+        };
+        match selection.patterns() <= MAX_PATTERNS {
+            true => Ok(selection),
+            false => Err(RequestError::body(format!(
+                "The request selects tools with more than {MAX_PATTERNS} patterns."
+            ))),
+        }
+    }
+
+    fn patterns(&self) -> usize {
+        let lists = self.tools.iter().chain(&self.servers);
+        let in_headers: usize = lists
+            .map(|list| list.includes.len() + list.excludes.len())
+            .sum();
+        let in_entry = |entry: &Entry| 1 + entry.tools.as_ref().map_or(0, Vec::len);
+        in_headers + self.entries.iter().map(in_entry).sum::<usize>()
     }
 
     /// These offered names count as named, so that a limit does not leave them out before others; for
@@ -73,8 +94,8 @@ impl Selection {
         self.tools.is_none() && self.servers.is_none() && self.entries.is_empty()
     }
 
-    pub(super) fn preferred(&self) -> &[String] {
-        &self.preferred
+    pub(super) fn is_preferred(&self, name: &FunctionName) -> bool {
+        self.preferred.contains(name.as_str())
     }
 
     /// How closely the request named this tool; `None` if it is not selected.
@@ -86,7 +107,7 @@ impl Selection {
         // A server that is named is still only a way to name many tools.
         let by_servers = self.servers.as_ref().map(|list| {
             let closeness = list.closeness(|it| meets(it, tool.server.as_str()))?;
-            Some(closeness.min(Closeness::ByPattern))
+            Some(closeness.min(Closeness::Pattern))
         });
         let by_entries = (!self.entries.is_empty()).then(|| {
             self.entries
@@ -94,12 +115,12 @@ impl Selection {
                 .filter_map(|entry| entry.closeness(tool))
                 .max()
         });
-        let mut closest = Closeness::ByDefault;
+        let mut closest = Closeness::Default;
         for said in [by_tools, by_servers, by_entries].into_iter().flatten() {
             closest = closest.max(said?);
         }
-        match self.preferred.iter().any(|name| name == tool.name.as_str()) {
-            true => Some(Closeness::ByName),
+        match self.is_preferred(&tool.name) {
+            true => Some(Closeness::Name),
             false => Some(closest),
         }
     }
@@ -139,7 +160,7 @@ impl Patterns {
         if self.excludes.iter().any(|pattern| is_met(pattern)) {
             return None;
         }
-        let by_default = self.only_excludes.then_some(Closeness::ByDefault);
+        let by_default = self.only_excludes.then_some(Closeness::Default);
         let met = self.includes.iter().filter(|pattern| is_met(pattern));
         met.map(|pattern| by_pattern_or_name(pattern))
             .max()
@@ -149,9 +170,9 @@ impl Patterns {
 
 fn by_pattern_or_name(pattern: &str) -> Closeness {
     if pattern.contains('*') {
-        Closeness::ByPattern
+        Closeness::Pattern
     } else {
-        Closeness::ByName
+        Closeness::Name
     }
 }
 
@@ -186,7 +207,7 @@ impl Entry {
             return None;
         }
         let Some(tools) = &self.tools else {
-            return Some(Closeness::ByPattern);
+            return Some(Closeness::Pattern);
         };
         let met = tools.iter().filter(|pattern| names_tool(pattern, tool));
         met.map(|pattern| by_pattern_or_name(pattern)).max()
@@ -206,6 +227,12 @@ fn unknown(entry: &McpTool, known: &[ServerId]) -> RequestError {
         "Invalid value for '{param}': there is no server '{label}'. Servers of this gateway: {known}."
     );
     RequestError::value(param, message)
+}
+
+/// The tool is one that an `mcp` entry of `tool_choice` means.
+pub(super) fn is_chosen(choice: &McpChoice, tool: &Offered) -> bool {
+    let is_named = |name: &str| names_tool(name, tool);
+    meets(&choice.server_label, tool.server.as_str()) && choice.name.as_deref().is_none_or(is_named)
 }
 
 /// The pattern is met by the tool's offered name, its own name, or `server/tool`.

@@ -28,8 +28,11 @@ pub(super) fn suggest(name: &str, offered: &[Arc<Offered>]) -> Vec<String> {
         }
     }
     close.sort_unstable();
+    // Names of one server share their first half; beside a much closer one they are no suggestion.
+    let most = close.first().map_or(0, |(closest, _)| closest + 1);
     close
         .into_iter()
+        .take_while(|(distance, _)| *distance <= most)
         .take(MOST)
         .map(|(_, name)| name.to_owned())
         .collect()

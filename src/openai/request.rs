@@ -21,6 +21,9 @@ pub use self::{
 };
 use self::{members::Members, tools::Tools};
 
+/// Most characters of a complaint about a value.
+const MAX_COMPLAINT: usize = 200;
+
 /// Why a request is refused, as OpenAI's error envelope says it (`type` is `invalid_request_error`).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -154,6 +157,12 @@ impl<'a> ChatRequest<'a> {
         &self.tools.client
     }
 
+    /// The name of each of [`ChatRequest::client_tools`]; empty for one that has none.
+    pub fn client_names(&self) -> Vec<&str> {
+        let names = self.tools.client.iter().map(|tool| tool.name.as_deref());
+        names.map(Option::unwrap_or_default).collect()
+    }
+
     /// The `mcp` entries of `tools`, which choose among the gateway's tools.
     pub fn mcp_tools(&self) -> &[McpTool] {
         &self.tools.mcp
@@ -233,6 +242,15 @@ fn read<T: DeserializeOwned>(
     expected: &str,
 ) -> Result<T, RequestError> {
     serde_json::from_str(raw.get()).map_err(|_| RequestError::wrong_type(param, expected, raw))
+}
+
+/// A reader's complaint, bounded: it may repeat a value of the body.
+fn brief(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.char_indices().nth(MAX_COMPLAINT) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 fn kind_of(raw: &RawValue) -> &'static str {

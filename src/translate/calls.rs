@@ -60,7 +60,7 @@ fn value(text: &str) -> Result<Value, CallError> {
     };
     let end = values.byte_offset();
     match second(values) {
-        None if text[end..].trim().is_empty() => Ok(first),
+        None if is_blank(text, end) => Ok(first),
         Some(second @ Value::Object(_)) if first == second || is_empty_object(&first) => Ok(second),
         _ => {
             let place = quote(text, end);
@@ -69,6 +69,10 @@ fn value(text: &str) -> Result<Value, CallError> {
             )))
         }
     }
+}
+
+fn is_blank(text: &str, from: usize) -> bool {
+    text.get(from..).is_none_or(|rest| rest.trim().is_empty())
 }
 
 /// The value after the first, if it is the last.
@@ -84,7 +88,7 @@ fn is_empty_object(value: &Value) -> bool {
 fn not_json(text: &str, error: &serde_json::Error) -> CallError {
     let line_start: usize = text
         .split_inclusive('\n')
-        .take(error.line() - 1)
+        .take(error.line().saturating_sub(1))
         .map(str::len)
         .sum();
     let place = quote(text, line_start + error.column());

@@ -145,7 +145,7 @@ mod tests {
         check_cut(
             &full,
             50,
-            &format!("{}\n[cut: 17 of 100 bytes shown]", "x".repeat(17)),
+            &format!("{}\n[cut: 21 of 100 bytes shown]", "x".repeat(21)),
         );
     }
 
@@ -155,7 +155,7 @@ mod tests {
         check_cut(
             &full,
             50,
-            &format!("{}\n[cut: 16 of 200 bytes shown]", "é".repeat(8)),
+            &format!("{}\n[cut: 20 of 200 bytes shown]", "é".repeat(10)),
         );
     }
 
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(value["error"]["type"], "tool_error");
         assert_eq!(
             value["error"]["message"],
-            "\"q\" \"q\" \n[cut: 8 of 400 bytes shown]"
+            "\"q\" \"q\" \"q\"\n[cut: 11 of 400 bytes shown]"
         );
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::tool::JsonObject;
 
@@ -22,8 +22,11 @@ pub struct Parameters {
 /// (langchainjs#9804).
 const REFUSED_AT_TOP: [&str; 6] = ["$ref", "allOf", "anyOf", "oneOf", "enum", "not"];
 
-/// Deepest chain of references and combinations that is followed at the top.
-const MAX_STEPS: usize = 8;
+/// Most references and branches that are followed at the top, so that a schema cannot make this take long.
+const MAX_PARTS: usize = 64;
+
+/// Longest schema that is offered, in bytes of JSON; a longer one would fill a model's context alone.
+const MAX_SCHEMA: usize = 512 << 10;
 
 /// Why a tool with this schema cannot be offered, if so; for the person who configured the server.
 ///
@@ -50,10 +53,12 @@ pub fn fault(schema: &JsonObject) -> Option<String> {
         Some(_) => return Some("`properties` of its input schema is not an object".to_owned()),
     }
     match schema.get("required") {
-        None => None,
-        Some(Value::Array(names)) if names.iter().all(Value::is_string) => None,
-        Some(_) => Some("`required` of its input schema is not a list of names".to_owned()),
+        None => {}
+        Some(Value::Array(names)) if names.iter().all(Value::is_string) => {}
+        Some(_) => return Some("`required` of its input schema is not a list of names".to_owned()),
     }
+    let size = serde_json::to_string(schema).map_or(0, |text| text.len());
+    (size > MAX_SCHEMA).then(|| format!("its input schema is larger than {} KiB", MAX_SCHEMA >> 10))
 }
 
 /// The schema with all that OpenAI insists on.
@@ -71,7 +76,8 @@ pub fn to_openai(schema: &JsonObject) -> Parameters {
         .filter(|keyword| schema.contains_key(*keyword))
         .collect();
     if !lost.is_empty() {
-        let top = Top::of(schema, schema, MAX_STEPS);
+        let mut budget = MAX_PARTS;
+        let top = Top::of(schema, schema, &mut budget);
         offered.retain(|keyword, _| !lost.contains(&keyword.as_str()));
         if !top.required.is_empty() {
             let required = top.required.into_iter().map(Value::String).collect();
@@ -87,9 +93,7 @@ pub fn to_openai(schema: &JsonObject) -> Parameters {
     if !properties.is_object() {
         *properties = Value::Object(Map::new());
     }
-    for (_, value) in &mut offered {
-        add_items(value);
-    }
+    add_items(&mut offered);
     Parameters {
         schema: offered,
         lost,
@@ -104,41 +108,67 @@ struct Top {
 }
 
 impl Top {
-    fn of(schema: &JsonObject, root: &JsonObject, steps: usize) -> Top {
+    /// `budget` is how many more schemas are read; at its end the rest is left out.
+    fn of(schema: &JsonObject, root: &JsonObject, budget: &mut usize) -> Top {
         let mut top = Top::default();
+        if *budget == 0 {
+            return top;
+        }
+        *budget -= 1;
         if let Some(Value::Object(properties)) = schema.get("properties") {
             top.properties = properties.clone();
         }
         top.required = names(schema.get("required"));
-        if steps == 0 {
-            return top;
-        }
         let target = schema
             .get("$ref")
             .and_then(|reference| resolve(reference, root));
         for part in target.into_iter().chain(branches(schema, "allOf")) {
-            let part = Top::of(part, root, steps - 1);
-            top.required.extend(part.required.iter().cloned());
-            top.add_properties(part);
+            top.and(Top::of(part, root, budget));
         }
         for keyword in ["anyOf", "oneOf"] {
-            let parts: Vec<Top> = branches(schema, keyword)
-                .map(|part| Top::of(part, root, steps - 1))
-                .collect();
-            let everywhere = parts.iter().map(|part| part.required.clone());
-            let everywhere =
-                everywhere.reduce(|all, part| all.intersection(&part).cloned().collect());
-            top.required.extend(everywhere.unwrap_or_default());
-            parts.into_iter().for_each(|part| top.add_properties(part));
+            let parts = branches(schema, keyword).map(|part| Top::of(part, root, budget));
+            if let Some(alternatives) = parts.reduce(Top::or) {
+                top.and(alternatives);
+            }
         }
         top
     }
 
-    /// Adds the properties that are not there yet; the first to describe one wins.
-    fn add_properties(&mut self, part: Top) {
+    /// Both hold.
+    fn and(&mut self, part: Top) {
+        self.required.extend(part.required);
         for (name, property) in part.properties {
-            self.properties.entry(name).or_insert(property);
+            add(&mut self.properties, name, property, "allOf");
         }
+    }
+
+    /// One of them holds.
+    fn or(mut self, part: Top) -> Top {
+        self.required.retain(|name| part.required.contains(name));
+        for (name, property) in part.properties {
+            add(&mut self.properties, name, property, "anyOf");
+        }
+        self
+    }
+}
+
+/// Adds a property; one that is there already with another schema is joined with it by `keyword`.
+fn add(properties: &mut JsonObject, name: String, property: Value, keyword: &str) {
+    let Some(there) = properties.get_mut(&name) else {
+        properties.insert(name, property);
+        return;
+    };
+    if *there == property {
+        return;
+    }
+    let joined = there.as_object_mut().filter(|it| it.len() == 1);
+    match joined
+        .and_then(|it| it.get_mut(keyword))
+        .and_then(Value::as_array_mut)
+    {
+        Some(list) if list.contains(&property) => {}
+        Some(list) => list.push(property),
+        None => *there = json!({keyword: [there.take(), property]}),
     }
 }
 
@@ -168,26 +198,166 @@ fn resolve<'s>(reference: &Value, root: &'s JsonObject) -> Option<&'s JsonObject
         .as_object()
 }
 
+/// Keywords whose value is a schema, or a list of them.
+const WITH_SCHEMAS: [&str; 15] = [
+    "items",
+    "prefixItems",
+    "additionalItems",
+    "unevaluatedItems",
+    "contains",
+    "additionalProperties",
+    "unevaluatedProperties",
+    "propertyNames",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "then",
+    "else",
+];
+
+/// Keywords whose value is an object of schemas by name.
+const WITH_NAMED_SCHEMAS: [&str; 5] = [
+    "properties",
+    "patternProperties",
+    "dependentSchemas",
+    "$defs",
+    "definitions",
+];
+
 /// Gives every schema of an array that does not say what its items are `items: {}`, which means the same
-/// ("array schema missing items", mcphost#35). Values that are data and not schemas are left alone.
-fn add_items(value: &mut Value) {
-    match value {
-        Value::Array(values) => values.iter_mut().for_each(add_items),
-        Value::Object(schema) => {
-            let is_array = match schema.get("type") {
-                Some(Value::String(kind)) => kind == "array",
-                Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "array"),
-                _ => false,
-            };
-            if is_array && !schema.contains_key("items") {
-                schema.insert("items".to_owned(), Value::Object(Map::new()));
+/// ("array schema missing items", mcphost#35).
+fn add_items(schema: &mut JsonObject) {
+    let is_array = match schema.get("type") {
+        Some(Value::String(kind)) => kind == "array",
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "array"),
+        _ => false,
+    };
+    if is_array {
+        schema.entry("items").or_insert_with(|| json!({}));
+    }
+    for (keyword, value) in schema {
+        let parts: Vec<&mut Value> = match value {
+            Value::Array(values) if WITH_SCHEMAS.contains(&keyword.as_str()) => {
+                values.iter_mut().collect()
             }
-            for (keyword, value) in schema {
-                if !matches!(keyword.as_str(), "default" | "const" | "enum" | "examples") {
-                    add_items(value);
-                }
+            value if WITH_SCHEMAS.contains(&keyword.as_str()) => vec![value],
+            Value::Object(named) if WITH_NAMED_SCHEMAS.contains(&keyword.as_str()) => {
+                named.values_mut().collect()
             }
-        }
-        _ => {}
+            _ => continue,
+        };
+        parts
+            .into_iter()
+            .filter_map(Value::as_object_mut)
+            .for_each(add_items);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(given: &Value, expected: &Value) {
+        let offered = to_openai(given.as_object().unwrap());
+        assert_eq!(&Value::Object(offered.schema), expected, "{given}");
+    }
+
+    #[test]
+    fn a_property_that_differs_between_alternatives_may_be_each_of_them() {
+        check(
+            &json!({"anyOf": [
+                {"properties": {"mode": {"const": "a"}, "x": {}}, "required": ["mode", "x"]},
+                {"properties": {"mode": {"const": "b"}}, "required": ["mode"]},
+                {"properties": {"mode": {"const": "b"}}, "required": ["mode"]},
+                {"properties": {"mode": {"const": "c"}}, "required": ["mode"]},
+            ]}),
+            &json!({
+                "type": "object",
+                "required": ["mode"],
+                "properties": {
+                    "mode": {"anyOf": [{"const": "a"}, {"const": "b"}, {"const": "c"}]},
+                    "x": {},
+                },
+            }),
+        );
+    }
+
+    #[test]
+    fn a_property_that_is_said_twice_must_be_both() {
+        check(
+            &json!({"properties": {"a": {"type": "string"}}, "allOf": [{"properties": {"a": {"minLength": 1}}}]}),
+            &json!({
+                "type": "object",
+                "properties": {"a": {"allOf": [{"type": "string"}, {"minLength": 1}]}},
+            }),
+        );
+    }
+
+    #[test]
+    fn a_schema_that_refers_to_itself_at_the_top_does_not_go_on_for_ever() {
+        let reference = json!({"$ref": "#/$defs/a"});
+        let branches = vec![reference.clone(); 1000];
+        let schema = json!({
+            "allOf": branches.clone(),
+            "$defs": {"a": {"anyOf": branches, "properties": {"b": {}}}},
+        });
+        let offered = to_openai(schema.as_object().unwrap());
+        assert_eq!(offered.lost, ["allOf"]);
+        assert_eq!(offered.schema["properties"], json!({"b": {}}));
+    }
+
+    #[test]
+    fn what_openai_takes_stays_as_it_is() {
+        let schema = json!({
+            "type": "object",
+            "properties": {"a": {"$ref": "#/$defs/a"}, "b": {"anyOf": [{}, {"not": {}}]}},
+            "$defs": {"a": {"enum": [1, null]}},
+            "x-unknown": [{"type": "array"}, 1.5],
+            "if": {}, "then": {},
+            "additionalProperties": false,
+        });
+        check(&schema, &schema);
+    }
+
+    #[test]
+    fn an_array_without_items_gets_them_wherever_a_schema_stands() {
+        let array = json!({"type": "array"});
+        let given = |array: &Value| {
+            json!({
+                "type": "object",
+                "properties": {"default": array, "type": array, "a": {"items": array}},
+                "allowed": {"type": "array"},
+                "definitions": {"a": {"not": {"anyOf": [array, true]}}},
+                "examples": [{"type": "array"}],
+            })
+        };
+        check(
+            &given(&array),
+            &given(&json!({"type": "array", "items": {}})),
+        );
+    }
+
+    #[test]
+    fn a_schema_that_would_fill_the_request_is_a_fault() {
+        let values: Vec<String> = (0..100_000).map(|i| format!("value_{i}")).collect();
+        let schema = json!({"properties": {"a": {"enum": values}}});
+        assert!(
+            fault(schema.as_object().unwrap())
+                .unwrap()
+                .contains("larger")
+        );
+        let values: Vec<String> = (0..10_000).map(|i| format!("value_{i}")).collect();
+        let schema = json!({"properties": {"a": {"enum": values}}});
+        assert_eq!(fault(schema.as_object().unwrap()), None);
+    }
+
+    #[test]
+    fn a_nullable_object_is_an_object() {
+        let schema = json!({"type": ["object", "null"]});
+        assert_eq!(fault(schema.as_object().unwrap()), None);
+        check(&schema, &json!({"type": "object", "properties": {}}));
     }
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Members, RequestError};
+use super::{Members, RequestError, brief};
 
 /// What the client says about the use of tools.
 #[derive(Clone, Debug)]
@@ -76,7 +76,10 @@ fn from_raw<'a>(raw: &'a RawValue, param: &str) -> Result<ToolChoice<'a>, Reques
         }),
         Some(b'{') => {
             let entry: Entry = serde_json::from_str(raw.get()).map_err(|error| {
-                RequestError::value(param, format!("Invalid value for '{param}': {error}."))
+                RequestError::value(
+                    param,
+                    format!("Invalid value for '{param}': {}.", brief(&error)),
+                )
             })?;
             Ok(entry.into_choice().unwrap_or(ToolChoice::Other(raw)))
         }

@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::RequestError;
+use super::{RequestError, brief};
 
 /// Most members a request may have. OpenAI documents about forty; the bound keeps look-ups, which are
 /// linear, cheap for every body.
@@ -31,11 +31,11 @@ impl<'a> Members<'a> {
     /// Splits a JSON object into its members; their values are checked to be JSON and not read.
     pub(super) fn parse(body: &'a str) -> Result<Members<'a>, RequestError> {
         let List(list) = serde_json::from_str(body).map_err(|error| {
-            if error.is_data() {
-                RequestError::body(format!("The request body must be a JSON object: {error}."))
-            } else {
-                RequestError::body(format!("The request body is not valid JSON: {error}."))
-            }
+            let what = match error.is_data() {
+                true => "The request body must be a JSON object",
+                false => "The request body is not valid JSON",
+            };
+            RequestError::body(format!("{what}: {}.", brief(&error)))
         })?;
         Ok(Members { body, list })
     }

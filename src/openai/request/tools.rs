@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Members, RequestError, read};
+use super::{Members, RequestError, brief, read};
 
 /// A tool that the client runs itself.
 #[derive(Clone, Debug)]
@@ -81,7 +81,10 @@ impl<'a> Tools<'a> {
             return Err(RequestError::wrong_type(&param, "an object", raw));
         }
         let head: Head = serde_json::from_str(raw.get()).map_err(|error| {
-            RequestError::value(&param, format!("Invalid value for '{param}': {error}."))
+            RequestError::value(
+                &param,
+                format!("Invalid value for '{param}': {}.", brief(&error)),
+            )
         })?;
         let (kind, named) = match head.kind.as_deref() {
             Some("mcp") => {

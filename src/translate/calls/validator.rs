@@ -30,6 +30,8 @@ pub struct Validator {
 impl Validator {
     /// Compiles a schema. The error says why it cannot be, for the person who configured the server; such a
     /// tool can still be offered, its server checks the arguments.
+    ///
+    /// `format` is not checked: whether it means anything differs between drafts and between servers.
     pub fn compile(schema: &JsonObject) -> Result<Validator, String> {
         let schema = Value::Object(schema.clone());
         let patterns = PatternOptions::fancy_regex()
@@ -38,6 +40,7 @@ impl Validator {
             .backtrack_limit(MAX_BACKTRACKS);
         let compiled = jsonschema::options()
             .offline()
+            .should_validate_formats(false)
             .with_pattern_options(patterns)
             .build(&schema)
             .map_err(|error| bounded(&error.to_string(), MAX_MESSAGE))?;
@@ -52,7 +55,7 @@ impl Validator {
             .validate(&arguments)
             .map_err(|error| CallError::InvalidParams {
                 path: bounded(error.instance_path().as_str(), MAX_MESSAGE),
-                message: bounded(&error.to_string(), MAX_MESSAGE),
+                message: message(&error),
                 input_schema: self.fragment(&error),
             })
     }
@@ -74,6 +77,18 @@ impl Validator {
     }
 }
 
+/// What is wrong; a value that is too long to be repeated is not.
+fn message(error: &ValidationError<'_>) -> String {
+    let message = error.to_string();
+    if message.len() <= MAX_MESSAGE {
+        return message;
+    }
+    bounded(&error.masked_with("the value").to_string(), MAX_MESSAGE)
+}
+
 fn fits(value: &Value) -> bool {
     value.to_string().len() <= MAX_FRAGMENT
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! The parts of a tool's answer, as text and as content parts.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use super::{Media, cut};
@@ -22,7 +24,7 @@ pub(super) struct Blocks {
 impl Blocks {
     pub(super) fn read(result: &ToolResult, media: Media) -> Blocks {
         let mut parts = Vec::new();
-        let mut lines: Vec<String> = result
+        let mut lines: Vec<Cow<'_, str>> = result
             .content
             .iter()
             .map(|block| line(block, media, &mut parts))
@@ -31,14 +33,14 @@ impl Blocks {
         // MCP asks for the structured answer to be repeated as text; only where it is not, it is shown.
         let has_text = result.content.iter().any(is_text);
         if let Some(structured) = result.structured_content.as_ref().filter(|_| !has_text) {
-            lines.insert(0, structured.to_string());
+            lines.insert(0, structured.to_string().into());
         }
         if lines.is_empty() {
             let statement = match result.is_error {
                 true => "The tool failed and did not say why.",
                 false => "The tool ran and returned nothing.",
             };
-            lines.push(statement.to_owned());
+            lines.push(statement.into());
         }
         Blocks {
             text: lines.join("\n"),
@@ -55,12 +57,14 @@ fn is_text(block: &Content) -> bool {
 }
 
 /// A block as text; what is no text becomes one line about it, and a part if the upstream takes it.
-fn line(block: &Content, media: Media, parts: &mut Vec<Value>) -> String {
+fn line<'b>(block: &'b Content, media: Media, parts: &mut Vec<Value>) -> Cow<'b, str> {
     match block {
-        Content::Text(text) => text.clone(),
-        Content::Image { mime_type, data } => shown("image", mime_type, data, media, parts),
-        Content::Audio { mime_type, data } => shown("audio", mime_type, data, media, parts),
-        Content::TextResource { uri, text, .. } => format!("[resource {}]\n{text}", one_line(uri)),
+        Content::Text(text) => text.into(),
+        Content::Image { mime_type, data } => shown("image", mime_type, data, media, parts).into(),
+        Content::Audio { mime_type, data } => shown("audio", mime_type, data, media, parts).into(),
+        Content::TextResource { uri, text, .. } => {
+            format!("[resource {}]\n{text}", one_line(uri)).into()
+        }
         Content::BlobResource {
             uri,
             mime_type,
@@ -68,7 +72,7 @@ fn line(block: &Content, media: Media, parts: &mut Vec<Value>) -> String {
         } => {
             let mime_type = mime_type.as_deref().unwrap_or("unknown type");
             let what = format!("resource {}", one_line(uri));
-            shown(&what, mime_type, blob, media, parts)
+            shown(&what, mime_type, blob, media, parts).into()
         }
         Content::ResourceLink {
             uri,
@@ -83,16 +87,17 @@ fn line(block: &Content, media: Media, parts: &mut Vec<Value>) -> String {
             if let Some(description) = description {
                 line.push_str(&format!(", {}", one_line(description)));
             }
-            line + "]"
+            (line + "]").into()
         }
         Content::Unknown(block) => match block.get("text").and_then(Value::as_str) {
-            Some(text) => text.to_owned(),
+            Some(text) => text.into(),
             None => {
                 let kind = block.get("type").and_then(Value::as_str).unwrap_or("none");
                 format!(
                     "[content of the unknown type `{}`, not shown]",
                     one_line(kind)
                 )
+                .into()
             }
         },
     }

@@ -170,5 +170,98 @@ fn has_port(word: &str) -> bool {
         return false;
     };
     let is_port = (2..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
-    is_port && (is_ip(host) || host.starts_with(|c: char| c.is_ascii_alphabetic()))
+    // Not every word with a number is one: `status:404`.
+    let is_host = host.contains('.') || port.len() >= 4;
+    is_port && is_host && host.starts_with(|c: char| c.is_ascii_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(message: &str, expected: &str) {
+        assert_eq!(plain(message, "(nothing)"), expected, "{message}");
+    }
+
+    #[test]
+    fn a_plain_sentence_stays() {
+        check("Unknown city", "Unknown city");
+        check("if a < b and c > d", "if a < b and c > d");
+        check("status:404, a/b is 1/2", "status:404, a/b is 1/2");
+    }
+
+    #[test]
+    fn only_the_first_sentence_stays() {
+        check("No such row. Try another table.", "No such row.");
+        check("\n\n first line\nsecond line", "first line");
+    }
+
+    #[test]
+    fn of_a_web_page_the_title_stays() {
+        check(
+            "<!DOCTYPE html><html><head><TITLE>502 Bad Gateway</TITLE></head><body><h1>x</h1>",
+            "502 Bad Gateway",
+        );
+        check(
+            "<html><body><h1>Not Found</h1><p>nginx</p></body></html>",
+            "Not Found",
+        );
+        check("<html><body></body></html>", "(nothing)");
+        check("broken <b>bold</b> text <unclosed", "broken bold text");
+    }
+
+    #[test]
+    fn stack_traces_go() {
+        check(
+            "TypeError: x is not a function\n    at f (/srv/app.js:1:2)",
+            "TypeError: x is not a function",
+        );
+        check(
+            "Error: boom    at f (/srv/app.js:1:2)    at g",
+            "Error: boom",
+        );
+        check(
+            "Traceback (most recent call last):\n  File \"/srv/a.py\", line 3, in f\nValueError: bad city",
+            "ValueError: bad city",
+        );
+        check("    at f (/srv/app.js:1:2)", "(nothing)");
+    }
+
+    #[test]
+    fn addresses_and_paths_go() {
+        check(
+            "connect ECONNREFUSED 127.0.0.1:5432",
+            "connect ECONNREFUSED [address]",
+        );
+        check(
+            "cannot reach http://db.internal/x",
+            "cannot reach [address]",
+        );
+        check(
+            "cannot reach db:5432, giving up",
+            "cannot reach [address] giving up",
+        );
+        check("cannot reach (fe80::1)", "cannot reach [address]");
+        check(
+            "cannot open /var/lib/app/secrets.json",
+            "cannot open [address]",
+        );
+        check("localhost refused", "[address] refused");
+    }
+
+    #[test]
+    fn a_long_message_is_bounded() {
+        assert!(plain(&"é".repeat(1 << 20), "").len() < 400);
+        assert!(plain(&"<".repeat(1 << 20), "").len() < 400);
+    }
+
+    #[test]
+    fn data_that_is_too_long_goes() {
+        assert_eq!(plain_value(&json!({"a": vec![1; 5000]})), None);
+        assert_eq!(plain_value(&json!({"Stack": "x"})), None);
+        assert_eq!(plain_value(&json!(7)), Some(json!(7)));
+    }
 }
