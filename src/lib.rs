@@ -30,6 +30,7 @@
 //! Rows 1–5 decide and never act: no `async`, clock, randomness, files, sockets or logging.
 
 pub mod catalog;
+pub mod cli;
 pub mod config;
 pub mod gateway;
 pub mod secret;
