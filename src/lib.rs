@@ -31,6 +31,7 @@
 
 pub mod agent;
 pub mod catalog;
+pub mod cli;
 pub mod config;
 pub mod gateway;
 pub mod health;

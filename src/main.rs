@@ -1,3 +1,10 @@
-//! The command `toolway`.
+//! The command `toolway`; everything it does is in `cli`.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use toolway::cli;
+
+fn main() -> ExitCode {
+    cli::run(cli::Cli::parse())
+}

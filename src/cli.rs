@@ -1,0 +1,188 @@
+//! The command line: what is asked for, done, said and turned into an exit code.
+//!
+//! Results go to standard output, everything else to standard error. Exit codes: 0 it worked, 1 it failed,
+//! 2 the command line or the configuration is wrong (`clap` uses 2 as well).
+//!
+//! `args` says what can be asked for, `run` starts what does the work, the others put what came out into
+//! words; they are plain functions from values to texts.
+
+mod answer;
+mod args;
+mod problems;
+mod run;
+mod survey;
+mod words;
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::CommandFactory;
+
+pub use self::args::Cli;
+use self::args::Command;
+use crate::{
+    config::{Around, Config, Given, Problem},
+    telemetry,
+};
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    /// It worked.
+    Done = 0,
+    /// It was tried and failed.
+    Failed = 1,
+    /// The command line or the configuration is wrong; nothing was tried.
+    Refused = 2,
+}
+
+/// Does what was asked for and says how it went.
+pub fn run(cli: Cli) -> ExitCode {
+    let exit = dispatch(cli).unwrap_or_else(|error| {
+        if is_broken_pipe(&error) {
+            return Exit::Done;
+        }
+        _ = writeln!(
+            anstream::stderr(),
+            "{}",
+            words::error(&format!("{error:#}"))
+        );
+        Exit::Failed
+    });
+    ExitCode::from(exit as u8)
+}
+
+fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
+    let Cli { log, command } = cli;
+    match command {
+        Command::Serve(asked) => with_config(&asked.listen.over(&asked.files), &log, |config| {
+            runtime()?.block_on(run::serve(config))?;
+            Ok(Exit::Done)
+        }),
+        Command::Check(asked) => check(&asked, &log),
+        Command::Tools(asked) => {
+            with_config(&asked.files.given(), &log.quiet_by_default(), |config| {
+                let survey = runtime()?.block_on(run::survey(&config))?;
+                print(&if asked.json {
+                    survey.tools_json()?
+                } else {
+                    survey.tools_text()
+                })?;
+                Ok(Exit::Done)
+            })
+        }
+        Command::Call(asked) => {
+            with_config(&asked.files.given(), &log.quiet_by_default(), |config| {
+                let call = run::call(&config, &asked.name, &asked.arguments);
+                let outcome = runtime()?.block_on(call)?;
+                if asked.json {
+                    print(&answer::json(&outcome)?)?;
+                } else {
+                    let answer = answer::text(&outcome);
+                    print(&answer.out)?;
+                    write!(anstream::stderr(), "{}", answer.err)?;
+                }
+                Ok(if answer::has_worked(&outcome) {
+                    Exit::Done
+                } else {
+                    Exit::Failed
+                })
+            })
+        }
+        Command::Demo(asked) => {
+            start_log(&log.quiet_by_default(), telemetry::Config::default());
+            runtime()?.block_on(run::demo(asked))?;
+            Ok(Exit::Done)
+        }
+        Command::DemoServer => {
+            runtime()?.block_on(run::demo_server())?;
+            Ok(Exit::Done)
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "toolway", &mut script);
+            io::stdout().write_all(&script)?;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+/// `toolway check`: every problem, then, unless offline, what the servers make of it.
+fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
+    let config = match Config::load(&asked.listen.over(&asked.files), &Around::real()) {
+        Ok(config) => config,
+        Err(problems) => {
+            print(&if asked.json {
+                problems::json(&problems)?
+            } else {
+                problems::text(&problems)
+            })?;
+            return Ok(Exit::Refused);
+        }
+    };
+    start_log(&log.quiet_by_default(), config.telemetry.clone());
+    let survey = match asked.offline {
+        true => None,
+        false => Some(runtime()?.block_on(run::survey(&config))?),
+    };
+    print(&if asked.json {
+        survey::check_json(&config, survey.as_ref())?
+    } else {
+        survey::check_text(&config, survey.as_ref())
+    })?;
+    let all_ready = survey.is_none_or(|survey| survey.are_all_ready());
+    Ok(if all_ready { Exit::Done } else { Exit::Failed })
+}
+
+/// Loads the configuration, starts the log, says what is odd, and goes on; or says what is wrong.
+fn with_config(
+    given: &Given,
+    log: &args::LogArgs,
+    then: impl FnOnce(Config) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    match Config::load(given, &Around::real()) {
+        Ok(config) => {
+            start_log(log, config.telemetry.clone());
+            for Problem { path, message } in &config.warnings {
+                tracing::warn!("{path}: {message}");
+            }
+            then(config)
+        }
+        Err(problems) => {
+            write!(anstream::stderr(), "{}", problems::text(&problems))?;
+            Ok(Exit::Refused)
+        }
+    }
+}
+
+fn start_log(asked: &args::LogArgs, mut config: telemetry::Config) {
+    if let Some(filter) = asked.filter() {
+        config.filter = filter;
+    }
+    let choice = anstream::AutoStream::choice(&io::stderr());
+    config.colours = choice != anstream::ColorChoice::Never;
+    telemetry::start(&config);
+}
+
+fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+}
+
+/// Writes a result; colours only where somebody sees them.
+fn print(text: &str) -> io::Result<()> {
+    let mut out = anstream::stdout();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Whoever reads our output has heard enough (`toolway tools | head`).
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let io = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<io::Error>());
+    io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

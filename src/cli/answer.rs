@@ -1,0 +1,278 @@
+//! What came of one tool call, for people and for scripts.
+
+use serde_json::{Value, json};
+
+use super::words;
+use crate::tool::{CallError, Content, ToolResult};
+
+/// What a call ended with: the tool's answer, or why there is none.
+pub(super) type Outcome = Result<ToolResult, CallError>;
+
+/// What goes to standard output and what to standard error.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) out: String,
+    pub(super) err: String,
+}
+
+/// The tool was called and does not say that it failed.
+pub(super) fn has_worked(outcome: &Outcome) -> bool {
+    outcome.as_ref().is_ok_and(|result| !result.is_error)
+}
+
+/// The answer for people: texts as they are, the rest in a line each.
+pub(super) fn text(outcome: &Outcome) -> Answer {
+    let result = match outcome {
+        Ok(result) => result,
+        Err(error) => {
+            return Answer {
+                err: failure(error),
+                ..Answer::default()
+            };
+        }
+    };
+    let mut out: String = result
+        .content
+        .iter()
+        .map(|part| line(&part_in_words(part)))
+        .collect();
+    if let Some(value) = &result.structured_content
+        && !result
+            .content
+            .iter()
+            .any(|part| matches!(part, Content::Text(_)))
+    {
+        out.push_str(&line(&format!("{value:#}")));
+    }
+    if result.is_error {
+        let err = format!("{}\n{out}", words::error("the tool says that it failed"));
+        return Answer {
+            err,
+            ..Answer::default()
+        };
+    }
+    Answer {
+        out,
+        ..Answer::default()
+    }
+}
+
+fn failure(error: &CallError) -> String {
+    let mut text = line(&words::error(&error.to_string()));
+    match error {
+        CallError::UnknownTool { did_you_mean, .. } if !did_you_mean.is_empty() => {
+            text.push_str(&line(&format!("did you mean {}?", did_you_mean.join(", "))));
+        }
+        CallError::InvalidParams { input_schema, .. } => {
+            text.push_str(&line(&format!("it should fit {input_schema}")));
+        }
+        _ => {}
+    }
+    text
+}
+
+fn part_in_words(part: &Content) -> String {
+    match part {
+        Content::Text(text) => words::safe(text),
+        Content::Image { mime_type, data } => binary("image", mime_type, data),
+        Content::Audio { mime_type, data } => binary("audio", mime_type, data),
+        Content::TextResource { text, .. } => words::safe(text),
+        Content::BlobResource {
+            uri,
+            mime_type,
+            blob,
+        } => binary(
+            uri,
+            mime_type.as_deref().unwrap_or("application/octet-stream"),
+            blob,
+        ),
+        Content::ResourceLink { uri, name, .. } => words::dim(&format!("[{name}: {uri}]")),
+        Content::Unknown(value) => words::safe(&value.to_string()),
+    }
+}
+
+fn binary(what: &str, mime_type: &str, base64: &str) -> String {
+    let bytes = base64.trim_end_matches('=').len() * 3 / 4;
+    words::dim(&format!("[{what}: {mime_type}, {bytes} bytes]"))
+}
+
+fn line(text: &str) -> String {
+    if text.ends_with('\n') {
+        text.to_owned()
+    } else {
+        format!("{text}\n")
+    }
+}
+
+/// The answer for scripts: `CallToolResult` in MCP's words, or the error a model would read.
+pub(super) fn json(outcome: &Outcome) -> serde_json::Result<String> {
+    let value = match outcome {
+        Ok(result) => {
+            let content: Vec<Value> = result.content.iter().map(part_as_json).collect();
+            let mut value = json!({"content": content, "isError": result.is_error});
+            if let Some(structured) = &result.structured_content {
+                value["structuredContent"] = structured.clone();
+            }
+            value
+        }
+        Err(error) => json!({"error": {"type": error.kind(), "message": error.to_string()}}),
+    };
+    Ok(serde_json::to_string_pretty(&value)? + "\n")
+}
+
+fn part_as_json(part: &Content) -> Value {
+    let value = match part {
+        Content::Text(text) => json!({"type": "text", "text": text}),
+        Content::Image { mime_type, data } => {
+            json!({"type": "image", "mimeType": mime_type, "data": data})
+        }
+        Content::Audio { mime_type, data } => {
+            json!({"type": "audio", "mimeType": mime_type, "data": data})
+        }
+        Content::TextResource {
+            uri,
+            mime_type,
+            text,
+        } => {
+            let body = json!({"uri": uri, "mimeType": mime_type, "text": text});
+            json!({"type": "resource", "resource": without_nulls(body)})
+        }
+        Content::BlobResource {
+            uri,
+            mime_type,
+            blob,
+        } => {
+            let body = json!({"uri": uri, "mimeType": mime_type, "blob": blob});
+            json!({"type": "resource", "resource": without_nulls(body)})
+        }
+        Content::ResourceLink {
+            uri,
+            name,
+            description,
+            mime_type,
+        } => json!({
+            "type": "resource_link", "uri": uri, "name": name,
+            "description": description, "mimeType": mime_type,
+        }),
+        Content::Unknown(value) => value.clone(),
+    };
+    if matches!(part, Content::Unknown(_)) {
+        value
+    } else {
+        without_nulls(value)
+    }
+}
+
+fn without_nulls(mut value: Value) -> Value {
+    if let Some(object) = value.as_object_mut() {
+        object.retain(|_, member| !member.is_null());
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(text: &str) -> String {
+        anstream::adapter::strip_str(text).to_string()
+    }
+
+    #[track_caller]
+    fn check(outcome: &Outcome, out: &str, err: &str, has_worked: bool) {
+        let answer = text(outcome);
+        assert_eq!(
+            (plain(&answer.out).as_str(), plain(&answer.err).as_str()),
+            (out, err)
+        );
+        assert_eq!(super::has_worked(outcome), has_worked);
+    }
+
+    #[test]
+    fn a_text_is_printed_as_it_is() {
+        check(
+            &Ok(ToolResult::text("hello\n\nworld")),
+            "hello\n\nworld\n",
+            "",
+            true,
+        );
+    }
+
+    #[test]
+    fn pictures_are_named_and_not_poured_out() {
+        let image = Content::Image {
+            mime_type: "image/png".into(),
+            data: "AAAA".into(),
+        };
+        let result = ToolResult {
+            content: vec![image],
+            ..ToolResult::default()
+        };
+        check(&Ok(result), "[image: image/png, 3 bytes]\n", "", true);
+    }
+
+    #[test]
+    fn structured_content_is_shown_where_there_is_no_text() {
+        let structured_content = Some(json!({"a": 1}));
+        let bare = ToolResult {
+            structured_content,
+            ..ToolResult::default()
+        };
+        check(&Ok(bare.clone()), "{\n  \"a\": 1\n}\n", "", true);
+        let text = ToolResult {
+            content: vec![Content::Text("1".into())],
+            ..bare
+        };
+        check(&Ok(text), "1\n", "", true);
+    }
+
+    #[test]
+    fn what_the_tool_calls_a_failure_goes_to_standard_error() {
+        let result = ToolResult {
+            is_error: true,
+            ..ToolResult::text("no such file")
+        };
+        check(
+            &Ok(result),
+            "",
+            "error: the tool says that it failed\nno such file\n",
+            false,
+        );
+    }
+
+    #[test]
+    fn a_wrong_name_comes_with_the_nearest() {
+        let error = CallError::UnknownTool {
+            name: "fles__read".into(),
+            did_you_mean: vec!["files__read".into(), "files__write".into()],
+        };
+        check(
+            &Err(error),
+            "",
+            "error: there is no tool named `fles__read`\ndid you mean files__read, files__write?\n",
+            false,
+        );
+    }
+
+    #[test]
+    fn scripts_get_mcps_own_words() {
+        let link = Content::ResourceLink {
+            uri: "file:///a".into(),
+            name: "a".into(),
+            description: None,
+            mime_type: None,
+        };
+        let result = ToolResult {
+            content: vec![link],
+            ..ToolResult::default()
+        };
+        let value: Value = serde_json::from_str(&json(&Ok(result)).unwrap()).unwrap();
+        assert_eq!(
+            value,
+            json!({"content": [{"type": "resource_link", "uri": "file:///a", "name": "a"}], "isError": false})
+        );
+        let value: Value =
+            serde_json::from_str(&json(&Err(CallError::Cancelled)).unwrap()).unwrap();
+        assert_eq!(value["error"]["type"], "cancelled");
+    }
+}

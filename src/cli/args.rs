@@ -1,0 +1,296 @@
+//! What can be asked for. The texts here are the manual: `--help` teaches, the README quotes it.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+use clap_complete::Shell;
+use tracing::Level;
+
+use crate::{config::Given, telemetry::Filter};
+
+/// One gateway between OpenAI tool calls and the Model Context Protocol.
+///
+/// Point the base URL of any OpenAI client at toolway, and the model behind it gets the tools of every MCP
+/// server you name. toolway runs the calls and streams one answer back.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  toolway demo                                      see it work; needs no key and no network
+  toolway serve --mcp claude_desktop_config.json    the tools you already have, with OpenAI
+  toolway serve --upstream http://localhost:11434   models of Ollama
+  toolway check                                     what is wrong with toolway.toml?"
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub(super) log: LogArgs,
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+// How much is said on standard error. (No doc comment: clap would take it for the text of the command.)
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Log")]
+pub(super) struct LogArgs {
+    /// Say more: `-v` for details, `-vv` for everything.
+    #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with_all = ["quiet", "log"])]
+    verbose: u8,
+    /// Say less: `-q` for warnings, `-qq` for errors.
+    #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "log")]
+    quiet: u8,
+    /// A level, or a filter such as `info,toolway::upstream=debug`.
+    #[arg(long, global = true, value_name = "FILTER", env = "TOOLWAY_LOG", hide_env_values = true, value_parser = Filter::parse)]
+    log: Option<Filter>,
+    /// Warnings only, unless something else is asked for.
+    #[arg(skip)]
+    is_quiet_by_default: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    Serve(ServeArgs),
+    Check(CheckArgs),
+    Tools(ToolsArgs),
+    Call(CallArgs),
+    Demo(DemoArgs),
+    /// Print a completion script for a shell.
+    #[command(after_help = "\
+Examples:
+  toolway completions bash > ~/.local/share/bash-completion/completions/toolway
+  toolway completions zsh > \"${fpath[1]}/_toolway\"")]
+    Completions {
+        /// Which shell.
+        shell: Shell,
+    },
+    /// The MCP server that `demo` starts.
+    #[command(hide = true)]
+    DemoServer,
+}
+
+/// Run the gateway until Ctrl-C.
+///
+/// Without any option it reads toolway.toml in the working directory, if there is one; without that it
+/// listens on 127.0.0.1:4242 and passes requests on to OpenAI with the client's own key.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolway serve
+  toolway serve --config toolway.toml --bind 127.0.0.1:8080
+  toolway serve --upstream http://localhost:11434 --mcp ~/.cursor/mcp.json --mcp .vscode/mcp.json")]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    pub(super) files: FileArgs,
+    #[command(flatten)]
+    pub(super) listen: ListenArgs,
+}
+
+// Where the configuration is. (No doc comment, see above.)
+#[derive(Clone, Debug, Args)]
+pub(super) struct FileArgs {
+    /// The configuration file [default: toolway.toml, if it is there].
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        env = "TOOLWAY_CONFIG",
+        hide_env_values = true
+    )]
+    config: Option<PathBuf>,
+    /// An `mcpServers` file of another MCP client (Claude, Cursor, VS Code, Windsurf); may be repeated.
+    #[arg(short, long, value_name = "FILE")]
+    mcp: Vec<PathBuf>,
+}
+
+// What overrides the configuration. (No doc comment, see above.)
+#[derive(Clone, Debug, Args)]
+pub(super) struct ListenArgs {
+    /// The address to listen on [default: 127.0.0.1:4242].
+    #[arg(short, long, value_name = "ADDR")]
+    bind: Option<String>,
+    /// The model provider, in place of those in the file; `/v1` is added if the URL has no path.
+    #[arg(short, long, value_name = "URL")]
+    upstream: Option<String>,
+}
+
+/// Check the configuration, start the servers for a moment, and name what is odd.
+///
+/// Prints every problem with its path and exits 2. Without any it starts the MCP servers, says which are
+/// ready, and names the tools that were renamed, dropped or left out; it exits 1 if a server is not ready.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolway check
+  toolway check --config toolway.toml --offline
+  toolway check --json | jq '.problems[].path'")]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    pub(super) files: FileArgs,
+    #[command(flatten)]
+    pub(super) listen: ListenArgs,
+    /// Start nothing; look at the configuration only.
+    #[arg(long)]
+    pub(super) offline: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// List the tools that models are offered.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolway tools
+  toolway tools --mcp claude_desktop_config.json
+  toolway tools --json | jq -r '.tools[].name'")]
+pub(super) struct ToolsArgs {
+    #[command(flatten)]
+    pub(super) files: FileArgs,
+    /// Print JSON, with the schemas.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Call one tool, the way a model would.
+///
+/// The arguments are checked against the tool's schema before anything is sent. Exits 1 if the tool fails.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolway call time__get_current_time '{\"timezone\": \"Europe/Berlin\"}'
+  toolway call files__list_directory '{\"path\": \".\"}' --json")]
+pub(super) struct CallArgs {
+    #[command(flatten)]
+    pub(super) files: FileArgs,
+    /// The tool's name as `toolway tools` lists it.
+    pub(super) name: String,
+    /// The arguments, a JSON object.
+    #[arg(default_value = "{}")]
+    pub(super) arguments: String,
+    /// Print JSON, as the tool returned it.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// See it work: a built-in model and a built-in MCP server, no key and no network.
+///
+/// Sends a real streamed chat completion through the gateway's own port, shows what happened underneath, and
+/// prints the lines that do the same with curl, Python and Node. Serves until Ctrl-C.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolway demo
+  toolway demo --once --bind 127.0.0.1:0")]
+pub(super) struct DemoArgs {
+    /// End after the first answer.
+    #[arg(long)]
+    pub(super) once: bool,
+    /// The address to listen on.
+    #[arg(short, long, value_name = "ADDR", default_value = "127.0.0.1:4242")]
+    pub(super) bind: SocketAddr,
+}
+
+impl FileArgs {
+    /// What the configuration has to know of the command line.
+    pub(super) fn given(&self) -> Given {
+        Given {
+            config: self.config.clone(),
+            mcp: self.mcp.clone(),
+            ..Given::default()
+        }
+    }
+}
+
+impl ListenArgs {
+    /// The same, with what overrides the files.
+    pub(super) fn over(&self, files: &FileArgs) -> Given {
+        Given {
+            bind: self.bind.clone(),
+            upstream: self.upstream.clone(),
+            ..files.given()
+        }
+    }
+}
+
+impl LogArgs {
+    /// The same, for commands whose result is the message.
+    pub(super) fn quiet_by_default(&self) -> LogArgs {
+        LogArgs {
+            is_quiet_by_default: true,
+            ..self.clone()
+        }
+    }
+
+    /// What was asked for; nothing leaves it to the configuration.
+    pub(super) fn filter(&self) -> Option<Filter> {
+        let level = match (self.verbose, self.quiet) {
+            (0, 0) if self.is_quiet_by_default => Level::WARN,
+            (0, 0) => return self.log.clone(),
+            (1, _) => Level::DEBUG,
+            (0, 1) => Level::WARN,
+            (0, _) => Level::ERROR,
+            (_, _) => Level::TRACE,
+        };
+        Some(self.log.clone().unwrap_or_else(|| Filter::level(level)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
+    }
+
+    #[track_caller]
+    fn check(line: &str, filter: Option<&Filter>) {
+        let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+        assert_eq!(cli.log.filter().as_ref(), filter);
+    }
+
+    #[test]
+    fn more_and_less_is_said_when_asked_for() {
+        check("toolway serve", None);
+        check("toolway serve -v", Some(&Filter::level(Level::DEBUG)));
+        check("toolway -vv serve", Some(&Filter::level(Level::TRACE)));
+        check("toolway serve -q", Some(&Filter::level(Level::WARN)));
+        check("toolway serve -qq", Some(&Filter::level(Level::ERROR)));
+        check(
+            "toolway serve --log debug",
+            Some(&Filter::level(Level::DEBUG)),
+        );
+    }
+
+    #[test]
+    fn a_command_whose_result_is_the_message_logs_warnings_only() {
+        let cli = Cli::try_parse_from(["toolway", "tools"]).unwrap();
+        assert_eq!(
+            cli.log.quiet_by_default().filter(),
+            Some(Filter::level(Level::WARN))
+        );
+        let cli = Cli::try_parse_from(["toolway", "tools", "-v"]).unwrap();
+        assert_eq!(
+            cli.log.quiet_by_default().filter(),
+            Some(Filter::level(Level::DEBUG))
+        );
+    }
+
+    #[test]
+    fn files_of_other_clients_can_be_several() {
+        let cli = Cli::try_parse_from(["toolway", "serve", "-m", "a", "--mcp", "b"]).unwrap();
+        let Command::Serve(asked) = cli.command else {
+            panic!("serve")
+        };
+        assert_eq!(
+            asked.files.given().mcp,
+            [PathBuf::from("a"), PathBuf::from("b")]
+        );
+    }
+}

@@ -1,0 +1,35 @@
+//! What is wrong with a configuration, for people and for scripts.
+
+use serde_json::json;
+
+use super::words;
+use crate::config::Problem;
+
+/// One line each.
+pub(super) fn text(problems: &[Problem]) -> String {
+    let mut out = String::new();
+    for Problem { path, message } in problems {
+        out.push_str(&format!(
+            "{} {}: {}\n",
+            words::bad("error:"),
+            words::bold(path),
+            words::safe(message)
+        ));
+    }
+    out.push_str(&format!(
+        "{} in the configuration; nothing was started\n",
+        words::count(problems.len(), "problem")
+    ));
+    out
+}
+
+/// One object.
+pub(super) fn json(problems: &[Problem]) -> serde_json::Result<String> {
+    let all: Vec<_> = problems.iter().map(as_json).collect();
+    Ok(serde_json::to_string_pretty(&json!({"ok": false, "problems": all}))? + "\n")
+}
+
+/// A problem or a warning as an object.
+pub(super) fn as_json(problem: &Problem) -> serde_json::Value {
+    json!({"path": problem.path, "message": problem.message})
+}

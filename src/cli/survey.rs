@@ -1,0 +1,410 @@
+//! What came up when the servers were started: their state and their tools, for people and for scripts.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{problems, words};
+use crate::{
+    config::{Config, Problem},
+    upstream::model,
+};
+
+/// The servers and tools as they were found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Survey {
+    /// Each server, by name.
+    pub(super) servers: Vec<ServerLine>,
+    /// Each tool that is offered, in the order of the offer.
+    pub(super) tools: Vec<ToolLine>,
+    /// What a server listed and is not offered.
+    pub(super) dropped: Vec<OddTool>,
+    /// What one of the upstreams is not given, because it takes fewer tools.
+    pub(super) left_out: Vec<OddTool>,
+}
+
+/// One server.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct ServerLine {
+    /// Its name.
+    pub(super) server: String,
+    /// `starting`, `ready`, `restarting`, `failed` or `stopped`.
+    pub(super) state: String,
+    /// It can be called.
+    pub(super) is_ready: bool,
+    /// `stdio`, `http` or `sse`.
+    pub(super) transport: String,
+    /// The protocol version it speaks with us.
+    pub(super) protocol_version: Option<String>,
+    /// How many tools it has.
+    pub(super) tools: usize,
+    /// Why it failed.
+    pub(super) last_error: Option<String>,
+    /// The end of what it wrote to standard error.
+    pub(super) stderr_tail: Vec<String>,
+}
+
+/// One offered tool.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct ToolLine {
+    /// The name models call it by.
+    pub(super) name: String,
+    /// Its server.
+    pub(super) server: String,
+    /// The server's own name for it.
+    pub(super) tool: String,
+    /// What the model is told about it.
+    pub(super) description: Option<String>,
+    /// The schema of its arguments, as the server gives it.
+    pub(super) input_schema: Value,
+    /// `name` is not just `server__tool`.
+    pub(super) renamed: bool,
+    /// What the person who configured the server should know.
+    pub(super) notes: Vec<String>,
+}
+
+/// A tool that is not offered, or not everywhere.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct OddTool {
+    /// Its server, or the upstream that is not given it.
+    pub(super) at: String,
+    /// Its name.
+    pub(super) name: String,
+    /// Why.
+    pub(super) reason: String,
+}
+
+impl Survey {
+    /// Every server can be called.
+    pub(super) fn are_all_ready(&self) -> bool {
+        self.servers.iter().all(|server| server.is_ready)
+    }
+
+    /// `toolway tools` for people.
+    pub(super) fn tools_text(&self) -> String {
+        let mut out = String::new();
+        for server in &self.servers {
+            let state = words::count(server.tools, "tool");
+            let state = if server.is_ready {
+                words::dim(&state)
+            } else {
+                server.state_in_words()
+            };
+            out.push_str(&format!("{}  {state}\n", words::bold(&server.server)));
+            let own = self
+                .tools
+                .iter()
+                .filter(|tool| tool.server == server.server);
+            let rows: Vec<_> = own.map(ToolLine::row).collect();
+            out.push_str(&words::columns(&rows));
+        }
+        if self.servers.is_empty() {
+            out.push_str("no MCP server is configured; `toolway tools --mcp FILE` takes the file of another client\n");
+        }
+        out
+    }
+
+    /// `toolway tools --json`.
+    pub(super) fn tools_json(&self) -> serde_json::Result<String> {
+        let all = json!({"tools": self.tools, "dropped": self.dropped});
+        Ok(serde_json::to_string_pretty(&all)? + "\n")
+    }
+}
+
+impl ServerLine {
+    fn state_in_words(&self) -> String {
+        if self.is_ready {
+            words::good(&self.state)
+        } else {
+            words::bad(&self.state)
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let about = match &self.last_error {
+            Some(error) if !self.is_ready => words::safe(error),
+            _ => words::count(self.tools, "tool"),
+        };
+        vec![
+            words::safe(&self.server),
+            self.state_in_words(),
+            words::safe(&self.transport),
+            self.protocol_version
+                .as_deref()
+                .map(words::safe)
+                .unwrap_or_default(),
+            about,
+        ]
+    }
+}
+
+impl ToolLine {
+    fn row(&self) -> Vec<String> {
+        let about = words::brief(self.description.as_deref().unwrap_or_default(), 72);
+        vec![words::safe(&self.name), words::dim(&about)]
+    }
+}
+
+/// `toolway check` for people, when nothing is wrong with the configuration itself.
+pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
+    let files: Vec<_> = config
+        .files
+        .iter()
+        .map(|file| file.display().to_string())
+        .collect();
+    let files = if files.is_empty() {
+        "none, all defaults".to_owned()
+    } else {
+        files.join(", ")
+    };
+    let mut out = format!("{}  {files}\n", words::bold("configuration"));
+    out.push_str(&format!(
+        "{}  {}\n",
+        words::bold("listens on"),
+        listens_in_words(config)
+    ));
+    out.push_str(&format!("{}\n", words::bold("upstreams")));
+    out.push_str(&words::columns(
+        &config
+            .upstreams
+            .iter()
+            .map(upstream_row)
+            .collect::<Vec<_>>(),
+    ));
+    out.push_str(&format!("{}\n", words::bold("servers")));
+    match survey {
+        Some(survey) => out.push_str(&survey_text(survey)),
+        None => {
+            let names = config
+                .servers
+                .iter()
+                .map(|server| vec![server.server.to_string()]);
+            out.push_str(&words::columns(&names.collect::<Vec<_>>()));
+        }
+    }
+    for Problem { path, message } in &config.warnings {
+        out.push_str(&format!(
+            "{} {path}: {}\n",
+            words::odd("warning:"),
+            words::safe(message)
+        ));
+    }
+    out
+}
+
+fn listens_in_words(config: &Config) -> String {
+    let server = &config.server;
+    let who = match (server.allow_anonymous, server.api_keys.len()) {
+        (true, _) => "for everybody".to_owned(),
+        (false, 0) => "for everybody on this machine".to_owned(),
+        (false, keys) => format!("for whoever has {}", words::count(keys, "key")),
+    };
+    format!("{}, {who}", server.bind)
+}
+
+/// Name, address, models, and whose key goes there.
+pub(super) fn upstream_row(upstream: &model::Config) -> Vec<String> {
+    let models = match upstream.models.is_empty() {
+        true => "every model".to_owned(),
+        false => upstream.models.join(", "),
+    };
+    let key = match upstream.api_key {
+        Some(_) => "with its own key",
+        None => "with the client's key",
+    };
+    vec![
+        upstream.name.clone(),
+        upstream.base_url.to_string(),
+        models,
+        key.to_owned(),
+    ]
+}
+
+fn survey_text(survey: &Survey) -> String {
+    let rows: Vec<_> = survey.servers.iter().map(ServerLine::row).collect();
+    let mut out = words::columns(&rows);
+    for server in survey.servers.iter().filter(|server| !server.is_ready) {
+        for line in &server.stderr_tail {
+            out.push_str(&format!(
+                "  {} {}\n",
+                words::dim(&server.server),
+                words::safe(line)
+            ));
+        }
+    }
+    out.push_str(&format!(
+        "{}  {} offered\n",
+        words::bold("tools"),
+        survey.tools.len()
+    ));
+    for tool in &survey.tools {
+        if tool.renamed {
+            let own = format!("{}/{}", tool.server, tool.tool);
+            out.push_str(&note(
+                "renamed",
+                &own,
+                &format!("is offered as {}", tool.name),
+            ));
+        }
+        for text in &tool.notes {
+            out.push_str(&note("note", &tool.name, text));
+        }
+    }
+    for (what, tools) in [("dropped", &survey.dropped), ("left out", &survey.left_out)] {
+        for OddTool { at, name, reason } in tools {
+            out.push_str(&note(what, &format!("{at}/{name}"), reason));
+        }
+    }
+    out
+}
+
+fn note(what: &str, name: &str, text: &str) -> String {
+    format!(
+        "  {} {}: {}\n",
+        words::odd(what),
+        words::safe(name),
+        words::safe(text)
+    )
+}
+
+/// `toolway check --json`, when nothing is wrong with the configuration itself.
+pub(super) fn check_json(config: &Config, survey: Option<&Survey>) -> serde_json::Result<String> {
+    let warnings: Vec<_> = config.warnings.iter().map(problems::as_json).collect();
+    let mut all = json!({
+        "ok": survey.is_none_or(Survey::are_all_ready),
+        "files": config.files,
+        "problems": [],
+        "warnings": warnings,
+    });
+    if let Some(survey) = survey {
+        let renamed: Vec<&ToolLine> = survey.tools.iter().filter(|tool| tool.renamed).collect();
+        all["servers"] = json!(survey.servers);
+        all["tools"] = json!(survey.tools.len());
+        all["renamed"] = json!(renamed);
+        all["dropped"] = json!(survey.dropped);
+        all["left_out"] = json!(survey.left_out);
+    }
+    Ok(serde_json::to_string_pretty(&all)? + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use indoc::indoc;
+
+    use super::*;
+    use crate::config::{Around, FileText, Given};
+
+    fn config(text: &str) -> Config {
+        let read = |path: &std::path::Path| match path.ends_with("toolway.toml") {
+            true => Ok(FileText {
+                text: text.to_owned(),
+                open_to_all: false,
+            }),
+            false => Err(io::ErrorKind::NotFound.into()),
+        };
+        let around = Around {
+            env: &|_| None,
+            read: &read,
+            folder: "/w".into(),
+        };
+        Config::load(&Given::default(), &around).unwrap()
+    }
+
+    fn survey() -> Survey {
+        let files = ServerLine {
+            server: "files".into(),
+            state: "ready".into(),
+            is_ready: true,
+            transport: "stdio".into(),
+            protocol_version: Some("2025-11-25".into()),
+            tools: 2,
+            ..ServerLine::default()
+        };
+        let gone = ServerLine {
+            server: "gone".into(),
+            state: "failed".into(),
+            transport: "stdio".into(),
+            last_error: Some("`nope` was not found".into()),
+            stderr_tail: vec!["sh: nope".into()],
+            ..ServerLine::default()
+        };
+        let tool = |name: &str, own: &str, renamed| ToolLine {
+            name: name.into(),
+            server: "files".into(),
+            tool: own.into(),
+            description: Some("Reads a file.\nMore.".into()),
+            renamed,
+            ..ToolLine::default()
+        };
+        let dropped = OddTool {
+            at: "files".into(),
+            name: "broken".into(),
+            reason: "its schema is no object".into(),
+        };
+        Survey {
+            servers: vec![files, gone],
+            tools: vec![
+                tool("files__read", "read", false),
+                tool("files__a_b_1f", "a.b", true),
+            ],
+            dropped: vec![dropped],
+            left_out: Vec::new(),
+        }
+    }
+
+    fn plain(text: &str) -> String {
+        anstream::adapter::strip_str(text).to_string()
+    }
+
+    #[test]
+    fn tools_stand_under_their_server() {
+        assert_eq!(
+            plain(&survey().tools_text()),
+            indoc! {"
+                files  2 tools
+                  files__read    Reads a file.
+                  files__a_b_1f  Reads a file.
+                gone  failed
+            "}
+        );
+    }
+
+    #[test]
+    fn no_server_at_all_says_what_to_do() {
+        assert!(plain(&Survey::default().tools_text()).starts_with("no MCP server is configured"));
+    }
+
+    #[test]
+    fn check_names_what_is_odd() {
+        let text = "[servers.files]\ncommand = 'x'\n[[upstreams]]\nbase_url = 'http://a/v1'\napi_key = 'sk'";
+        assert_eq!(
+            plain(&check_text(&config(text), Some(&survey()))),
+            indoc! {"
+                configuration  toolway.toml
+                listens on  127.0.0.1:4242, for everybody on this machine
+                upstreams
+                  a  http://a/v1  every model  with its own key
+                servers
+                  files  ready   stdio  2025-11-25  2 tools
+                  gone   failed  stdio              `nope` was not found
+                  gone sh: nope
+                tools  2 offered
+                  renamed files/a.b: is offered as files__a_b_1f
+                  dropped files/broken: its schema is no object
+                warning: upstreams[0].api_key: a key in plain text; better write `env:NAME` or `file:PATH`
+            "}
+        );
+    }
+
+    #[test]
+    fn a_server_that_is_not_ready_is_not_ok() {
+        let value: Value =
+            serde_json::from_str(&check_json(&config(""), Some(&survey())).unwrap()).unwrap();
+        assert_eq!(value["ok"], false);
+        assert_eq!(value["renamed"][0]["tool"], "a.b");
+        let value: Value = serde_json::from_str(&check_json(&config(""), None).unwrap()).unwrap();
+        assert_eq!(value["ok"], true);
+        assert_eq!(value.get("servers"), None);
+    }
+}

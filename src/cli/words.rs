@@ -1,0 +1,135 @@
+//! How things look on a terminal: colours, columns, plurals. Where nobody sees them, `print` takes the
+//! colours out.
+
+use anstyle::{AnsiColor, Style};
+
+const BOLD: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+const RED: Style = AnsiColor::Red.on_default().bold();
+const GREEN: Style = AnsiColor::Green.on_default();
+const YELLOW: Style = AnsiColor::Yellow.on_default();
+
+pub(super) fn bold(text: &str) -> String {
+    styled(BOLD, text)
+}
+
+pub(super) fn dim(text: &str) -> String {
+    styled(DIM, text)
+}
+
+pub(super) fn good(text: &str) -> String {
+    styled(GREEN, text)
+}
+
+pub(super) fn odd(text: &str) -> String {
+    styled(YELLOW, text)
+}
+
+pub(super) fn bad(text: &str) -> String {
+    styled(RED, text)
+}
+
+/// `error: …`, as every command says it.
+pub(super) fn error(text: &str) -> String {
+    format!("{} {}", bad("error:"), safe(text))
+}
+
+fn styled(style: Style, text: &str) -> String {
+    format!("{style}{}{style:#}", safe(text))
+}
+
+/// A text from outside without what would steer a terminal.
+pub(super) fn safe(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c.is_control() && c != '\n' && c != '\t' {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+/// The first line of a text, shortened to `width` characters.
+pub(super) fn brief(text: &str, width: usize) -> String {
+    let line = text
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .unwrap_or_default();
+    if line.chars().count() <= width {
+        return line.to_owned();
+    }
+    let start: String = line.chars().take(width.saturating_sub(1)).collect();
+    format!("{}…", start.trim_end())
+}
+
+/// `1 tool`, `2 tools`.
+pub(super) fn count(number: usize, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Rows in columns, each as wide as its widest cell; the last is not filled up.
+pub(super) fn columns(rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = Vec::new();
+    for row in rows {
+        widths.resize(widths.len().max(row.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(seen(cell));
+        }
+    }
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::from("  ");
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(cell);
+            line.push_str(&" ".repeat(width - seen(cell) + 2));
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// How many characters of a cell are seen.
+fn seen(cell: &str) -> usize {
+    anstream::adapter::strip_str(cell)
+        .to_string()
+        .chars()
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_whatever_their_colours() {
+        let rows = [
+            vec![good("a"), "b".into()],
+            vec!["long".into(), "c".into()],
+            vec!["x".into()],
+        ];
+        let text = columns(&rows);
+        assert_eq!(
+            anstream::adapter::strip_str(&text).to_string(),
+            "  a     b\n  long  c\n  x\n"
+        );
+    }
+
+    #[test]
+    fn a_text_from_outside_does_not_steer_the_terminal() {
+        assert_eq!(
+            safe("a\u{1b}[31mb\r\n\tc\u{9b}"),
+            "a\u{fffd}[31mb\u{fffd}\n\tc\u{fffd}"
+        );
+    }
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character() {
+        assert_eq!(brief("\n  grün ist die Farbe\nmehr", 6), "grün…");
+        assert_eq!(brief("kurz", 6), "kurz");
+        assert_eq!(brief("", 6), "");
+    }
+}

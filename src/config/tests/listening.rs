@@ -1,0 +1,60 @@
+//! Where and for whom it listens.
+
+use super::*;
+
+const OPEN: &str = "bind: 0.0.0.0:80 can be reached by others, who could use your keys and \
+                    tools; set `api_keys`, or `allow_anonymous = true` if that is meant";
+
+#[test]
+fn it_is_closed_off_loopback() {
+    refused("bind = '0.0.0.0:80'", OPEN);
+    refused("bind = '0.0.0.0:80'\napi_keys = []", OPEN);
+    ok("bind = '0.0.0.0:80'\napi_keys = ['env:KEY']");
+    ok("bind = '0.0.0.0:80'\nallow_anonymous = true");
+    ok("bind = '[::1]:80'");
+    ok("bind = '[::ffff:127.0.0.1]:80'");
+}
+
+#[test]
+fn a_key_that_is_missing_is_no_open_door() {
+    refused(
+        "bind = '0.0.0.0:80'\napi_keys = ['env:GONE']",
+        "api_keys[0]: the environment variable `GONE` is not set",
+    );
+    refused("api_keys = ['env:EMPTY']", "api_keys[0]: is empty");
+}
+
+#[test]
+fn a_host_with_a_scheme_is_refused() {
+    refused(
+        "allowed_hosts = ['ok.example', 'https://x']",
+        "allowed_hosts[1]: `https://x` is no host name; write it without `https://` and without a path",
+    );
+}
+
+#[test]
+fn a_key_that_everybody_spends_is_a_warning() {
+    warned(
+        indoc! {"
+            bind = '0.0.0.0:80'
+            allow_anonymous = true
+            [[upstreams]]
+            name = 'a'
+            base_url = 'http://a/v1'
+            api_key = 'env:KEY'
+        "},
+        "allow_anonymous: everybody who reaches 0.0.0.0:80 spends the key of upstream `a`",
+    );
+}
+
+#[test]
+fn the_log_is_checked() {
+    refused(
+        "log = 'loud'",
+        "log: `loud` is no level (error, warn, info, debug, trace) and no list of TARGET=LEVEL",
+    );
+    refused(
+        "log_format = 'jsn'",
+        "log_format: unknown format `jsn`; did you mean `json`?",
+    );
+}

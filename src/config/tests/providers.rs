@@ -1,0 +1,148 @@
+//! The model providers.
+
+use super::*;
+
+#[track_caller]
+fn upstream_refused(keys: &str, problem: &str) {
+    refused(&format!("[[upstreams]]\n{keys}"), problem);
+}
+
+#[test]
+fn a_base_url_is_needed_and_is_one() {
+    upstream_refused(
+        "name = 'a'",
+        "upstreams[0].base_url: is missing; write for example \"http://127.0.0.1:11434/v1\"",
+    );
+    upstream_refused(
+        "base_url = 'http://x/v1/chat/completions'",
+        "upstreams[0].base_url: ends one step too late; write it up to `/v1`",
+    );
+    upstream_refused(
+        "base_url = 'http://me:pw@x/v1'",
+        "upstreams[0].base_url: must not hold a name or password; use a header for that",
+    );
+    warned(
+        "[[upstreams]]\nbase_url = 'http://x'",
+        "upstreams[0].base_url: has no path; most servers have their API at `/v1`",
+    );
+}
+
+#[test]
+fn names_are_there_once() {
+    refused(
+        indoc! {"
+            [[upstreams]]
+            name = 'a'
+            base_url = 'http://x/v1'
+            models = ['a']
+            [[upstreams]]
+            name = 'a'
+            base_url = 'http://y/v1'
+        "},
+        "upstreams[1].name: `a` is already the name of upstreams[0]",
+    );
+    upstream_refused(
+        "name = ''\nbase_url = 'http://x/v1'",
+        "upstreams[0].name: must not be empty",
+    );
+}
+
+#[track_caller]
+fn shadowing(first: &str, second: &str, is_shadowed: bool) {
+    let text = format!(
+        "[[upstreams]]\nbase_url = 'http://a/v1'\n{first}\n[[upstreams]]\nbase_url = 'http://b/v1'\n{second}"
+    );
+    let warnings = ok(&text).warnings;
+    assert_eq!(!warnings.is_empty(), is_shadowed, "{}", lines(&warnings));
+}
+
+#[test]
+fn an_upstream_that_never_gets_a_request_is_a_warning() {
+    shadowing("", "models = ['gpt-*']", true);
+    shadowing("models = ['*']", "", true);
+    shadowing("models = ['g*', 'o*']", "models = ['gpt-*', 'o1']", true);
+    shadowing("models = ['a*b*c']", "models = ['axbyc', 'a*b*bc']", true);
+    shadowing("models = ['gpt-*']", "", false);
+    shadowing("models = ['gpt-4']", "models = ['gpt-*']", false);
+    shadowing("models = ['a*ba']", "models = ['aba*']", false);
+    shadowing("models = ['ab*ba']", "models = ['aba']", false);
+}
+
+#[test]
+fn a_pattern_is_a_name_with_stars() {
+    let with = |models: &str| format!("base_url = 'http://x/v1'\nmodels = {models}");
+    upstream_refused(
+        &with("['a', '']"),
+        "upstreams[0].models[1]: must not be empty",
+    );
+    upstream_refused(
+        &with("['gpt-?']"),
+        "upstreams[0].models[0]: `?` means nothing here; only `*` does",
+    );
+    upstream_refused(
+        &with("[]"),
+        "upstreams[0].models: is empty; leave it out for every model",
+    );
+}
+
+#[test]
+fn a_missing_variable_is_a_problem_and_a_key_in_plain_text_a_warning() {
+    let with = |key: &str| format!("base_url = 'http://x/v1'\napi_key = '{key}'");
+    upstream_refused(
+        &with("env:GONE"),
+        "upstreams[0].api_key: the environment variable `GONE` is not set",
+    );
+    upstream_refused(&with("env:EMPTY"), "upstreams[0].api_key: is empty");
+    warned(
+        &format!("[[upstreams]]\n{}", with("sk-plain")),
+        "upstreams[0].api_key: a key in plain text; better write `env:NAME` or `file:PATH`",
+    );
+}
+
+#[test]
+fn a_key_is_read_from_a_file() {
+    let with = |key: &str| format!("[[upstreams]]\nbase_url = 'http://x/v1'\napi_key = '{key}'");
+    let config = ok(&with("file:closed.key"));
+    assert_eq!(
+        config.upstreams[0].api_key.as_ref().unwrap().expose(),
+        "sk-file"
+    );
+    assert!(config.warnings.is_empty());
+    warned(
+        &with("file:open.key"),
+        "upstreams[0].api_key: `open.key` can be read by every user of this machine; `chmod 600` closes it",
+    );
+}
+
+#[test]
+fn headers_are_ones_that_can_be_sent() {
+    let with = |headers: &str| format!("base_url = 'http://x/v1'\nheaders = {{ {headers} }}");
+    upstream_refused(
+        &with("'a b' = 'x'"),
+        "upstreams[0].headers.a b: is no name of a header",
+    );
+    upstream_refused(
+        &with("Content-Length = '1'"),
+        "upstreams[0].headers.Content-Length: is set by the connection itself",
+    );
+    upstream_refused(
+        &with(r#"x = "a\nb""#),
+        "upstreams[0].headers.x: holds a character that a header cannot carry",
+    );
+    upstream_refused(
+        &format!("api_key = 'env:KEY'\n{}", with("authorization = 'x'")),
+        "upstreams[0].headers.Authorization: `api_key` already sets this header",
+    );
+}
+
+#[test]
+fn words_that_are_not_known_are_refused() {
+    upstream_refused(
+        "base_url = 'http://x/v1'\ntext_tool_calls = ['mistrl']",
+        "upstreams[0].text_tool_calls[0]: unknown form `mistrl`; did you mean `mistral`?",
+    );
+    upstream_refused(
+        "base_url = 'http://x/v1'\nmodalities = ['smell']",
+        "upstreams[0].modalities[0]: unknown modality `smell`; known are image, audio",
+    );
+}
