@@ -18,6 +18,8 @@
 //!
 //! A call does what the argument `do` says; see [`Server::act`].
 
+#![expect(clippy::needless_pass_by_value, reason = "the answers read better")]
+
 use std::{
     fs::OpenOptions,
     io::{BufRead, Write},
@@ -43,8 +45,10 @@ fn main() {
         server.record(&message);
         server.answer(&message);
     }
-    while server.script["ignore_eof"] == true {
-        thread::sleep(Duration::from_secs(1));
+    if server.script["ignore_eof"] == true {
+        loop {
+            thread::sleep(Duration::from_secs(1));
+        }
     }
 }
 
@@ -73,12 +77,7 @@ impl Server {
             print_line(line.as_str().unwrap_or_default());
         }
         if let Some(file) = self.script["grandchild"].as_str() {
-            let child = Command::new("sleep")
-                .arg("1000")
-                .stdin(Stdio::null())
-                .spawn()
-                .expect("`sleep` can be started");
-            std::fs::write(file, child.id().to_string()).expect("the file can be written");
+            start_grandchild(file);
         }
     }
 
@@ -284,6 +283,23 @@ impl Server {
             say(&call, &message.to_string());
         }
     }
+}
+
+#[expect(
+    clippy::zombie_processes,
+    reason = "what becomes of it is what the tests ask"
+)]
+fn start_grandchild(file: &str) {
+    let mut sleep = Command::new("sleep");
+    let child = sleep
+        .arg("1000")
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("`sleep` can be started");
+    // Written under another name first, so that a reader never sees half of it.
+    let half = format!("{file}.half");
+    std::fs::write(&half, child.id().to_string()).expect("the file can be written");
+    std::fs::rename(half, file).expect("the file can be renamed");
 }
 
 fn initialized(version: &Value) -> Value {

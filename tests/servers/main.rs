@@ -2,5 +2,8 @@
 #![expect(clippy::needless_pass_by_value, reason = "the scripts read better")]
 
 mod calls;
+mod changes;
+mod dying;
 mod harness;
+mod processes;
 mod starting;

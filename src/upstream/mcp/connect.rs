@@ -145,16 +145,20 @@ async fn attempt_child(
     })?;
     match handshake(pipe, era, deadline).await {
         Ok(shaken) => Ok(shaken.into_connection("stdio", Link::Child(link))),
-        Err(error) => {
+        Err(failed) => {
             let next = match era {
                 _ if link.was_discovered_late() => Some(Era::Discover),
                 Era::Unknown => Some(Era::Handshake),
                 Era::Handshake | Era::Discover => None,
             };
-            let ending = link.ending().await;
+            let ending = if failed.was_cut_off {
+                link.ending().await
+            } else {
+                None
+            };
             link.close().await;
             Err(Fault {
-                message: ending.unwrap_or(error),
+                message: ending.unwrap_or(failed.message),
                 next,
             })
         }
@@ -168,7 +172,14 @@ struct Shaken {
     stop: CancellationToken,
 }
 
-async fn handshake<T>(transport: T, era: Era, deadline: Instant) -> Result<Shaken, String>
+/// Why both sides did not agree.
+struct HandshakeFault {
+    message: String,
+    /// The connection ended before the server had answered.
+    was_cut_off: bool,
+}
+
+async fn handshake<T>(transport: T, era: Era, deadline: Instant) -> Result<Shaken, HandshakeFault>
 where
     T: RmcpTransport<RoleClient> + 'static,
 {
@@ -193,24 +204,37 @@ where
             stop,
         }),
         Ok(Err(error)) => Err(explain(&error)),
-        Err(_) => Err("the server did not get ready in time".to_owned()),
+        Err(_) => Err(HandshakeFault {
+            message: "the server did not get ready in time".to_owned(),
+            was_cut_off: false,
+        }),
     }
 }
 
 /// A handshake that failed, for the person who configured the server.
-fn explain(error: &ClientInitializeError) -> String {
-    match error {
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => explain(fallback),
-        ClientInitializeError::ConnectionClosed(_) => {
-            "the server closed the connection instead of answering".to_owned()
-        }
+fn explain(error: &ClientInitializeError) -> HandshakeFault {
+    let (message, was_cut_off) = match error {
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => return explain(fallback),
+        ClientInitializeError::ConnectionClosed(_)
+        | ClientInitializeError::TransportError { .. } => (
+            "the server closed the connection instead of answering".to_owned(),
+            true,
+        ),
         ClientInitializeError::JsonRpcError(error) => {
-            format!(
-                "the server refused the connection: {} ({})",
-                error.message, error.code.0
+            let code = error.code.0;
+            (
+                format!(
+                    "the server refused the connection: {} ({code})",
+                    error.message
+                ),
+                false,
             )
         }
-        error => error.to_string(),
+        error => (error.to_string(), false),
+    };
+    HandshakeFault {
+        message,
+        was_cut_off,
     }
 }
 

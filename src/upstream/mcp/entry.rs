@@ -32,10 +32,21 @@ pub(super) struct Entry {
     pub(super) suspicion: Notify,
     place: usize,
     tools: watch::Sender<Arc<Vec<ServerTools>>>,
-    session: watch::Sender<Option<Session>>,
+    access: watch::Sender<Access>,
     settled: watch::Sender<bool>,
     queue: Queue,
     facts: Mutex<Facts>,
+}
+
+/// Whether calls can be made.
+#[derive(Debug)]
+enum Access {
+    /// The server is being started.
+    Later,
+    /// Through this session.
+    Now(Session),
+    /// The server was stopped for good.
+    Never,
 }
 
 /// The part of the health that changes.
@@ -76,7 +87,7 @@ impl Entry {
             suspicion: Notify::new(),
             place,
             tools,
-            session: watch::Sender::new(None),
+            access: watch::Sender::new(Access::Later),
             settled: watch::Sender::new(false),
             queue: Queue::new(parallel),
             facts: Mutex::new(Facts {
@@ -113,13 +124,15 @@ impl Entry {
 
     async fn ready_session(&self, deadline: Instant) -> Result<Session, CallError> {
         let deadline = deadline.min(Instant::now() + WAIT_FOR_READY);
-        let mut session = self.session.subscribe();
-        let ready = timeout_at(deadline, session.wait_for(Option::is_some)).await;
-        ready
-            .ok()
-            .and_then(Result::ok)
-            .and_then(|session| session.clone())
-            .ok_or(faults::gone(true))
+        let mut access = self.access.subscribe();
+        let known = access.wait_for(|access| !matches!(access, Access::Later));
+        match timeout_at(deadline, known).await {
+            Ok(Ok(access)) => match &*access {
+                Access::Now(session) => Ok(session.clone()),
+                Access::Later | Access::Never => Err(faults::gone(true)),
+            },
+            Ok(Err(_)) | Err(_) => Err(faults::gone(true)),
+        }
     }
 
     /// The server got ready: its tools are offered and calls go to this session.
@@ -135,13 +148,13 @@ impl Entry {
             facts.transport = transport;
             facts.protocol_version = version;
         }
-        self.session.send_replace(Some(session));
+        self.access.send_replace(Access::Now(session));
         self.settled.send_replace(true);
     }
 
     /// The connection is about to be closed; calls wait from now on.
     pub(super) fn set_closing(&self) {
-        self.session.send_replace(None);
+        self.access.send_replace(Access::Later);
         let mut facts = self.facts();
         if facts.state == State::Ready {
             facts.state = State::Restarting;
@@ -150,7 +163,7 @@ impl Entry {
 
     /// The server is gone, or did not get ready; calls wait from now on.
     pub(super) fn set_failed(&self, error: String) {
-        self.session.send_replace(None);
+        self.access.send_replace(Access::Later);
         {
             let mut facts = self.facts();
             let was_ready = matches!(facts.state, State::Ready | State::Restarting);
@@ -171,7 +184,7 @@ impl Entry {
 
     /// The server is not started again.
     pub(super) fn set_stopped(&self) {
-        self.session.send_replace(None);
+        self.access.send_replace(Access::Never);
         self.facts().state = State::Stopped;
         self.settled.send_replace(true);
     }
