@@ -1,9 +1,10 @@
 //! What models are offered and what not, as JSON: the answer of `/tools` and of `toolway tools --json`.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
-    catalog::{Catalog, LeftOutReason, Offered, Selection},
+    catalog::{Catalog, Offered, Selection},
     tool::Annotations,
     upstream::model::Models,
 };
@@ -59,20 +60,28 @@ fn annotations(annotations: Annotations) -> Value {
     Value::Object(said.collect())
 }
 
+/// A tool that an upstream is not offered, for want of room.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// Its offered name.
+    pub name: String,
+    /// The upstream.
+    pub upstream: String,
+    /// Why.
+    pub reason: String,
+}
+
 /// What each upstream would not be offered by a request that says nothing about tools.
-fn left_out(catalog: &Catalog, models: &Models) -> Vec<Value> {
+pub fn left_out(catalog: &Catalog, models: &Models) -> Vec<LeftOut> {
     let mut out = Vec::new();
     for upstream in models.all() {
-        let selected = catalog.select(&Selection::everything(), &[], upstream.config.max_tools);
-        for left in &selected.left_out {
-            let reason = match left.reason {
-                LeftOutReason::ClientsOwn => "the client has a tool of this name".to_owned(),
-                LeftOutReason::TooMany { max } => {
-                    format!("this upstream takes {max} tools (`max_tools`)")
-                }
-            };
-            out.push(json!({"name": left.name.as_str(), "upstream": upstream.config.name, "reason": reason}));
-        }
+        let max_tools = upstream.config.max_tools;
+        let selected = catalog.select(&Selection::everything(), &[], max_tools);
+        out.extend(selected.left_out.iter().map(|left| LeftOut {
+            name: left.name.to_string(),
+            upstream: upstream.config.name.clone(),
+            reason: format!("this upstream takes {max_tools} tools (`max_tools`)"),
+        }));
     }
     out
 }

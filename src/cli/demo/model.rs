@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 /// What the model is called in requests.
-pub const NAME: &str = "demo";
+pub(super) const NAME: &str = "demo";
 
 /// Pause between two words, so that one can see the answer arriving.
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// The model's API.
-pub fn router() -> Router {
+pub(super) fn router() -> Router {
     let models = json!({"object": "list", "data": [
         {"id": NAME, "object": "model", "created": 0, "owned_by": "toolway"},
     ]});
@@ -63,13 +63,22 @@ async fn complete(Json(request): Json<ChatRequest>) -> Response {
     let (message, reason) = match act {
         Act::Say(text) => (json!({"role": "assistant", "content": text}), "stop"),
         Act::Call(calls) => {
-            let calls: Vec<Value> = calls.iter().enumerate().map(|(at, call)| written(at, call)).collect();
-            (json!({"role": "assistant", "content": null, "tool_calls": calls}), "tool_calls")
+            let calls: Vec<Value> = calls
+                .iter()
+                .enumerate()
+                .map(|(at, call)| written(at, call))
+                .collect();
+            (
+                json!({"role": "assistant", "content": null, "tool_calls": calls}),
+                "tool_calls",
+            )
         }
     };
     let choice = json!({"index": 0, "message": message, "finish_reason": reason});
-    Json(json!({"id": "chatcmpl-demo", "object": "chat.completion", "created": 0, "model": NAME,
-        "choices": [choice], "usage": usage()}))
+    Json(
+        json!({"id": "chatcmpl-demo", "object": "chat.completion", "created": 0, "model": NAME,
+        "choices": [choice], "usage": usage()}),
+    )
     .into_response()
 }
 
@@ -78,10 +87,16 @@ fn events(act: Act) -> impl Stream<Item = Result<Event, Infallible>> {
         json!({"id": "chatcmpl-demo", "object": "chat.completion.chunk", "created": 0, "model": NAME,
             "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
     };
-    let mut chunks = vec![chunk(json!({"role": "assistant", "content": ""}), Value::Null)];
+    let mut chunks = vec![chunk(
+        json!({"role": "assistant", "content": ""}),
+        Value::Null,
+    )];
     match act {
         Act::Say(text) => {
-            chunks.extend(text.split_inclusive(' ').map(|word| chunk(json!({"content": word}), Value::Null)));
+            chunks.extend(
+                text.split_inclusive(' ')
+                    .map(|word| chunk(json!({"content": word}), Value::Null)),
+            );
             chunks.push(chunk(json!({}), json!("stop")));
         }
         Act::Call(calls) => {
@@ -93,7 +108,10 @@ fn events(act: Act) -> impl Stream<Item = Result<Event, Infallible>> {
             chunks.push(chunk(json!({}), json!("tool_calls")));
         }
     }
-    let texts = chunks.into_iter().map(|chunk| chunk.to_string()).chain(["[DONE]".to_owned()]);
+    let texts = chunks
+        .into_iter()
+        .map(|chunk| chunk.to_string())
+        .chain(["[DONE]".to_owned()]);
     stream::iter(texts).then(async |text| {
         sleep(PAUSE).await;
         Ok(Event::default().data(text))
@@ -111,8 +129,16 @@ fn usage() -> Value {
 
 /// The rules: after tool results, say them; else call the tools that the question has work for.
 fn decide(request: &ChatRequest) -> Act {
-    let since = request.messages.iter().rposition(|message| message.role == "user").unwrap_or(0);
-    let question = request.messages.get(since).map(|message| text(&message.content)).unwrap_or_default();
+    let since = request
+        .messages
+        .iter()
+        .rposition(|message| message.role == "user")
+        .unwrap_or(0);
+    let question = request
+        .messages
+        .get(since)
+        .map(|message| text(&message.content))
+        .unwrap_or_default();
     let results: Vec<String> = request
         .messages
         .iter()
@@ -121,7 +147,10 @@ fn decide(request: &ChatRequest) -> Act {
         .map(|message| text(&message.content))
         .collect();
     if !results.is_empty() {
-        return Act::Say(format!("The tools say: {}. (A demo model speaks, not a language model.)", results.join(", and ")));
+        return Act::Say(format!(
+            "The tools say: {}. (A demo model speaks, not a language model.)",
+            results.join(", and ")
+        ));
     }
     let calls = calls(&question, &request.tools);
     if calls.is_empty() {
@@ -136,8 +165,13 @@ fn decide(request: &ChatRequest) -> Act {
 
 fn calls(question: &str, tools: &[Value]) -> Vec<(String, Value)> {
     let offered = |ending: &str| {
-        let names = tools.iter().filter_map(|tool| tool["function"]["name"].as_str());
-        names.into_iter().find(|name| name.ends_with(ending)).map(str::to_owned)
+        let names = tools
+            .iter()
+            .filter_map(|tool| tool["function"]["name"].as_str());
+        names
+            .into_iter()
+            .find(|name| name.ends_with(ending))
+            .map(str::to_owned)
     };
     let numbers: Vec<f64> = question
         .split(|c: char| !(c.is_ascii_digit() || c == '.'))
@@ -150,7 +184,11 @@ fn calls(question: &str, tools: &[Value]) -> Vec<(String, Value)> {
     if let (Some(name), Some(quoted)) = (offered("count_letters"), question.split('"').nth(1)) {
         calls.push((name, json!({"text": quoted})));
     }
-    if let (Some(name), true, [seconds]) = (offered("wait"), question.contains("wait"), numbers.as_slice()) {
+    if let (Some(name), true, [seconds]) = (
+        offered("wait"),
+        question.contains("wait"),
+        numbers.as_slice(),
+    ) {
         calls.push((name, json!({"seconds": seconds})));
     }
     calls
@@ -160,7 +198,10 @@ fn calls(question: &str, tools: &[Value]) -> Vec<(String, Value)> {
 fn text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
-        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        Value::Array(parts) => parts
+            .iter()
+            .filter_map(|part| part["text"].as_str())
+            .collect(),
         _ => String::new(),
     }
 }
@@ -177,7 +218,10 @@ mod tests {
 
     #[test]
     fn a_question_with_two_tasks_makes_two_calls() {
-        let calls = calls(r#"What is 19 x 23, and how many letters has "gateway"?"#, &tools());
+        let calls = calls(
+            r#"What is 19 x 23, and how many letters has "gateway"?"#,
+            &tools(),
+        );
         assert_eq!(
             calls,
             vec![

@@ -6,7 +6,8 @@ use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
-        PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+        PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig, Tool,
+        ToolAnnotations,
     },
     service::RequestContext,
     transport::stdio,
@@ -19,7 +20,7 @@ use crate::tool::JsonObject;
 ///
 /// # Errors
 /// When the client does not speak MCP.
-pub async fn run() -> anyhow::Result<()> {
+pub(crate) async fn run() -> anyhow::Result<()> {
     let running = DemoServer.serve(stdio()).await?;
     running.waiting().await?;
     Ok(())
@@ -59,7 +60,8 @@ impl ServerHandler for DemoServer {
                 return Err(ErrorData::invalid_params(message, None));
             }
         };
-        let failed = || CallToolResult::error(vec![ContentBlock::text("these arguments make no sense")]);
+        let failed =
+            || CallToolResult::error(vec![ContentBlock::text("these arguments make no sense")]);
         Ok(text.map_or_else(failed, success).into())
     }
 }
@@ -73,11 +75,22 @@ fn tools() -> Vec<Tool> {
     let tool = |name: &'static str, about: &'static str, properties: Value, required: &[&str]| {
         let schema = json!({"type": "object", "properties": properties, "required": required});
         let schema = schema.as_object().cloned().unwrap_or_default();
-        Tool::new(name, about, Arc::new(schema)).with_annotations(ToolAnnotations::new().read_only(true))
+        Tool::new(name, about, Arc::new(schema))
+            .with_annotations(ToolAnnotations::new().read_only(true))
     };
     vec![
-        tool("multiply", "Multiplies two numbers.", json!({"a": number, "b": number}), &["a", "b"]),
-        tool("count_letters", "Counts the letters of a text.", json!({"text": {"type": "string"}}), &["text"]),
+        tool(
+            "multiply",
+            "Multiplies two numbers.",
+            json!({"a": number, "b": number}),
+            &["a", "b"],
+        ),
+        tool(
+            "count_letters",
+            "Counts the letters of a text.",
+            json!({"text": {"type": "string"}}),
+            &["text"],
+        ),
         tool(
             "wait",
             "Waits, and says how far it has come.",
@@ -94,11 +107,20 @@ fn multiply(arguments: &JsonObject) -> Option<String> {
 
 fn count_letters(arguments: &JsonObject) -> Option<String> {
     let text = arguments.get("text")?.as_str()?;
-    Some(text.chars().filter(|c| c.is_alphabetic()).count().to_string())
+    Some(
+        text.chars()
+            .filter(|c| c.is_alphabetic())
+            .count()
+            .to_string(),
+    )
 }
 
 async fn wait(arguments: &JsonObject, context: &RequestContext<RoleServer>) -> String {
-    let seconds = arguments.get("seconds").and_then(Value::as_f64).unwrap_or(1.0).clamp(0.0, 60.0);
+    let seconds = arguments
+        .get("seconds")
+        .and_then(Value::as_f64)
+        .unwrap_or(1.0)
+        .clamp(0.0, 60.0);
     let steps = (seconds * 2.0).ceil().max(1.0);
     let step = Duration::from_secs_f64(seconds / steps);
     let mut done = 0.0;
