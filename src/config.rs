@@ -146,7 +146,7 @@ impl Check<'_> {
             .into_iter()
             .map(|(name, raw)| Written::in_toml(name, raw));
         let servers = self.servers(in_file.chain(written));
-        self.warn_of_spent_keys(&server, &upstreams);
+        self.compare_keys(&server, &upstreams);
         if self.problems.is_empty() {
             let warnings = self.warnings;
             Ok(Config {

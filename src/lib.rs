@@ -18,7 +18,8 @@
 //! |---|---|
 //! | 1 | [`tool`] |
 //! | 2 | [`openai`], [`mcp`], [`sse`] |
-//! | 3 | [`translate`], [`catalog`], [`health`] |
+//! | 3a | [`translate`] |
+//! | 3b | [`catalog`], [`health`] |
 //! | 4 | [`policy`], [`route`] |
 //! | 5 | [`agent`] |
 //! | 6 | [`upstream`], [`store`], [`telemetry`] |

@@ -17,9 +17,9 @@ pub(super) struct Survey {
     /// Each tool that is offered, in the order of the offer.
     pub(super) tools: Vec<ToolLine>,
     /// What a server listed and is not offered.
-    pub(super) dropped: Vec<OddTool>,
+    pub(super) dropped: Vec<Dropped>,
     /// What one of the upstreams is not given, because it takes fewer tools.
-    pub(super) left_out: Vec<OddTool>,
+    pub(super) left_out: Vec<LeftOut>,
 }
 
 /// One server.
@@ -62,12 +62,23 @@ pub(super) struct ToolLine {
     pub(super) notes: Vec<String>,
 }
 
-/// A tool that is not offered, or not everywhere.
+/// A tool that is not offered.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct OddTool {
-    /// Its server, or the upstream that is not given it.
-    pub(super) at: String,
-    /// Its name.
+pub(super) struct Dropped {
+    /// Its server.
+    pub(super) server: String,
+    /// The server's own name for it.
+    pub(super) name: String,
+    /// What is wrong with it.
+    pub(super) reason: String,
+}
+
+/// A tool that one upstream is not given.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct LeftOut {
+    /// Which upstream.
+    pub(super) upstream: String,
+    /// The name models call it by.
     pub(super) name: String,
     /// Why.
     pub(super) reason: String,
@@ -105,7 +116,11 @@ impl Survey {
 
     /// `toolway tools --json`.
     pub(super) fn tools_json(&self) -> serde_json::Result<String> {
-        let all = json!({"tools": self.tools, "dropped": self.dropped});
+        let all = json!({
+            "tools": self.tools,
+            "dropped": self.dropped,
+            "left_out": self.left_out,
+        });
         Ok(serde_json::to_string_pretty(&all)? + "\n")
     }
 }
@@ -249,10 +264,21 @@ fn survey_text(survey: &Survey) -> String {
             out.push_str(&note("note", &tool.name, text));
         }
     }
-    for (what, tools) in [("dropped", &survey.dropped), ("left out", &survey.left_out)] {
-        for OddTool { at, name, reason } in tools {
-            out.push_str(&note(what, &format!("{at}/{name}"), reason));
-        }
+    for Dropped {
+        server,
+        name,
+        reason,
+    } in &survey.dropped
+    {
+        out.push_str(&note("dropped", &format!("{server}/{name}"), reason));
+    }
+    for LeftOut {
+        upstream,
+        name,
+        reason,
+    } in &survey.left_out
+    {
+        out.push_str(&note("left out", &format!("{name} for {upstream}"), reason));
     }
     out
 }
@@ -337,10 +363,15 @@ mod tests {
             renamed,
             ..ToolLine::default()
         };
-        let dropped = OddTool {
-            at: "files".into(),
+        let dropped = Dropped {
+            server: "files".into(),
             name: "broken".into(),
             reason: "its schema is no object".into(),
+        };
+        let left_out = LeftOut {
+            upstream: "a".into(),
+            name: "files__read".into(),
+            reason: "it takes 1 tool".into(),
         };
         Survey {
             servers: vec![files, gone],
@@ -349,7 +380,7 @@ mod tests {
                 tool("files__a_b_1f", "a.b", true),
             ],
             dropped: vec![dropped],
-            left_out: Vec::new(),
+            left_out: vec![left_out],
         }
     }
 
@@ -392,6 +423,7 @@ mod tests {
                 tools  2 offered
                   renamed files/a.b: is offered as files__a_b_1f
                   dropped files/broken: its schema is no object
+                  left out files__read for a: it takes 1 tool
                 warning: upstreams[0].api_key: a key in plain text; better write `env:NAME` or `file:PATH`
             "}
         );

@@ -48,7 +48,7 @@ pub struct RawUpstream {
     pub name: Option<String>,
     /// Where its API is, mostly ending in `/v1`; `/chat/completions` and the like are added to it. Required.
     pub base_url: Option<String>,
-    /// Its key, a secret. Default: the client's own `Authorization` header is passed on.
+    /// Its key, a secret. Default: the client's own `Authorization` header is passed on, unless it holds one of `api_keys`.
     pub api_key: Option<String>,
     /// Headers added to every request; the values are secrets. Default: none.
     pub headers: Option<BTreeMap<String, String>>,
