@@ -23,7 +23,10 @@ mod servers;
 mod upstreams;
 mod values;
 
-use std::{io::ErrorKind, path::PathBuf};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 pub use self::{
     around::{Around, FileText},
@@ -84,10 +87,8 @@ impl Config {
         let mut raw = match read_config(given, &mut check) {
             Some((path, text)) => {
                 let raw = check.read_toml(&text);
-                check.base = path
-                    .parent()
-                    .map(|p| around.folder.join(p))
-                    .unwrap_or_default();
+                let folder = path.parent().filter(|folder| *folder != Path::new(""));
+                check.base = folder.map_or(around.folder.clone(), |it| around.folder.join(it));
                 files.push(path);
                 raw
             }

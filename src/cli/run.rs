@@ -2,13 +2,19 @@
 //!
 //! Nothing is printed here but the start lines of `serve`; what comes back is put into words by others.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
-use super::{answer::Outcome, args::DemoArgs, survey::Survey};
+use super::{announce, answer::Outcome, args::DemoArgs, survey::Survey};
 use crate::config::Config;
 
 /// Binds, logs the addresses, serves until Ctrl-C, and drains.
-pub(super) async fn serve(_config: Config) -> Result<()> {
+pub(super) async fn serve(config: Config) -> Result<()> {
+    let listener = tokio::net::TcpListener::bind(config.server.bind)
+        .await
+        .with_context(|| format!("cannot listen on {}", config.server.bind))?;
+    for line in announce::lines(&config, listener.local_addr()?) {
+        tracing::info!("{line}");
+    }
     bail!("`serve` is not wired yet")
 }
 

@@ -1,13 +1,11 @@
 //! What came up when the servers were started: their state and their tools, for people and for scripts.
 
+use http::header::AUTHORIZATION;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{problems, words};
-use crate::{
-    config::{Config, Problem},
-    upstream::model,
-};
+use crate::config::{Config, Problem};
 
 /// The servers and tools as they were found.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -171,20 +169,12 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
     } else {
         files.join(", ")
     };
+    let on = format!("{}, {}", config.server.bind, for_whom(config));
     let mut out = format!("{}  {files}\n", words::bold("configuration"));
-    out.push_str(&format!(
-        "{}  {}\n",
-        words::bold("listens on"),
-        listens_in_words(config)
-    ));
+    out.push_str(&format!("{}  {}\n", words::bold("listens on"), on));
     out.push_str(&format!("{}\n", words::bold("upstreams")));
-    out.push_str(&words::columns(
-        &config
-            .upstreams
-            .iter()
-            .map(upstream_row)
-            .collect::<Vec<_>>(),
-    ));
+    let rows: Vec<_> = upstreams_in_words(config).map(Vec::from).collect();
+    out.push_str(&words::columns(&rows));
     out.push_str(&format!("{}\n", words::bold("servers")));
     match survey {
         Some(survey) => out.push_str(&survey_text(survey)),
@@ -206,32 +196,39 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
     out
 }
 
-fn listens_in_words(config: &Config) -> String {
-    let server = &config.server;
-    let who = match (server.allow_anonymous, server.api_keys.len()) {
+/// Who may send requests.
+pub(super) fn for_whom(config: &Config) -> String {
+    match (config.server.allow_anonymous, config.server.api_keys.len()) {
         (true, _) => "for everybody".to_owned(),
         (false, 0) => "for everybody on this machine".to_owned(),
         (false, keys) => format!("for whoever has {}", words::count(keys, "key")),
-    };
-    format!("{}, {who}", server.bind)
+    }
 }
 
-/// Name, address, models, and whose key goes there.
-pub(super) fn upstream_row(upstream: &model::Config) -> Vec<String> {
-    let models = match upstream.models.is_empty() {
-        true => "every model".to_owned(),
-        false => upstream.models.join(", "),
-    };
-    let key = match upstream.api_key {
-        Some(_) => "with its own key",
-        None => "with the client's key",
-    };
-    vec![
-        upstream.name.clone(),
-        upstream.base_url.to_string(),
-        models,
-        key.to_owned(),
-    ]
+/// Each upstream: its name, address and models, and whose key goes there.
+pub(super) fn upstreams_in_words(config: &Config) -> impl Iterator<Item = [String; 4]> {
+    config.upstreams.iter().map(|upstream| {
+        let models = match upstream.models.is_empty() {
+            true => "every model".to_owned(),
+            false => upstream.models.join(", "),
+        };
+        let has_key = upstream.api_key.is_some()
+            || upstream
+                .headers
+                .iter()
+                .any(|(name, _)| name == AUTHORIZATION);
+        let key = match (has_key, config.server.api_keys.is_empty()) {
+            (true, _) => "with its own key",
+            (false, true) => "with the client's key",
+            (false, false) => "without a key",
+        };
+        [
+            upstream.name.clone(),
+            upstream.base_url.to_string(),
+            models,
+            key.to_owned(),
+        ]
+    })
 }
 
 fn survey_text(survey: &Survey) -> String {

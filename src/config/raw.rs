@@ -97,7 +97,7 @@ pub struct RawLoop {
 }
 
 /// One MCP server: a `[servers.NAME]` table. The name is 1–64 of `A-Z a-z 0-9 _ -`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawServer {
     /// The program that is started, looked up in `PATH`. Either this or `url`.

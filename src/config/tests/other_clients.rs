@@ -163,6 +163,37 @@ fn a_name_that_is_already_there_is_a_problem() {
 }
 
 #[test]
+fn the_same_server_in_two_files_is_used_once() {
+    let given = Given {
+        mcp: vec!["a.json".into(), "servers.json".into()],
+        ..Given::default()
+    };
+    let same = r#"{"mcpServers": {"a": {"command": "x", "args": ["1"]}}}"#;
+    let config = load(&[("a.json", same), ("servers.json", same)], &given).unwrap();
+    assert_eq!(config.servers.len(), 1);
+    assert_eq!(
+        lines(&config.warnings),
+        "servers.json: mcpServers.a: is the same as a.json: mcpServers.a, and used once"
+    );
+}
+
+#[test]
+fn keys_without_effect_are_taken_as_they_are() {
+    let given = Given {
+        mcp: vec!["servers.json".into()],
+        ..Given::default()
+    };
+    let text = r#"{"servers": {"a": {"url": "http://x", "args": [], "env": {}}}}"#;
+    assert_eq!(
+        load(&[("servers.json", text)], &given)
+            .unwrap()
+            .servers
+            .len(),
+        1
+    );
+}
+
+#[test]
 fn broken_files_are_named() {
     mcp_refused(
         "{}",
