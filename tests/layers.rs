@@ -35,8 +35,8 @@ const ROWS: [(&str, &[&str]); 12] = [
 /// Rows up to this index decide and never act.
 const LAST_PURE: usize = 5;
 
-/// What a module that only decides has no use for.
-const ACTING: [&str; 20] = [
+/// What a module that only decides has no use for. (The address types of `std::net` do nothing.)
+const ACTING: [&str; 23] = [
     "async ",
     ".await",
     "tokio::",
@@ -46,7 +46,10 @@ const ACTING: [&str; 20] = [
     "rmcp::",
     "tracing::",
     "std::fs",
-    "std::net",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
+    "ToSocketAddrs",
     "std::env",
     "std::process",
     "std::thread",
@@ -60,7 +63,7 @@ const ACTING: [&str; 20] = [
 ];
 
 /// The parts of `std` that act, when they are imported in a group.
-const ACTING_STD: [&str; 5] = ["fs", "net", "env", "process", "thread"];
+const ACTING_STD: [&str; 4] = ["fs", "env", "process", "thread"];
 
 fn row_of(module: &str) -> Option<usize> {
     ROWS.iter()

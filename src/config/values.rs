@@ -131,7 +131,7 @@ impl Check<'_> {
     }
 
     /// The text of a file without the line end that editors and `echo` leave.
-    fn file(&mut self, path: &str, file: &str, origin: &Origin) -> Option<String> {
+    pub(super) fn file(&mut self, path: &str, file: &str, origin: &Origin) -> Option<String> {
         let name = match (file.strip_prefix("~/"), (self.around.env)("HOME")) {
             (Some(rest), Some(home)) => Path::new(&home).join(rest),
             _ => self.folder_of(origin).join(file),

@@ -93,6 +93,26 @@ fn vs_code_with_comments_and_trailing_commas() {
 }
 
 #[test]
+fn an_env_file_of_vs_code_is_read_and_env_goes_before_it() {
+    let text = r#"{"servers": {"a": {
+        "command": "x", "env": {"B": "mine"}, "envFile": "${workspaceFolder}/.env"}}}"#;
+    let env = "# a comment\nexport A = \"${KEY} 1\"\n\nB=theirs\nC='x=y'\nnonsense\n";
+    let given = Given {
+        mcp: vec!["mcp.json".into()],
+        ..Given::default()
+    };
+    let config = load(&[("mcp.json", text), (".env", env)], &given).unwrap();
+    let Transport::Stdio { env, .. } = &config.servers[0].transport else {
+        panic!("stdio")
+    };
+    let env: Vec<_> = env
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.expose()))
+        .collect();
+    assert_eq!(env, [("A", "${KEY} 1"), ("B", "mine"), ("C", "x=y")]);
+}
+
+#[test]
 fn an_input_of_vs_code_is_a_problem_that_names_it() {
     mcp_refused(
         r#"{"inputs": [{"id": "gh-token", "type": "promptString", "description": "GitHub token"}],
