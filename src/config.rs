@@ -105,7 +105,23 @@ impl Config {
         if let Some(url) = &given.upstream {
             raw.upstreams = vec![upstreams::from_url(url)];
         }
-        check.config(raw, written, files)
+        let checked = check.config(raw, written, files);
+        checked.map_err(|problems| problems.into_iter().map(|it| given.place(it)).collect())
+    }
+}
+
+impl Given {
+    /// What is wrong with an option is said of the option, not of the key it stands for.
+    fn place(&self, problem: Problem) -> Problem {
+        let option = match problem.path.as_str() {
+            "bind" if self.bind.is_some() => "--bind",
+            "upstreams[0].base_url" if self.upstream.is_some() => "--upstream",
+            _ => return problem,
+        };
+        Problem {
+            path: option.to_owned(),
+            ..problem
+        }
     }
 }
 
