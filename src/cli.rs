@@ -6,6 +6,7 @@
 //! `args` says what can be asked for, `run` starts what does the work, the others put what came out into
 //! words; they are plain functions from values to texts.
 
+mod announce;
 mod answer;
 mod args;
 mod demo;

@@ -23,7 +23,10 @@ mod servers;
 mod upstreams;
 mod values;
 
-use std::{io::ErrorKind, path::PathBuf};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 pub use self::{
     around::{Around, FileText},
@@ -84,10 +87,8 @@ impl Config {
         let mut raw = match read_config(given, &mut check) {
             Some((path, text)) => {
                 let raw = check.read_toml(&text);
-                check.base = path
-                    .parent()
-                    .map(|p| around.folder.join(p))
-                    .unwrap_or_default();
+                let folder = path.parent().filter(|folder| *folder != Path::new(""));
+                check.base = folder.map_or(around.folder.clone(), |it| around.folder.join(it));
                 files.push(path);
                 raw
             }
@@ -104,7 +105,23 @@ impl Config {
         if let Some(url) = &given.upstream {
             raw.upstreams = vec![upstreams::from_url(url)];
         }
-        check.config(raw, written, files)
+        let checked = check.config(raw, written, files);
+        checked.map_err(|problems| problems.into_iter().map(|it| given.place(it)).collect())
+    }
+}
+
+impl Given {
+    /// What is wrong with an option is said of the option, not of the key it stands for.
+    fn place(&self, problem: Problem) -> Problem {
+        let option = match problem.path.as_str() {
+            "bind" if self.bind.is_some() => "--bind",
+            "upstreams[0].base_url" if self.upstream.is_some() => "--upstream",
+            _ => return problem,
+        };
+        Problem {
+            path: option.to_owned(),
+            ..problem
+        }
     }
 }
 
@@ -146,7 +163,7 @@ impl Check<'_> {
             .into_iter()
             .map(|(name, raw)| Written::in_toml(name, raw));
         let servers = self.servers(in_file.chain(written));
-        self.warn_of_spent_keys(&server, &upstreams);
+        self.compare_keys(&server, &upstreams);
         if self.problems.is_empty() {
             let warnings = self.warnings;
             Ok(Config {

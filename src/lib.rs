@@ -16,16 +16,17 @@
 //!
 //! | row | modules |
 //! |---|---|
-//! | 1 | [`tool`] |
-//! | 2 | [`openai`], [`mcp`], [`sse`] |
-//! | 3 | [`translate`], [`catalog`], [`health`] |
-//! | 4 | [`policy`], [`route`] |
-//! | 5 | [`agent`] |
-//! | 6 | [`upstream`], [`store`], [`telemetry`] |
-//! | 7 | [`gateway`] |
-//! | 9 | [`server`] |
-//! | 10 | [`config`] |
-//! | 11 | [`cli`] |
+//! | 1 | `tool` |
+//! | 2 | `openai`, `mcp`, `sse` |
+//! | 3a | `translate` |
+//! | 3b | `catalog`, `health` |
+//! | 4 | `policy`, `route` |
+//! | 5 | `agent` |
+//! | 6 | `upstream`, `store`, `telemetry` |
+//! | 7 | `gateway` |
+//! | 9 | `server` |
+//! | 10 | `config` |
+//! | 11 | `cli` |
 //!
 //! Rows 1–5 decide and never act: no `async`, clock, randomness, files, sockets or logging.
 

@@ -1,13 +1,11 @@
 //! What came up when the servers were started: their state and their tools, for people and for scripts.
 
+use http::header::AUTHORIZATION;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{problems, words};
-use crate::{
-    config::{Config, Problem},
-    upstream::model,
-};
+use crate::config::{Config, Problem};
 
 /// The servers and tools as they were found.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -17,9 +15,9 @@ pub(super) struct Survey {
     /// Each tool that is offered, in the order of the offer.
     pub(super) tools: Vec<ToolLine>,
     /// What a server listed and is not offered.
-    pub(super) dropped: Vec<OddTool>,
+    pub(super) dropped: Vec<Dropped>,
     /// What one of the upstreams is not given, because it takes fewer tools.
-    pub(super) left_out: Vec<OddTool>,
+    pub(super) left_out: Vec<LeftOut>,
 }
 
 /// One server.
@@ -62,12 +60,23 @@ pub(super) struct ToolLine {
     pub(super) notes: Vec<String>,
 }
 
-/// A tool that is not offered, or not everywhere.
+/// A tool that is not offered.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct OddTool {
-    /// Its server, or the upstream that is not given it.
-    pub(super) at: String,
-    /// Its name.
+pub(super) struct Dropped {
+    /// Its server.
+    pub(super) server: String,
+    /// The server's own name for it.
+    pub(super) name: String,
+    /// What is wrong with it.
+    pub(super) reason: String,
+}
+
+/// A tool that one upstream is not given.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct LeftOut {
+    /// Which upstream.
+    pub(super) upstream: String,
+    /// The name models call it by.
     pub(super) name: String,
     /// Why.
     pub(super) reason: String,
@@ -105,7 +114,11 @@ impl Survey {
 
     /// `toolway tools --json`.
     pub(super) fn tools_json(&self) -> serde_json::Result<String> {
-        let all = json!({"tools": self.tools, "dropped": self.dropped});
+        let all = json!({
+            "tools": self.tools,
+            "dropped": self.dropped,
+            "left_out": self.left_out,
+        });
         Ok(serde_json::to_string_pretty(&all)? + "\n")
     }
 }
@@ -156,20 +169,12 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
     } else {
         files.join(", ")
     };
+    let on = format!("{}, {}", config.server.bind, for_whom(config));
     let mut out = format!("{}  {files}\n", words::bold("configuration"));
-    out.push_str(&format!(
-        "{}  {}\n",
-        words::bold("listens on"),
-        listens_in_words(config)
-    ));
+    out.push_str(&format!("{}  {}\n", words::bold("listens on"), on));
     out.push_str(&format!("{}\n", words::bold("upstreams")));
-    out.push_str(&words::columns(
-        &config
-            .upstreams
-            .iter()
-            .map(upstream_row)
-            .collect::<Vec<_>>(),
-    ));
+    let rows: Vec<_> = upstreams_in_words(config).map(Vec::from).collect();
+    out.push_str(&words::columns(&rows));
     out.push_str(&format!("{}\n", words::bold("servers")));
     match survey {
         Some(survey) => out.push_str(&survey_text(survey)),
@@ -191,32 +196,39 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
     out
 }
 
-fn listens_in_words(config: &Config) -> String {
-    let server = &config.server;
-    let who = match (server.allow_anonymous, server.api_keys.len()) {
+/// Who may send requests.
+pub(super) fn for_whom(config: &Config) -> String {
+    match (config.server.allow_anonymous, config.server.api_keys.len()) {
         (true, _) => "for everybody".to_owned(),
         (false, 0) => "for everybody on this machine".to_owned(),
         (false, keys) => format!("for whoever has {}", words::count(keys, "key")),
-    };
-    format!("{}, {who}", server.bind)
+    }
 }
 
-/// Name, address, models, and whose key goes there.
-pub(super) fn upstream_row(upstream: &model::Config) -> Vec<String> {
-    let models = match upstream.models.is_empty() {
-        true => "every model".to_owned(),
-        false => upstream.models.join(", "),
-    };
-    let key = match upstream.api_key {
-        Some(_) => "with its own key",
-        None => "with the client's key",
-    };
-    vec![
-        upstream.name.clone(),
-        upstream.base_url.to_string(),
-        models,
-        key.to_owned(),
-    ]
+/// Each upstream: its name, address and models, and whose key goes there.
+pub(super) fn upstreams_in_words(config: &Config) -> impl Iterator<Item = [String; 4]> {
+    config.upstreams.iter().map(|upstream| {
+        let models = match upstream.models.is_empty() {
+            true => "every model".to_owned(),
+            false => upstream.models.join(", "),
+        };
+        let has_key = upstream.api_key.is_some()
+            || upstream
+                .headers
+                .iter()
+                .any(|(name, _)| name == AUTHORIZATION);
+        let key = match (has_key, config.server.api_keys.is_empty()) {
+            (true, _) => "with its own key",
+            (false, true) => "with the client's key",
+            (false, false) => "without a key",
+        };
+        [
+            upstream.name.clone(),
+            upstream.base_url.to_string(),
+            models,
+            key.to_owned(),
+        ]
+    })
 }
 
 fn survey_text(survey: &Survey) -> String {
@@ -249,10 +261,21 @@ fn survey_text(survey: &Survey) -> String {
             out.push_str(&note("note", &tool.name, text));
         }
     }
-    for (what, tools) in [("dropped", &survey.dropped), ("left out", &survey.left_out)] {
-        for OddTool { at, name, reason } in tools {
-            out.push_str(&note(what, &format!("{at}/{name}"), reason));
-        }
+    for Dropped {
+        server,
+        name,
+        reason,
+    } in &survey.dropped
+    {
+        out.push_str(&note("dropped", &format!("{server}/{name}"), reason));
+    }
+    for LeftOut {
+        upstream,
+        name,
+        reason,
+    } in &survey.left_out
+    {
+        out.push_str(&note("left out", &format!("{name} for {upstream}"), reason));
     }
     out
 }
@@ -337,10 +360,15 @@ mod tests {
             renamed,
             ..ToolLine::default()
         };
-        let dropped = OddTool {
-            at: "files".into(),
+        let dropped = Dropped {
+            server: "files".into(),
             name: "broken".into(),
             reason: "its schema is no object".into(),
+        };
+        let left_out = LeftOut {
+            upstream: "a".into(),
+            name: "files__read".into(),
+            reason: "it takes 1 tool".into(),
         };
         Survey {
             servers: vec![files, gone],
@@ -349,7 +377,7 @@ mod tests {
                 tool("files__a_b_1f", "a.b", true),
             ],
             dropped: vec![dropped],
-            left_out: Vec::new(),
+            left_out: vec![left_out],
         }
     }
 
@@ -392,6 +420,7 @@ mod tests {
                 tools  2 offered
                   renamed files/a.b: is offered as files__a_b_1f
                   dropped files/broken: its schema is no object
+                  left out files__read for a: it takes 1 tool
                 warning: upstreams[0].api_key: a key in plain text; better write `env:NAME` or `file:PATH`
             "}
         );

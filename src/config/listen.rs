@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use http::header::AUTHORIZATION;
+
 use super::{
     check::Check,
     keys::unknown,
@@ -161,23 +163,34 @@ impl Check<'_> {
         config
     }
 
-    /// Everybody who reaches an open gateway spends the keys that stand in its upstreams.
-    pub(super) fn warn_of_spent_keys(
-        &mut self,
-        server: &server::Config,
-        upstreams: &[model::Config],
-    ) {
-        if !server.allow_anonymous || server.bind.ip().to_canonical().is_loopback() {
-            return;
-        }
-        if let Some(upstream) = upstreams.iter().find(|upstream| upstream.api_key.is_some()) {
-            self.warn(
-                "allow_anonymous",
-                format_args!(
-                    "everybody who reaches {} spends the key of upstream `{}`",
-                    server.bind, upstream.name
-                ),
-            );
+    /// What goes wrong between the keys of the gateway and those of the upstreams.
+    pub(super) fn compare_keys(&mut self, server: &server::Config, upstreams: &[model::Config]) {
+        let is_open = server.allow_anonymous && !server.bind.ip().to_canonical().is_loopback();
+        for (i, upstream) in upstreams.iter().enumerate() {
+            let has_key = upstream.api_key.is_some()
+                || upstream
+                    .headers
+                    .iter()
+                    .any(|(name, _)| name == AUTHORIZATION);
+            let is_far = upstream.base_url.scheme() == "https";
+            if is_open && has_key {
+                self.warn(
+                    "allow_anonymous",
+                    format_args!(
+                        "everybody who reaches {} spends the key of upstream `{}`",
+                        server.bind, upstream.name
+                    ),
+                );
+            } else if !server.api_keys.is_empty() && !has_key && is_far {
+                self.warn(
+                    format_args!("upstreams[{i}].api_key"),
+                    format_args!(
+                        "`{}` gets no key at all: with `api_keys` the clients' header holds a key \
+                         of this gateway, which is not passed on",
+                        upstream.name
+                    ),
+                );
+            }
         }
     }
 }

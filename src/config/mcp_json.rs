@@ -45,9 +45,10 @@ impl Check<'_> {
         for (table, entries) in tables {
             for (name, entry) in entries {
                 let path = format!("{file}: {table}.{name}");
-                let Some(raw) = self.entry(&path, entry) else {
+                let Some(mut raw) = self.entry(&path, entry) else {
                     continue;
                 };
+                self.add_env_file(&path, entry, &origin, &mut raw);
                 let name = self.fitting_name(&path, name, &mut taken);
                 servers.push(Written {
                     path,
@@ -102,6 +103,24 @@ impl Check<'_> {
             raw.kind = Some("http".into());
         }
         Some(raw)
+    }
+
+    /// Adds the variables of a VS Code `envFile`, in which `${` stands for itself; `env` goes before it.
+    fn add_env_file(&mut self, path: &str, entry: &Value, origin: &Origin, raw: &mut RawServer) {
+        let Some(file) = entry.get("envFile").and_then(Value::as_str) else {
+            return;
+        };
+        let path = format!("{path}.envFile");
+        let Some(name) = self.text(&path, file, origin) else {
+            return;
+        };
+        let Some(text) = self.file(&path, &name, origin) else {
+            return;
+        };
+        let env = raw.env.get_or_insert_default();
+        for (name, value) in text.lines().filter_map(env_line) {
+            env.entry(name).or_insert(value);
+        }
     }
 
     fn string(&mut self, path: &str, entry: &Map<String, Value>, key: &str) -> Option<String> {
@@ -201,6 +220,22 @@ fn known_kind(written: &str) -> Option<String> {
         _ => written,
     };
     Some(ours.to_owned())
+}
+
+/// `NAME=value`, `export NAME="value"`; nothing for a comment or an empty line.
+fn env_line(line: &str) -> Option<(String, String)> {
+    let line = line.trim();
+    let (name, value) = line
+        .strip_prefix("export ")
+        .unwrap_or(line)
+        .split_once('=')?;
+    let value = value.trim();
+    let quoted = ['"', '\'']
+        .iter()
+        .find_map(|q| value.strip_prefix(*q)?.strip_suffix(*q));
+    let text = quoted.unwrap_or(value).replace("${", "$${");
+    let name = name.trim();
+    (!name.is_empty() && !name.starts_with('#')).then(|| (name.to_owned(), text))
 }
 
 fn as_text(value: &Value) -> Option<String> {

@@ -15,23 +15,28 @@ use super::duration;
 pub struct RawConfig {
     /// The address to listen on. Default: `"127.0.0.1:4242"`.
     pub bind: Option<String>,
-    /// Keys that clients must show as `Authorization: Bearer …`; each a secret. Default: none, which is allowed on loopback only.
+    /// Keys that clients must show as `Authorization: Bearer …`; each a secret. Default: none, which is
+    /// allowed on loopback only.
     pub api_keys: Option<Vec<String>>,
     /// Anybody may use it without a key, wherever it listens. Default: `false`.
     pub allow_anonymous: Option<bool>,
-    /// Names that the `Host` header may have besides loopback and the bound address; `"*"` for any. Default: none.
+    /// Names that the `Host` header may have besides loopback and the bound address; `"*"` for any.
+    /// Default: none.
     pub allowed_hosts: Option<Vec<String>>,
     /// Longest request body, in bytes, 1024 to 1 GiB. Default: `33554432` (32 MiB).
     pub max_body_bytes: Option<i64>,
     /// Deepest nesting of a request body, 8 to 1000. Default: `128`.
     pub max_body_depth: Option<i64>,
-    /// Requests that are served side by side, streams included; more are told to come back. Default: 4096.
+    /// Requests that are served side by side, streams included; more are told to come back.
+    /// Default: `4096`.
     pub max_requests: Option<i64>,
-    /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,toolway::upstream=debug`. Default: `"info"`.
+    /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or a filter such as
+    /// `info,toolway::upstream=debug`. Default: `"info"`.
     pub log: Option<String>,
     /// How it is logged: `"text"` for people, `"json"` for machines. Default: `"text"`.
     pub log_format: Option<String>,
-    /// The model providers; the first whose `models` match takes the request. Default: OpenAI with the client's own key.
+    /// The model providers; the first whose `models` match takes the request. Default: OpenAI with the
+    /// client's own key.
     pub upstreams: Vec<RawUpstream>,
     /// The bounds of the tool loop.
     #[serde(rename = "loop")]
@@ -48,9 +53,11 @@ pub struct RawConfig {
 pub struct RawUpstream {
     /// Its name in logs and messages; each name once. Default: the host of `base_url`.
     pub name: Option<String>,
-    /// Where its API is, mostly ending in `/v1`; `/chat/completions` and the like are added to it. Required.
+    /// Where its API is, mostly ending in `/v1`; `/chat/completions` and the like are added to it.
+    /// Required.
     pub base_url: Option<String>,
-    /// Its key, a secret. Default: the client's own `Authorization` header is passed on.
+    /// Its key, a secret. Default: the client's own `Authorization` header is passed on, unless it holds
+    /// one of `api_keys`.
     pub api_key: Option<String>,
     /// Headers added to every request; the values are secrets. Default: none.
     pub headers: Option<BTreeMap<String, String>>,
@@ -58,7 +65,8 @@ pub struct RawUpstream {
     pub models: Option<Vec<String>>,
     /// Most tools it takes in one request, 1 to 10000. Default: `128`.
     pub max_tools: Option<i64>,
-    /// Forms of tool calls in plain text that are read as calls: `"tool_call_tags"` (Hermes, Qwen), `"fenced_json"`, `"python_tag"` (Llama 3), `"mistral"`, `"harmony"` (gpt-oss). Default: none.
+    /// Forms of tool calls in plain text that are read as calls: `"tool_call_tags"` (Hermes, Qwen),
+    /// `"fenced_json"`, `"python_tag"` (Llama 3), `"mistral"`, `"harmony"` (gpt-oss). Default: none.
     pub text_tool_calls: Option<Vec<String>>,
     /// `<think>…</think>` in the text is split off as reasoning. Default: `false`.
     pub think_tags: Option<bool>,
@@ -66,7 +74,8 @@ pub struct RawUpstream {
     pub send_reasoning: Option<bool>,
     /// What it takes in user messages besides text: `"image"`, `"audio"`. Default: none.
     pub modalities: Option<Vec<String>>,
-    /// An event of its stream that is no JSON is skipped instead of ending the stream with an error. Default: `false`.
+    /// An event of its stream that is no JSON is skipped instead of ending the stream with an error.
+    /// Default: `false`.
     pub skip_invalid_events: Option<bool>,
     /// Longest wait for a connection. Default: `"10s"`.
     pub connect_timeout: Option<RawDuration>,
@@ -82,7 +91,8 @@ pub struct RawUpstream {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawLoop {
-    /// Most model calls of one request, 1 to 1000; at the bound the model is asked once more without tools. Default: `10`.
+    /// Most model calls of one request, 1 to 1000; at the bound the model is asked once more without
+    /// tools. Default: `10`.
     pub max_rounds: Option<i64>,
     /// Longest silence of a running tool; progress resets it. Default: `"30s"`.
     pub tool_timeout: Option<RawDuration>,
@@ -99,7 +109,7 @@ pub struct RawLoop {
 }
 
 /// One MCP server: a `[servers.NAME]` table. The name is 1–64 of `A-Z a-z 0-9 _ -`.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawServer {
     /// The program that is started, looked up in `PATH`. Either this or `url`.
@@ -114,7 +124,8 @@ pub struct RawServer {
     pub url: Option<String>,
     /// Headers sent with every request; the values are secrets. Default: none.
     pub headers: Option<BTreeMap<String, String>>,
-    /// The transport: `"stdio"`, `"http"` or `"streamable-http"`, `"sse"`. Default: what fits; for a URL both are tried in this order.
+    /// The transport: `"stdio"`, `"http"` or `"streamable-http"`, `"sse"`. Default: what fits; for a URL
+    /// both are tried in this order.
     #[serde(rename = "type")]
     pub kind: Option<String>,
     /// Calls on it run one after another, in order. Default: `false`.

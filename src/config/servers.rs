@@ -44,16 +44,26 @@ impl Written {
 impl Check<'_> {
     /// All servers that are switched on; each name once.
     pub(super) fn servers(&mut self, written: impl Iterator<Item = Written>) -> Vec<mcp::Config> {
-        let mut places: BTreeMap<String, String> = BTreeMap::new();
+        let mut before: BTreeMap<String, (String, RawServer)> = BTreeMap::new();
         let mut servers = Vec::new();
         for one in written.filter(|one| one.raw.enabled != Some(false)) {
-            if let Some(first) = places.get(&one.name) {
-                let message = format!("`{}` is already the name of a server, at {first}", one.name);
-                self.problem(&one.path, message);
-                continue;
+            match before.get(&one.name) {
+                Some((first, raw)) if *raw == one.raw => {
+                    self.warn(
+                        &one.path,
+                        format_args!("is the same as {first}, and used once"),
+                    );
+                }
+                Some((first, _)) => {
+                    let message =
+                        format!("`{}` is already the name of a server, at {first}", one.name);
+                    self.problem(&one.path, message);
+                }
+                None => {
+                    before.insert(one.name.clone(), (one.path.clone(), one.raw.clone()));
+                    servers.extend(self.server(one));
+                }
             }
-            places.insert(one.name.clone(), one.path.clone());
-            servers.extend(self.server(one));
         }
         servers
     }
@@ -122,7 +132,7 @@ impl Check<'_> {
                         "is for a `url`, not for a `command`",
                     );
                 }
-                self.unused(path, "headers", raw.headers.is_some(), "url");
+                self.unused(path, origin, "headers", raw.headers.is_some(), "url");
                 self.stdio(path, command, &raw, origin)
             }
             (None, Some(url)) => {
@@ -132,9 +142,9 @@ impl Check<'_> {
                         "is for a `command`, not for a `url`",
                     );
                 }
-                self.unused(path, "args", raw.args.is_some(), "command");
-                self.unused(path, "env", raw.env.is_some(), "command");
-                self.unused(path, "cwd", raw.cwd.is_some(), "command");
+                self.unused(path, origin, "args", raw.args.is_some(), "command");
+                self.unused(path, origin, "env", raw.env.is_some(), "command");
+                self.unused(path, origin, "cwd", raw.cwd.is_some(), "command");
                 let at = format!("{path}.url");
                 let url = self
                     .text(&at, url, origin)
@@ -167,8 +177,8 @@ impl Check<'_> {
     }
 
     /// In `toolway.toml` a key that has no effect is a problem; other clients' files are taken as they are.
-    fn unused(&mut self, path: &str, key: &str, is_there: bool, belongs_to: &str) {
-        if is_there && path.starts_with("servers.") {
+    fn unused(&mut self, path: &str, origin: &Origin, key: &str, is_there: bool, belongs_to: &str) {
+        if is_there && matches!(origin, Origin::Toml) {
             self.problem(
                 format_args!("{path}.{key}"),
                 format_args!("belongs to a server with a `{belongs_to}`"),
@@ -251,10 +261,6 @@ impl Check<'_> {
             self.problem(path, "must not be empty");
             return None;
         }
-        let start = match origin {
-            Origin::Toml => &self.base,
-            Origin::McpFile { workspace, .. } => workspace,
-        };
-        Some(start.join(text))
+        Some(self.folder_of(origin).join(text))
     }
 }

@@ -174,21 +174,18 @@ impl Check<'_> {
 
     /// A URL of a server that speaks HTTP.
     pub(super) fn url(&mut self, path: &str, written: &str) -> Option<Url> {
-        let mut url = match Url::parse(written.trim()) {
+        let written = written.trim();
+        if !written.starts_with("http://") && !written.starts_with("https://") {
+            self.problem(path, "must begin with http:// or https://");
+            return None;
+        }
+        let mut url = match Url::parse(written) {
             Ok(url) => url,
             Err(error) => {
                 self.problem(path, format_args!("is no URL: {error}"));
                 return None;
             }
         };
-        if !matches!(url.scheme(), "http" | "https") {
-            let scheme = url.scheme();
-            self.problem(
-                path,
-                format_args!("must start with http:// or https://, not {scheme}:"),
-            );
-            return None;
-        }
         if !url.username().is_empty() || url.password().is_some() {
             self.problem(
                 path,

@@ -49,7 +49,7 @@ impl Check<'_> {
                 return self.noted(path, Ok(name.trim()).and_then(|name| self.variable(name)));
             }
             if let Some(file) = written.strip_prefix("file:") {
-                return self.file(path, file.trim());
+                return self.file(path, file.trim(), origin);
             }
         }
         self.text(path, written, origin)
@@ -85,24 +85,18 @@ impl Check<'_> {
     /// `${env:NAME}` and names of folders, Windsurf also `${file:PATH}`.
     fn reference(&mut self, path: &str, inner: &str, origin: &Origin) -> Option<String> {
         if let Some(file) = inner.strip_prefix("file:") {
-            return self.file(path, file);
+            return self.file(path, file, origin);
         }
         let found = if let Some(name) = inner.strip_prefix("env:") {
             self.variable_or_default(name)
         } else if let Some(input) = inner.strip_prefix("input:") {
             Err(ask_for_input(input, origin))
         } else {
-            match (inner, origin) {
-                ("workspaceFolder", Origin::McpFile { workspace, .. }) => {
-                    Ok(workspace.display().to_string())
-                }
-                ("workspaceFolder", Origin::Toml) => Ok(self.base.display().to_string()),
-                ("workspaceFolderBasename", Origin::McpFile { workspace, .. }) => {
-                    Ok(last_part(workspace))
-                }
-                ("workspaceFolderBasename", Origin::Toml) => Ok(last_part(&self.base)),
-                ("userHome", _) => self.variable("HOME"),
-                ("pathSeparator" | "/", _) => Ok(MAIN_SEPARATOR_STR.to_owned()),
+            match inner {
+                "workspaceFolder" => Ok(self.folder_of(origin).display().to_string()),
+                "workspaceFolderBasename" => Ok(last_part(self.folder_of(origin))),
+                "userHome" => self.variable("HOME"),
+                "pathSeparator" | "/" => Ok(MAIN_SEPARATOR_STR.to_owned()),
                 _ => self.variable_or_default(inner),
             }
         };
@@ -128,11 +122,19 @@ impl Check<'_> {
             .ok_or_else(|| format!("the environment variable `{name}` is not set"))
     }
 
+    /// Where relative paths start.
+    pub(super) fn folder_of<'o>(&'o self, origin: &'o Origin) -> &'o Path {
+        match origin {
+            Origin::Toml => &self.base,
+            Origin::McpFile { workspace, .. } => workspace,
+        }
+    }
+
     /// The text of a file without the line end that editors and `echo` leave.
-    fn file(&mut self, path: &str, file: &str) -> Option<String> {
+    pub(super) fn file(&mut self, path: &str, file: &str, origin: &Origin) -> Option<String> {
         let name = match (file.strip_prefix("~/"), (self.around.env)("HOME")) {
             (Some(rest), Some(home)) => Path::new(&home).join(rest),
-            _ => self.base.join(file),
+            _ => self.folder_of(origin).join(file),
         };
         match (self.around.read)(&name) {
             Ok(found) => {

@@ -48,6 +48,21 @@ fn a_key_that_everybody_spends_is_a_warning() {
 }
 
 #[test]
+fn a_provider_without_a_key_behind_keys_is_a_warning() {
+    let with = |upstream: &str| format!("api_keys = ['env:KEY']\n[[upstreams]]\n{upstream}");
+    warned(
+        &with("name = 'a'\nbase_url = 'https://a/v1'"),
+        "upstreams[0].api_key: `a` gets no key at all: with `api_keys` the clients' header holds a \
+         key of this gateway, which is not passed on",
+    );
+    warned(
+        &with("base_url = 'https://a/v1'\nheaders = { Authorization = 'env:KEY' }"),
+        "",
+    );
+    warned(&with("base_url = 'http://ollama:11434/v1'"), "");
+}
+
+#[test]
 fn the_log_is_checked() {
     refused(
         "log = 'loud'",

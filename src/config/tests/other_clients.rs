@@ -93,6 +93,26 @@ fn vs_code_with_comments_and_trailing_commas() {
 }
 
 #[test]
+fn an_env_file_of_vs_code_is_read_and_env_goes_before_it() {
+    let text = r#"{"servers": {"a": {
+        "command": "x", "env": {"B": "mine"}, "envFile": "${workspaceFolder}/.env"}}}"#;
+    let env = "# a comment\nexport A = \"${KEY} 1\"\n\nB=theirs\nC='x=y'\nnonsense\n";
+    let given = Given {
+        mcp: vec!["mcp.json".into()],
+        ..Given::default()
+    };
+    let config = load(&[("mcp.json", text), (".env", env)], &given).unwrap();
+    let Transport::Stdio { env, .. } = &config.servers[0].transport else {
+        panic!("stdio")
+    };
+    let env: Vec<_> = env
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.expose()))
+        .collect();
+    assert_eq!(env, [("A", "${KEY} 1"), ("B", "mine"), ("C", "x=y")]);
+}
+
+#[test]
 fn an_input_of_vs_code_is_a_problem_that_names_it() {
     mcp_refused(
         r#"{"inputs": [{"id": "gh-token", "type": "promptString", "description": "GitHub token"}],
@@ -159,6 +179,37 @@ fn a_name_that_is_already_there_is_a_problem() {
     assert_eq!(
         lines(&load(&files, &given).unwrap_err()),
         "mcp.json: mcpServers.a: `a` is already the name of a server, at servers.a"
+    );
+}
+
+#[test]
+fn the_same_server_in_two_files_is_used_once() {
+    let given = Given {
+        mcp: vec!["a.json".into(), "servers.json".into()],
+        ..Given::default()
+    };
+    let same = r#"{"mcpServers": {"a": {"command": "x", "args": ["1"]}}}"#;
+    let config = load(&[("a.json", same), ("servers.json", same)], &given).unwrap();
+    assert_eq!(config.servers.len(), 1);
+    assert_eq!(
+        lines(&config.warnings),
+        "servers.json: mcpServers.a: is the same as a.json: mcpServers.a, and used once"
+    );
+}
+
+#[test]
+fn keys_without_effect_are_taken_as_they_are() {
+    let given = Given {
+        mcp: vec!["servers.json".into()],
+        ..Given::default()
+    };
+    let text = r#"{"servers": {"a": {"url": "http://x", "args": [], "env": {}}}}"#;
+    assert_eq!(
+        load(&[("servers.json", text)], &given)
+            .unwrap()
+            .servers
+            .len(),
+        1
     );
 }
 

@@ -77,3 +77,22 @@ fn a_brace_that_never_closes_is_plain_text() {
     };
     assert_eq!(args, &["${KEY", "$", "$$", "a${b"]);
 }
+
+#[test]
+fn relative_paths_start_at_the_folder_of_the_file() {
+    let text = "[servers.a]\ncommand = '${workspaceFolder}/x'\ncwd = 'data'";
+    let check = |file: &str, folder: &str| {
+        let given = Given {
+            config: Some(file.into()),
+            ..Given::default()
+        };
+        let config = load(&[(file, text)], &given).unwrap();
+        let Transport::Stdio { command, cwd, .. } = &config.servers[0].transport else {
+            panic!("stdio")
+        };
+        assert_eq!(*command, format!("{folder}/x"));
+        assert_eq!(cwd.as_deref(), Some(Path::new(&format!("{folder}/data"))));
+    };
+    check("mine.toml", "/w");
+    check("etc/mine.toml", "/w/etc");
+}

@@ -241,6 +241,20 @@ fn a_path_given_on_the_command_line_is_kept() {
             kept
         );
     }
-    let problems = load(&[], &given("x:1")).unwrap_err();
-    assert_eq!(problems[0].path, "upstreams[0].base_url");
+    assert_eq!(
+        lines(&load(&[], &given("localhost:1")).unwrap_err()),
+        "--upstream: must begin with http:// or https://"
+    );
+}
+
+#[test]
+fn an_option_that_is_wrong_is_named_as_an_option() {
+    let given = Given {
+        bind: Some("x".into()),
+        ..Given::default()
+    };
+    assert_eq!(
+        lines(&load(&[], &given).unwrap_err()),
+        "--bind: `x` is no address with a port; write for example `127.0.0.1:4242`"
+    );
 }

@@ -1,0 +1,43 @@
+# What one does with this project. `just` alone lists it; `.ci/run` is what a change has to pass.
+
+_:
+    @just --list
+
+# Format, lint, test, docs, dependencies: what should be green before a commit.
+check: && test doc deny
+    cargo fmt --check
+    cargo clippy --all-targets -- -D warnings
+
+# Every test that needs only Rust.
+test *args:
+    cargo test {{args}}
+
+# The documentation, with broken links as errors.
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+
+# Licences, advisories and bans of the dependencies (needs cargo-deny).
+deny:
+    cargo deny check
+
+# Write the golden files anew; look at the difference before you commit it.
+golden:
+    UPDATE_GOLDEN=1 cargo test golden
+    git diff --stat golden
+
+# Write the generated parts of the documents anew.
+docs:
+    UPDATE_DOCS=1 cargo test --test cli --test config
+
+# Fuzz one target for a minute (needs cargo-fuzz and a nightly toolchain).
+fuzz target seconds="60":
+    cargo +nightly fuzz run {{target}} -- -max_total_time={{seconds}}
+
+# Measure the hot paths.
+bench *args:
+    cargo bench {{args}}
+
+# Real clients and real servers against the release binary.
+interop *args:
+    cargo build --release
+    scripts/interop {{args}}

@@ -1,0 +1,96 @@
+//! What `serve` says when it starts: where to point a client, and where its requests go.
+
+use std::net::SocketAddr;
+
+use super::{survey, words};
+use crate::config::Config;
+
+/// The lines, in order. `address` is the one that was bound, which port 0 leaves open until then.
+pub(super) fn lines(config: &Config, address: SocketAddr) -> Vec<String> {
+    let mut lines: Vec<String> = config
+        .files
+        .iter()
+        .map(|file| format!("Read {}", file.display()))
+        .collect();
+    for [name, url, models, key] in survey::upstreams_in_words(config) {
+        lines.push(format!(
+            "Requests for {models} go to `{name}` at {url}, {key}"
+        ));
+    }
+    lines.push(match config.servers.len() {
+        0 => "No MCP server is configured: requests pass through as they are".to_owned(),
+        number => format!("Starting {}", words::count(number, "MCP server")),
+    });
+    lines.push(format!(
+        "Listening on http://{address}, {}",
+        survey::for_whom(config)
+    ));
+    lines.push(format!(
+        "Point an OpenAI client at http://{}/v1",
+        reachable(address)
+    ));
+    lines
+}
+
+/// An address that a client on this machine can use: `0.0.0.0` is none.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    match (address.ip().is_unspecified(), address) {
+        (false, _) => address,
+        (true, SocketAddr::V4(_)) => SocketAddr::from(([127, 0, 0, 1], address.port())),
+        (true, SocketAddr::V6(_)) => SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], address.port())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Around, RawConfig, RawServer};
+
+    #[track_caller]
+    fn check(raw: RawConfig, address: &str, expected: &[&str]) {
+        let around = Around {
+            env: &|_| None,
+            read: &|_| Err(std::io::ErrorKind::NotFound.into()),
+            folder: "/w".into(),
+        };
+        let config = Config::from_raw(raw, &around).unwrap();
+        assert_eq!(lines(&config, address.parse().unwrap()), expected);
+    }
+
+    #[test]
+    fn without_any_configuration_it_says_whose_key_is_used() {
+        check(
+            RawConfig::default(),
+            "127.0.0.1:4242",
+            &[
+                "Requests for every model go to `api.openai.com` at https://api.openai.com/v1, with the client's key",
+                "No MCP server is configured: requests pass through as they are",
+                "Listening on http://127.0.0.1:4242, for everybody on this machine",
+                "Point an OpenAI client at http://127.0.0.1:4242/v1",
+            ],
+        );
+    }
+
+    #[test]
+    fn an_address_that_nobody_can_connect_to_is_not_recommended() {
+        let server = RawServer {
+            command: Some("x".into()),
+            ..RawServer::default()
+        };
+        let raw = RawConfig {
+            allow_anonymous: Some(true),
+            servers: [("a".to_owned(), server)].into(),
+            ..RawConfig::default()
+        };
+        check(
+            raw,
+            "0.0.0.0:80",
+            &[
+                "Requests for every model go to `api.openai.com` at https://api.openai.com/v1, with the client's key",
+                "Starting 1 MCP server",
+                "Listening on http://0.0.0.0:80, for everybody",
+                "Point an OpenAI client at http://127.0.0.1:80/v1",
+            ],
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! The command line from outside: exit codes, what goes where, and the manual in the README.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should say where"
+)]
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+/// The binary, with nothing of the caller's environment that would change what it says.
+fn toolway(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toolway"));
+    command.args(args).current_dir(folder).stdin(Stdio::null());
+    for name in ["TOOLWAY_CONFIG", "TOOLWAY_LOG", "COLUMNS", "CLICOLOR_FORCE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs it in a folder with this `toolway.toml`.
+fn run(config: &str, args: &[&str]) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    if !config.is_empty() {
+        fs::write(folder.path().join("toolway.toml"), config).unwrap();
+    }
+    toolway(folder.path(), args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+const BROKEN: &str = "bind = 'x'\n[servers.files]\ncomand = 'npx'\n";
+
+#[test]
+fn check_prints_every_problem_with_its_path_and_exits_2() {
+    let output = run(BROKEN, &["check"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        text(&output.stdout),
+        "error: servers.files.comand: unknown key `comand`; did you mean `command`?\n\
+         error: bind: `x` is no address with a port; write for example `127.0.0.1:4242`\n\
+         error: servers.files: needs a `command` to start or a `url` to connect to\n\
+         3 problems in the configuration; nothing was started\n"
+    );
+}
+
+#[test]
+fn check_speaks_json() {
+    let output = run(BROKEN, &["check", "--json"]);
+    assert_eq!(output.status.code(), Some(2));
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["ok"], false);
+    assert_eq!(value["problems"][1]["path"], "bind");
+}
+
+#[test]
+fn check_offline_starts_nothing_and_is_content() {
+    let output = run(
+        "[servers.files]\ncommand = 'no-such-program'",
+        &["check", "--offline"],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("configuration  toolway.toml\n"));
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn nothing_starts_on_a_broken_configuration() {
+    for args in [&["serve"][..], &["tools"], &["call", "x"]] {
+        let output = run(BROKEN, args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert_eq!(text(&output.stdout), "", "{args:?}");
+        assert!(
+            text(&output.stderr).contains("did you mean `command`?"),
+            "{args:?}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_command_line_exits_2() {
+    for args in [
+        &["bogus"][..],
+        &["serve", "--nope"],
+        &["serve", "--log", "loud"],
+        &[],
+    ] {
+        assert_eq!(run("", args).status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn colours_are_for_terminals() {
+    for args in [&["check"][..], &["check", "--json"], &["--help"]] {
+        assert!(!run(BROKEN, args).stdout.contains(&0x1b), "{args:?}");
+    }
+}
+
+#[test]
+fn completions_are_there_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = run("", &["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).contains("toolway"), "{shell}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = toolway(folder.path(), &["completions", "bash"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+/// What stands between the marks of a README is what the program says.
+#[test]
+fn the_help_in_the_readme_is_the_help_of_the_program() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (start, end) = ("<!-- help -->\n", "<!-- /help -->");
+    let (before, rest) = page.split_once(start).expect("README.md has a help mark");
+    let (_, after) = rest
+        .split_once(end)
+        .expect("README.md has an end of help mark");
+    let help = run("", &["-h"]);
+    let wanted = format!(
+        "{before}{start}```text\n{}```\n{end}{after}",
+        text(&help.stdout)
+    );
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &wanted).unwrap();
+    } else {
+        assert!(page == wanted, "run `UPDATE_DOCS=1 cargo test --test cli`");
+    }
+}
