@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -68,6 +69,7 @@ class World:
         npx = ["--no-install", "--prefix", self.npm, "mcp-server-everything", "stdio"]
         return "\n".join(
             [
+                '[loop]\nkeepalive = "50ms"\n',  # So that every client meets comments in the middle of a stream.
                 f'[[upstreams]]\nname = "scripted"\nbase_url = "{self.model_url}/v1"\n',
                 self.child("everything", shutil.which("npx"), *npx),
                 f'[servers.everything_http]\nurl = "{self.http.address()}/mcp"\n',
@@ -106,5 +108,8 @@ class World:
         body = {"model": "scripted-1", "messages": [{"role": "user", "content": text}]}
         headers = {"content-type": "application/json", **headers}
         request = urllib.request.Request(f"{self.url}/v1/chat/completions", json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return json.load(response)["choices"][0]["message"]["content"]
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return json.load(response)["choices"][0]["message"]["content"]
+        except urllib.error.HTTPError as error:
+            raise RuntimeError(f"{error.code}: {error.read().decode(errors='replace')[:500]}") from None
