@@ -94,6 +94,16 @@ def narrowed():
     assert names and all(name.startswith("modern__") for name in names), names
 
 
+@check("X-Toolway-Progress: the chunks about a running tool do no harm")
+def progress():
+    for form in ("on", "open-webui"):
+        sign = f"lc-told-{os.getpid()}-{form}"
+        _, text = plan(round_of("Wait. ", calls=[call("modern__slow", sign=sign, seconds=0.3)]), FINAL)
+        model = chat(default_headers={"X-Toolway-Progress": form})
+        said = "".join(chunk.text for chunk in model.stream(text))
+        equal(results(said), [("modern__slow", f"{sign} is finished")], "results")
+
+
 @check("an error of the model arrives as the right exception")
 def error_class():
     body = {"error": {"message": "too hot", "type": "invalid_request_error", "param": "temperature", "code": "hot"}}

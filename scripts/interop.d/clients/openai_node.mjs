@@ -230,6 +230,16 @@ check('X-Toolway-Tools in defaultHeaders narrows the tools', async () => {
   assert.ok(tools.length && tools.every((name) => name.startsWith('modern__')), `${tools}`);
 });
 
+check('X-Toolway-Progress: the chunks about a running tool do no harm', async () => {
+  for (const form of ['on', 'open-webui']) {
+    const sign = `node-told-${process.pid}-${form}`;
+    const messages = [user(plan(round('Wait. ', [call('modern__slow', { sign, seconds: 0.3 })]), FINAL).text)];
+    const asking = client({ defaultHeaders: { 'X-Toolway-Progress': form } });
+    const said = await asking.chat.completions.stream({ model, messages }).finalContent();
+    equal(results(said), [['modern__slow', `${sign} is finished`]], 'results');
+  }
+});
+
 check('models.list and models.retrieve', async () => {
   const names = [];
   for await (const { id } of client().models.list()) names.push(id);

@@ -118,6 +118,40 @@ def text_comes_first():
             break
 
 
+def notes(form):
+    """What a streaming client is told about a slow tool, in one form of progress: the extra fields of the chunks."""
+    sign = f"told-{os.getpid()}-{form}"
+    _, text = plan(round_of(calls=[call("modern__slow", sign=sign, seconds=0.5)]), FINAL)
+    chunks = list(ask_plainly(text, client(default_headers={"X-Toolway-Progress": form}), stream=True))
+    whole = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    equal(results(whole), [("modern__slow", f"{sign} is finished")], "results")
+    return [chunk.model_extra for chunk in chunks if not chunk.choices and not chunk.usage]
+
+
+@check("X-Toolway-Progress: on tells of a running tool")
+def progress():
+    told = [note["toolway"] for note in notes("on")]
+    kinds = [note["type"] for note in told]
+    equal((kinds[0], kinds[-1]), ("call_started", "call_finished"), "first and last note")
+    assert set(kinds[1:-1]) == {"call_progress"}, kinds
+    assert any(note.get("message", "").startswith("step ") for note in told), told
+
+
+@check("X-Toolway-Progress: open-webui tells it in Open WebUI's way")
+def progress_for_open_webui():
+    told = [note["event"] for note in notes("open-webui")]
+    equal({event["type"] for event in told}, {"status"}, "types of the events")
+    equal([event["data"]["done"] for event in told][-1], True, "the last is done")
+
+
+@check("X-Toolway-Progress: on lists the calls in a plain answer")
+def calls_listed():
+    _, text = plan(round_of(calls=[call("modern__upper", text="a"), call("modern__fail", why="no")]), FINAL)
+    completion = ask_plainly(text, client(default_headers={"X-Toolway-Progress": "on"}))
+    listed = completion.model_extra["toolway"]["calls"]
+    equal([c["name"] for c in listed], ["modern__upper", "modern__fail"], "calls that were run")
+
+
 # ---- Choosing tools -------------------------------------------------------------------------------------------------
 
 

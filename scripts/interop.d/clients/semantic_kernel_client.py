@@ -144,6 +144,15 @@ def register(name, streamed):
         assert names and all(tool.startswith("modern__") for tool in names), names
 
 
+@check("X-Toolway-Progress: the chunks about a running tool do no harm")
+async def progress():
+    for form in ("on", "open-webui"):
+        sign = f"sk-told-{os.getpid()}-{form}"
+        _, text = plan(round_of("Wait. ", calls=[call("modern__slow", sign=sign, seconds=0.3)]), FINAL)
+        said = await Talk(streamed=True, headers={"X-Toolway-Progress": form}).ask(text)
+        equal(results(said), [("modern__slow", f"{sign} is finished")], "results")
+
+
 register("plain", streamed=False)
 register("streamed", streamed=True)
 run_all()
