@@ -330,18 +330,13 @@ mod tests {
     #[test]
     fn html_is_not_passed_on() {
         let said = json!({"message": "the upstream answered with status 502", "type": "server_error", "param": null, "code": null});
-        check(
-            502,
-            "text/html",
-            "<html><body>nginx</body></html>",
-            said.clone(),
-        );
+        check(502, "text/html", "<html><body>nginx</body></html>", &said);
         check(502, "text/plain", "  <!DOCTYPE html><p>x", &said);
         check(
             502,
             "application/json",
             r#"{"error": "<html>x</html>"}"#,
-            said.clone(),
+            &said,
         );
         check(502, "text/html", "plain but named html", &said);
     }

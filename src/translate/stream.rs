@@ -18,6 +18,7 @@ mod name;
 mod pass;
 mod round;
 mod text;
+mod think;
 
 use serde_json::Value;
 
@@ -278,7 +279,6 @@ pub struct ChatStream {
     over: bool,
     shown: Shown,
     round: Reading,
-    #[expect(dead_code, reason = "mending comes next")]
     pass: Pass,
 }
 
@@ -334,7 +334,7 @@ impl ChatStream {
         if let Some(glance) = Glance::of(data) {
             let forwarded = match self.settings.mode {
                 Mode::Loop => self.forward(&glance, event, data, out)?,
-                Mode::PassThrough => self.pass_on(&glance, event, out),
+                Mode::PassThrough => self.pass_on(&glance, event, out)?,
             };
             if forwarded {
                 self.begun = true;
@@ -404,7 +404,9 @@ impl ChatStream {
             }
             Mode::PassThrough => self.pass_finish(reason, out),
         }
-        out.extend_from_slice(b"data: [DONE]\n\n");
+        if !self.pass.done_shown {
+            out.extend_from_slice(b"data: [DONE]\n\n");
+        }
         self.over = true;
     }
 

@@ -44,6 +44,15 @@ struct Slot {
     shown: Option<(usize, String)>,
 }
 
+/// Where a fragment went.
+#[derive(Debug)]
+pub(crate) struct Pushed {
+    /// The place of its call among the calls.
+    pub(crate) place: usize,
+    /// What it added to the name of the call.
+    pub(crate) name: String,
+}
+
 /// One element of `tool_calls`, taken apart.
 #[derive(Debug, Default)]
 pub(crate) struct Fragment {
@@ -188,21 +197,36 @@ impl Calls {
     ) -> Result<(), StreamError> {
         let mut touched = Vec::new();
         for fragment in fragments {
-            let slot = self.slot_for(&fragment, &touched, known);
-            if slot == self.slots.len() {
-                if fragment.is_empty() {
-                    continue;
-                }
-                if slot >= MAX_CALLS {
-                    return Err(StreamError::TooManyCalls);
-                }
-                self.slots.push(Slot::new(fragment.index));
-            }
-            self.slots[slot].push(fragment, known);
-            self.current = Some(slot);
-            touched.push(slot);
+            self.push_one(fragment, &mut touched, known)?;
         }
         Ok(())
+    }
+
+    /// Takes one element, and tells which call it went to; `None` if it says nothing. `touched` are the
+    /// calls that other elements of the same delta went to.
+    pub(crate) fn push_one(
+        &mut self,
+        fragment: Fragment,
+        touched: &mut Vec<usize>,
+        known: &dyn Known,
+    ) -> Result<Option<Pushed>, StreamError> {
+        let place = self.slot_for(&fragment, touched, known);
+        if place == self.slots.len() {
+            if fragment.is_empty() {
+                return Ok(None);
+            }
+            if place >= MAX_CALLS {
+                return Err(StreamError::TooManyCalls);
+            }
+            self.slots.push(Slot::new(fragment.index));
+        }
+        let slot = &mut self.slots[place];
+        let named = slot.name.len();
+        slot.push(fragment, known);
+        self.current = Some(place);
+        touched.push(place);
+        let name = slot.name.get(named..).unwrap_or_default().to_owned();
+        Ok(Some(Pushed { place, name }))
     }
 
     /// Which call a fragment belongs to; one past the last for a new one.

@@ -122,6 +122,11 @@ impl<'a> Glance<'a> {
         self.delta().content.as_ref().map_or("", |text| &text.0)
     }
 
+    /// Token counts are there.
+    pub(super) fn counts(&self) -> bool {
+        self.usage.is_some()
+    }
+
     /// `id`, `created` and `model`, as JSON.
     fn identity(&self) -> [&'a RawValue; 3] {
         [self.id, self.created, self.model]
@@ -156,7 +161,8 @@ impl ChatStream {
         let delta = glance.delta();
         let role_fits = delta.role.is_some() != self.role_shown;
         let filter_waits = !self.round.filter.lets_through(glance.content());
-        if glance.choice() != 0 || glance.usage.is_some() || !role_fits || filter_waits {
+        let one_line = event.is_plain() || !data.contains('\n');
+        if !one_line || glance.choice() != 0 || glance.counts() || !role_fits || filter_waits {
             return Ok(false);
         }
         self.settle(glance);
@@ -188,7 +194,7 @@ impl ChatStream {
     }
 
     /// Settles the identity of the answer, if this is its first chunk.
-    fn settle(&mut self, glance: &Glance<'_>) {
+    pub(super) fn settle(&mut self, glance: &Glance<'_>) {
         if !self.pinned.0[0].is_empty() {
             return;
         }

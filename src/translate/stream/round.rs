@@ -83,7 +83,7 @@ impl Reading {
 
     fn count(&mut self, bytes: usize) -> Result<(), StreamError> {
         self.bytes += bytes;
-        if self.bytes + self.calls.len() > MAX_ROUND_BYTES {
+        if self.bytes + self.calls.len() + self.filter.len() > MAX_ROUND_BYTES {
             return Err(StreamError::TooLarge);
         }
         Ok(())
