@@ -27,6 +27,7 @@ pub(super) use self::{
     calls::Fragment,
     chunk::{elements, first_choice, take_delta},
     content::Content,
+    pass::{mend_envelope, mend_whole},
     round::{REASONING, Reading},
 };
 use self::{
@@ -413,6 +414,7 @@ impl ChatStream {
     /// Ends the answer with an error.
     pub fn fail(&mut self, error: &ErrorBody, out: &mut Vec<u8>) {
         if !self.over {
+            self.release(out);
             write_event(&error.to_value(), out);
             self.over = true;
         }
@@ -421,6 +423,7 @@ impl ChatStream {
     /// A chunk without choices that carries extra fields, for news that are not part of the answer.
     pub fn note(&mut self, fields: &JsonObject, out: &mut Vec<u8>) {
         if !self.over {
+            self.release(out);
             let mut chunk = self.envelope(JsonObject::new());
             chunk.insert("choices".to_owned(), Value::Array(Vec::new()));
             chunk.extend(fields.clone());

@@ -73,6 +73,11 @@ impl Arguments {
         }
     }
 
+    /// It was an empty object, and something else came after it.
+    pub(super) fn was_placeholder(&self) -> bool {
+        self.object.is_none() && is_empty_object(&self.text) && !is_blank(&self.after)
+    }
+
     /// `value`, coming next, says again what has come already.
     pub(super) fn is_repeated_by(&self, value: &Value) -> bool {
         match value {

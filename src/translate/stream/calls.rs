@@ -278,6 +278,20 @@ impl Calls {
                 .all(|s| s.arguments.is_whole() && !mend_name(&s.name).is_empty())
     }
 
+    /// The arguments of a call are `{}` so far.
+    pub(crate) fn is_placeholder(&self, place: usize) -> bool {
+        self.slots
+            .get(place)
+            .is_some_and(|slot| slot.arguments.is_placeholder())
+    }
+
+    /// The arguments of a call were `{}`, and others came after that.
+    pub(crate) fn was_placeholder(&self, place: usize) -> bool {
+        self.slots
+            .get(place)
+            .is_some_and(|slot| slot.arguments.was_placeholder())
+    }
+
     /// How many bytes of arguments and names are held.
     pub(crate) fn len(&self) -> usize {
         self.slots
@@ -307,6 +321,13 @@ impl Calls {
             .iter_mut()
             .flat_map(|slot| slot.show_rest(known, answer))
             .collect()
+    }
+
+    /// Gives the calls the ids under which the client knows them.
+    pub(crate) fn set_ids(&mut self, ids: &[String]) {
+        for (index, (slot, id)) in self.slots.iter_mut().zip(ids).enumerate() {
+            slot.shown = Some((index, id.clone()));
+        }
     }
 
     /// The calls, after [`close`](Calls::close), each with an id that no other of them has.
