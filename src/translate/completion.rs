@@ -230,6 +230,11 @@ pub fn mend<'a>(
             "the body has no choices".to_owned(),
         ));
     };
+    if choices.is_empty() {
+        return Err(StreamError::InvalidEvent(
+            "the body has no choices".to_owned(),
+        ));
+    }
     for (at, choice) in choices.iter_mut().enumerate() {
         if let Value::Object(choice) = choice {
             mend_whole(choice, at, settings, known, ids)?;

@@ -276,6 +276,8 @@ pub struct ChatStream {
     role_shown: bool,
     /// A good event was seen.
     begun: bool,
+    /// Chunks without choices that came before the identity was known.
+    early: Vec<JsonObject>,
     /// `[DONE]` or an error went out.
     over: bool,
     shown: Shown,
@@ -291,6 +293,7 @@ impl ChatStream {
             pinned: Pinned::default(),
             role_shown: false,
             begun: false,
+            early: Vec::new(),
             over: false,
             shown: Shown::new(Ids::new(settings.seed)),
             round: Reading::new(&settings),
@@ -342,7 +345,12 @@ impl ChatStream {
                 return Ok(Pushed::More);
             }
         }
-        let Some(chunk) = self.parse(data)? else {
+        let chunk = match self.parse(data) {
+            // The stream broke off in the middle of an event.
+            Err(StreamError::InvalidEvent(_)) if !event.is_terminated() => None,
+            chunk => chunk?,
+        };
+        let Some(chunk) = chunk else {
             return Ok(Pushed::More);
         };
         match self.settings.mode {

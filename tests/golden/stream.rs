@@ -211,7 +211,7 @@ fn shown((out, round): &(Vec<u8>, Result<Round, StreamError>), body: &[u8]) -> V
 /// The events of an answer, each checked to be what a client takes.
 fn events(out: &[u8]) -> Value {
     let text = std::str::from_utf8(out).expect("UTF-8 goes out");
-    let blocks = text.replace("\r\n", "\n");
+    let blocks = text.replace("\r\n", "\n").replace('\r', "\n");
     let read = |block: &str| match block.strip_prefix("data:").map(str::trim) {
         Some("[DONE]") => "[DONE]".into(),
         Some(data) => serde_json::from_str(data).expect("JSON goes out"),

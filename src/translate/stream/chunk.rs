@@ -23,6 +23,9 @@ const SILENT: [&str; 9] = [
     "obfuscation",
 ];
 
+/// Most chunks without choices that wait for the identity of the answer.
+const MAX_EARLY: usize = 16;
+
 impl ChatStream {
     /// Reads one chunk and writes what the client is to see of it, if anything.
     pub(super) fn push_chunk(
@@ -34,14 +37,17 @@ impl ChatStream {
         self.identity.pin(&chunk);
         self.round.read_usage(chunk.shift_remove("usage"));
         let Some(mut choice) = first_choice(chunk.shift_remove("choices")) else {
-            if chunk
-                .iter()
-                .any(|(key, value)| !SILENT.contains(&key.as_str()) && !value.is_null())
-            {
-                self.write_chunk(chunk, Vec::new(), out);
+            let waits = self.identity.id.is_none() && self.early.len() < MAX_EARLY;
+            match chunk_tells(&chunk) {
+                true if waits => self.early.push(chunk),
+                true => self.write_chunk(chunk, Vec::new(), out),
+                false => {}
             }
             return Ok(());
         };
+        for early in std::mem::take(&mut self.early) {
+            self.write_chunk(early, Vec::new(), out);
+        }
         self.round.begun = true;
         let said = take_delta(&mut choice);
         let told = said.len();

@@ -166,7 +166,13 @@ impl ChatStream {
         let role_fits = delta.role.is_some() != self.role_shown;
         let filter_waits = !self.round.filter.lets_through(glance.content());
         let one_line = event.is_plain() || !data.contains('\n');
-        if !one_line || glance.choice() != 0 || glance.counts() || !role_fits || filter_waits {
+        if !one_line
+            || !self.early.is_empty()
+            || glance.choice() != 0
+            || glance.counts()
+            || !role_fits
+            || filter_waits
+        {
             return Ok(false);
         }
         self.settle(glance);

@@ -143,7 +143,7 @@ impl ChatStream {
                     chunk,
                     choice,
                     place,
-                })
+                });
             }
             None => out.extend_from_slice(&bytes),
         }
@@ -257,6 +257,7 @@ impl ChatStream {
             round.begun = true;
             round.finish = first.finish;
             first.calls.set_ids(&first.ids);
+            first.calls.drop_nameless();
             round.calls = std::mem::take(&mut first.calls);
         }
         if !rest.is_empty() {
@@ -404,7 +405,8 @@ impl Choice {
     ) -> Result<Vec<Value>, StreamError> {
         let mut touched = Vec::new();
         let mut mended = Vec::new();
-        for element in elements {
+        for mut element in elements {
+            text_for_object(&mut element);
             let Some(fragment) = Fragment::read(element.clone()) else {
                 continue;
             };
@@ -560,6 +562,16 @@ pub(crate) fn mend_whole(
             call.entry("index").or_insert(place.into());
         });
     }
+    if settings.think_tags
+        && let Some(content) = message.get_mut("content")
+    {
+        let mut whole = Content::read(content.take());
+        whole.open_thoughts();
+        *content = whole.text.into();
+        if !whole.reasoning.is_empty() {
+            add_text(&mut message, REASONING[0], &whole.reasoning);
+        }
+    }
     state.mend_delta(&mut message, ids, known)?;
     if choice
         .get("finish_reason")
@@ -615,9 +627,12 @@ fn mend_body(element: &mut JsonObject, added: &str, known: &dyn Known) {
     let nested = ["function", "custom"]
         .iter()
         .any(|key| element.get(*key).is_some_and(Value::is_object));
-    if !nested {
-        let inside = ["name", "arguments"];
-        let moved = inside
+    let outside: Vec<&str> = ["name", "arguments"]
+        .into_iter()
+        .filter(|key| !nested && element.contains_key(*key))
+        .collect();
+    if !outside.is_empty() {
+        let moved = outside
             .iter()
             .filter_map(|key| element.shift_remove_entry(*key))
             .collect();
@@ -636,7 +651,17 @@ fn mend_body(element: &mut JsonObject, added: &str, known: &dyn Known) {
             right.clone_into(name);
         }
     }
-    if let Some(arguments) = body.get_mut("arguments")
+}
+
+/// Makes a text of arguments that are none.
+fn text_for_object(element: &mut Value) {
+    let nested = element.get("function").is_some_and(Value::is_object);
+    let body = if nested {
+        element.get_mut("function")
+    } else {
+        Some(element)
+    };
+    if let Some(arguments) = body.and_then(|body| body.get_mut("arguments"))
         && !arguments.is_string()
         && !arguments.is_null()
     {
