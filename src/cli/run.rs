@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{
     answer::Outcome,
     serve,
-    survey::{OddTool, ServerLine, Survey, ToolLine},
+    survey::{Dropped, LeftOut, ServerLine, Survey, ToolLine},
 };
 use crate::{
     catalog::{Catalog, Offered},
@@ -58,8 +58,8 @@ fn look(gateway: &Gateway) -> Survey {
         dropped: dropped(&catalog),
         left_out: left_out
             .into_iter()
-            .map(|left| OddTool {
-                at: left.upstream,
+            .map(|left| LeftOut {
+                upstream: left.upstream,
                 name: left.name,
                 reason: left.reason,
             })
@@ -93,11 +93,11 @@ fn tool(offered: &Offered) -> ToolLine {
     }
 }
 
-fn dropped(catalog: &Catalog) -> Vec<OddTool> {
-    let odd = catalog.dropped().iter().map(|(server, tool)| OddTool {
-        at: server.to_string(),
+fn dropped(catalog: &Catalog) -> Vec<Dropped> {
+    let dropped = catalog.dropped().iter().map(|(server, tool)| Dropped {
+        server: server.to_string(),
         name: tool.name.clone(),
         reason: tool.reason.clone(),
     });
-    odd.collect()
+    dropped.collect()
 }
