@@ -146,6 +146,15 @@ fn the_draft_is_the_one_the_schema_names() {
 }
 
 #[test]
+fn a_format_is_left_to_the_server() {
+    let schema = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "properties": {"at": {"type": "string", "format": "date-time"}},
+    });
+    check(&schema, &json!({"at": "tomorrow"}), true);
+}
+
+#[test]
 fn a_path_is_a_json_pointer() {
     let schema = json!({"additionalProperties": {"items": {"type": "integer"}}});
     let (path, _, fragment) = misfit(&schema, &json!({"a/b": [1, "x"]}));
