@@ -1,7 +1,11 @@
 //! What went wrong with a call, in words for the model: no addresses, no commands, no HTML.
 
-use rmcp::{model::ErrorData, service::ServiceError};
+use http::StatusCode;
+use rmcp::{
+    model::ErrorData, service::ServiceError, transport::streamable_http_client::StreamableHttpError,
+};
 
+use super::{pipe::PipeClosed, web::WebFault};
 use crate::tool::CallError;
 
 /// Longest text of a server's own that is passed on in an error, in bytes.
@@ -14,10 +18,7 @@ pub(super) fn gone(unsent: bool) -> CallError {
     } else {
         "the connection to the tool's server was lost during the call; it may have been carried out"
     };
-    CallError::UpstreamUnavailable {
-        message: message.to_owned(),
-        unsent,
-    }
+    unavailable(message.to_owned(), unsent)
 }
 
 /// A call that was sent, or was meant to be.
@@ -25,8 +26,65 @@ pub(super) fn of_call(error: ServiceError) -> CallError {
     match error {
         ServiceError::McpError(error) => of_server(error),
         ServiceError::Cancelled { .. } => CallError::Cancelled,
+        ServiceError::TransportSend(error) => {
+            let error = error.error;
+            match error.downcast_ref::<StreamableHttpError<WebFault>>() {
+                Some(StreamableHttpError::Client(fault)) => of_request(fault),
+                // The old session is gone and a new one could not be had; the call was never taken.
+                Some(StreamableHttpError::SessionExpired) => gone(true),
+                _ => gone(error.is::<PipeClosed>()),
+            }
+        }
         _ => gone(false),
     }
+}
+
+/// The failure shows that there is no server, and not merely that it refuses.
+pub(super) fn shows_absence(error: &ServiceError) -> bool {
+    let ServiceError::TransportSend(error) = error else {
+        return false;
+    };
+    matches!(
+        error.error.downcast_ref::<StreamableHttpError<WebFault>>(),
+        Some(
+            StreamableHttpError::Client(WebFault::Unreachable(_))
+                | StreamableHttpError::TransportChannelClosed
+                | StreamableHttpError::SessionExpired
+                | StreamableHttpError::ReinitializationFailed(_)
+        )
+    )
+}
+
+fn of_request(fault: &WebFault) -> CallError {
+    match fault {
+        WebFault::Unreachable(_) => gone(true),
+        WebFault::Broken(_) => gone(false),
+        WebFault::Status(status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => {
+            unavailable(
+                format!(
+                    "the tool's server refuses access (HTTP {})",
+                    status.as_u16()
+                ),
+                true,
+            )
+        }
+        WebFault::Status(StatusCode::TOO_MANY_REQUESTS) => unavailable(
+            "the tool's server is busy (HTTP 429); try again later".to_owned(),
+            true,
+        ),
+        WebFault::Status(status) => {
+            let message = format!("the tool's server answered with HTTP {}", status.as_u16());
+            unavailable(message, status.is_client_error())
+        }
+        WebFault::NotMcp(_) => unavailable(
+            "the tool's server answered with something that is not MCP".to_owned(),
+            false,
+        ),
+    }
+}
+
+fn unavailable(message: String, unsent: bool) -> CallError {
+    CallError::UpstreamUnavailable { message, unsent }
 }
 
 fn of_server(error: ErrorData) -> CallError {
