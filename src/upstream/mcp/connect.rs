@@ -21,13 +21,14 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, timeout, timeout_at},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use url::Url;
 
 use super::{
     HttpKind, Transport,
     entry::Entry,
     legacy_sse::{self, SseLink},
+    pipe::PipeFault,
     progress::ProgressTable,
     session::{Ears, Session},
     stdio::{self, ChildLink, Program},
@@ -62,7 +63,7 @@ pub(super) struct Connection {
     /// How it is reached, in a word.
     pub(super) transport: &'static str,
     running: JoinHandle<()>,
-    stop: CancellationToken,
+    stop: DropGuard,
     link: Link,
 }
 
@@ -302,6 +303,11 @@ where
 fn explain(error: &ClientInitializeError) -> HandshakeFault {
     let (message, was_cut_off) = match error {
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => return explain(fallback),
+        ClientInitializeError::TransportError { error, .. }
+            if matches!(error.error.downcast_ref(), Some(PipeFault::Web(_))) =>
+        {
+            (error.error.to_string(), false)
+        }
         ClientInitializeError::ConnectionClosed(_)
         | ClientInitializeError::TransportError { .. } => (
             "the server closed the connection instead of answering".to_owned(),
@@ -340,7 +346,7 @@ impl Shaken {
             changes: self.ears.changes,
             transport,
             running,
-            stop: self.stop,
+            stop: self.stop.drop_guard(),
             link,
         }
     }
@@ -372,7 +378,7 @@ impl Connection {
     /// Ends the connection and everything under it, and says how the server ended if it did so by itself.
     pub(super) async fn close(mut self) -> Option<String> {
         let ended_by_itself = self.running.is_finished();
-        self.stop.cancel();
+        self.stop.disarm().cancel();
         if !ended_by_itself {
             let _ = timeout(CLOSING, &mut self.running).await;
             self.running.abort();

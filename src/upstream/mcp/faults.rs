@@ -2,10 +2,12 @@
 
 use http::StatusCode;
 use rmcp::{
-    model::ErrorData, service::ServiceError, transport::streamable_http_client::StreamableHttpError,
+    model::ErrorData,
+    service::ServiceError,
+    transport::{DynamicTransportError, streamable_http_client::StreamableHttpError},
 };
 
-use super::{pipe::PipeClosed, web::WebFault};
+use super::{pipe::PipeFault, web::WebFault};
 use crate::tool::CallError;
 
 /// Longest text of a server's own that is passed on in an error, in bytes.
@@ -26,15 +28,11 @@ pub(super) fn of_call(error: ServiceError) -> CallError {
     match error {
         ServiceError::McpError(error) => of_server(error),
         ServiceError::Cancelled { .. } => CallError::Cancelled,
-        ServiceError::TransportSend(error) => {
-            let error = error.error;
-            match error.downcast_ref::<StreamableHttpError<WebFault>>() {
-                Some(StreamableHttpError::Client(fault)) => of_request(fault),
-                // The old session is gone and a new one could not be had; the call was never taken.
-                Some(StreamableHttpError::SessionExpired) => gone(true),
-                _ => gone(error.is::<PipeClosed>()),
-            }
-        }
+        ServiceError::TransportSend(error) => match NotSent::of(&error) {
+            NotSent::Web(fault) => of_request(fault),
+            NotSent::NoSession | NotSent::NoConnection => gone(true),
+            NotSent::Other => gone(false),
+        },
         _ => gone(false),
     }
 }
@@ -44,15 +42,40 @@ pub(super) fn shows_absence(error: &ServiceError) -> bool {
     let ServiceError::TransportSend(error) = error else {
         return false;
     };
-    matches!(
-        error.error.downcast_ref::<StreamableHttpError<WebFault>>(),
-        Some(
-            StreamableHttpError::Client(WebFault::Unreachable(_))
-                | StreamableHttpError::TransportChannelClosed
-                | StreamableHttpError::SessionExpired
-                | StreamableHttpError::ReinitializationFailed(_)
-        )
-    )
+    match NotSent::of(error) {
+        NotSent::Web(fault) => matches!(fault, WebFault::Unreachable(_)),
+        NotSent::NoSession | NotSent::NoConnection => true,
+        NotSent::Other => false,
+    }
+}
+
+/// Why a transport did not send a message.
+enum NotSent<'a> {
+    /// Its request failed.
+    Web(&'a WebFault),
+    /// The old session is gone and a new one could not be had.
+    NoSession,
+    /// The connection was closed already.
+    NoConnection,
+    /// Something else; the message may be out.
+    Other,
+}
+
+impl NotSent<'_> {
+    fn of(error: &DynamicTransportError) -> NotSent<'_> {
+        use StreamableHttpError as Http;
+        match error.error.downcast_ref() {
+            Some(PipeFault::Web(fault)) => return NotSent::Web(fault),
+            Some(PipeFault::Closed) => return NotSent::NoConnection,
+            None => {}
+        }
+        match error.error.downcast_ref::<Http<WebFault>>() {
+            Some(Http::Client(fault)) => NotSent::Web(fault),
+            Some(Http::SessionExpired | Http::ReinitializationFailed(_)) => NotSent::NoSession,
+            Some(Http::TransportChannelClosed) => NotSent::NoConnection,
+            _ => NotSent::Other,
+        }
+    }
 }
 
 fn of_request(fault: &WebFault) -> CallError {

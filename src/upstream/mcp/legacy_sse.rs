@@ -8,14 +8,14 @@ use bytes::Bytes;
 use eventsource_stream::{Event, Eventsource};
 use futures::{Stream, StreamExt, stream::BoxStream};
 use http::header::{ACCEPT, CONTENT_TYPE};
-use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
+use rmcp::model::ServerJsonRpcMessage;
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 use url::Url;
 
 use super::{
     events::{RawEvent, raw_events},
     pending::{Pending, too_long},
-    pipe::{Pipe, PipeEnd, pipe},
+    pipe::{Outgoing, Pipe, PipeEnd, pipe},
     web::{self, WebFault},
 };
 
@@ -67,21 +67,13 @@ pub(super) async fn open(
         },
     ) = pipe(Duration::ZERO);
     let mut tasks = JoinSet::new();
-    tasks.spawn(read_events(
-        events,
-        incoming.clone(),
-        pending.clone(),
-        limit,
-    ));
-    tasks.spawn(post_messages(
-        Poster {
-            client,
-            endpoint,
-            incoming,
-            pending,
-        },
-        outgoing,
-    ));
+    tasks.spawn(async move {
+        // Without its stream a connection is of no use, and without anything to send neither.
+        tokio::select! {
+            () = read_events(events, incoming, pending, limit) => {}
+            () = post_messages(client, endpoint, outgoing) => {}
+        }
+    });
     Ok((pipe, SseLink { _tasks: tasks }))
 }
 
@@ -144,19 +136,15 @@ fn after_data_field(head: &[u8]) -> &[u8] {
     memchr::memmem::find(head, b"data:").map_or(head, |at| &head[at + 5..])
 }
 
-#[derive(Clone)]
-struct Poster {
+/// Posts messages in their order until there are no more.
+async fn post_messages(
     client: reqwest::Client,
     endpoint: Url,
-    incoming: mpsc::Sender<ServerJsonRpcMessage>,
-    pending: Pending,
-}
-
-/// Posts messages in their order until there are no more.
-async fn post_messages(poster: Poster, mut outgoing: mpsc::Receiver<ClientJsonRpcMessage>) {
+    mut outgoing: mpsc::Receiver<Outgoing>,
+) {
     let mut posts = JoinSet::new();
     while let Some(message) = outgoing.recv().await {
-        posts.spawn(poster.clone().post(message));
+        posts.spawn(post(client.clone(), endpoint.clone(), message));
         // The next message waits for this one, but not for ever: some servers answer a POST when its work is done.
         let _ = timeout(IN_ORDER, posts.join_next()).await;
         while posts.len() >= POSTS {
@@ -165,32 +153,21 @@ async fn post_messages(poster: Poster, mut outgoing: mpsc::Receiver<ClientJsonRp
     }
 }
 
-impl Poster {
-    /// Posts one message. A request that could not be posted is answered with the reason.
-    async fn post(self, message: ClientJsonRpcMessage) {
-        let Ok(body) = serde_json::to_vec(&message) else {
-            return;
-        };
-        let request = self.client.post(self.endpoint.clone()).timeout(POST);
-        let request = request.header(CONTENT_TYPE, "application/json").body(body);
-        let fault = match request.send().await {
-            Ok(response) if response.status().is_success() => return,
-            Ok(response) => WebFault::Status(response.status()),
-            // The server may be busy with the request all the same; its stream says when it is done.
-            Err(error) if error.is_timeout() => return,
-            Err(error) => WebFault::from(error),
-        };
-        if let Some(id) = request_id(&message)
-            && let Some(failure) = self.pending.fail(id, &fault.to_string())
-        {
-            let _ = self.incoming.send(failure).await;
-        }
-    }
-}
-
-fn request_id(message: &ClientJsonRpcMessage) -> Option<&RequestId> {
-    match message {
-        JsonRpcMessage::Request(request) => Some(&request.id),
-        _ => None,
-    }
+async fn post(client: reqwest::Client, endpoint: Url, message: Outgoing) {
+    let (message, sending) = message.begin();
+    let Ok(body) = serde_json::to_vec(&message) else {
+        return;
+    };
+    let request = client
+        .post(endpoint)
+        .timeout(POST)
+        .header(CONTENT_TYPE, "application/json");
+    let outcome = match request.body(body).send().await {
+        Ok(response) if response.status().is_success() => Ok(()),
+        Ok(response) => Err(WebFault::Status(response.status())),
+        // The server may be busy with the message all the same; its stream says when it is done.
+        Err(error) if error.is_timeout() && !error.is_connect() => Ok(()),
+        Err(error) => Err(WebFault::from(error)),
+    };
+    sending.finish(outcome);
 }
