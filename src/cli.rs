@@ -9,8 +9,10 @@
 mod announce;
 mod answer;
 mod args;
+mod demo;
 mod problems;
 mod run;
+mod serve;
 mod survey;
 mod words;
 
@@ -59,7 +61,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
     let Cli { log, command } = cli;
     match command {
         Command::Serve(asked) => with_config(&asked.listen.over(&asked.files), &log, |config| {
-            runtime()?.block_on(run::serve(config))?;
+            runtime()?.block_on(serve::run(config))?;
             Ok(Exit::Done)
         }),
         Command::Check(asked) => check(&asked, &log),
@@ -94,11 +96,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         }
         Command::Demo(asked) => {
             start_log(&log.quiet_by_default(), telemetry::Config::default());
-            runtime()?.block_on(run::demo(asked))?;
+            runtime()?.block_on(demo::run(asked.bind, asked.once))?;
             Ok(Exit::Done)
         }
         Command::DemoServer => {
-            runtime()?.block_on(run::demo_server())?;
+            runtime()?.block_on(demo::server::run())?;
             Ok(Exit::Done)
         }
         Command::Completions { shell } => {

@@ -1,6 +1,48 @@
 //! Drives `agent` with `upstream`: deadlines, retries, concurrency, cancellation.
+//!
+//! [`Gateway`] owns the upstreams, the servers, the catalog and the store. Read next: [`chat`], the life of a
+//! chat completion, then [`stream`](self) and `plain`, its two forms.
 
-use std::time::Duration;
+mod calls;
+pub mod chat;
+pub mod failure;
+pub mod listing;
+mod plain;
+pub mod sink;
+mod stream;
+pub mod watch;
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use arc_swap::ArcSwap;
+use tokio::{
+    sync::mpsc,
+    task::AbortHandle,
+    time::{Instant, timeout_at},
+};
+
+use crate::{
+    agent::Job,
+    catalog::Catalog,
+    health::ServerHealth,
+    store::Store,
+    tool::{CallError, ToolResult},
+    translate::calls::parse_arguments,
+    upstream::{
+        self,
+        mcp::{self, Servers},
+        model::{self, Models},
+    },
+};
+
+use self::calls::{CallEvent, Patience};
 
 /// The bounds of the tool loop (`[loop]` in the configuration).
 #[derive(Clone, Debug)]
@@ -31,6 +73,162 @@ impl Default for Config {
             max_result_bytes: 65536,
             parallel_calls: 8,
             max_calls: 64,
+        }
+    }
+}
+
+/// What a gateway is made of.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// The bounds of the loop.
+    pub config: Config,
+    /// Model providers; the first that has a model takes its requests.
+    pub upstreams: Vec<model::Config>,
+    /// MCP servers.
+    pub servers: Vec<mcp::Config>,
+}
+
+/// Everything between the faces and the outside world.
+pub struct Gateway {
+    config: Config,
+    models: Models,
+    servers: Arc<Servers>,
+    catalog: Arc<ArcSwap<Catalog>>,
+    store: Store,
+    /// Randomness of this process, and how often it was used.
+    random: RandomState,
+    used: AtomicU64,
+    refresh: AbortHandle,
+}
+
+impl Gateway {
+    /// Starts every server at once and is ready at once; tools come as their servers do.
+    ///
+    /// # Errors
+    /// When the TLS setup of the machine cannot be used.
+    pub fn start(setup: Setup) -> Result<Arc<Gateway>, reqwest::Error> {
+        upstream::install_tls();
+        let models = Models::new(setup.upstreams)?;
+        let servers = Arc::new(Servers::start(setup.servers));
+        let catalog = Arc::new(ArcSwap::from_pointee(Catalog::empty()));
+        let refresh = tokio::spawn(refresh(servers.clone(), catalog.clone())).abort_handle();
+        Ok(Arc::new(Gateway {
+            config: setup.config,
+            models,
+            servers,
+            catalog,
+            store: Store::default(),
+            random: RandomState::new(),
+            used: AtomicU64::new(0),
+            refresh,
+        }))
+    }
+
+    /// Every tool that is offered now.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.load_full()
+    }
+
+    /// The model providers.
+    pub fn models(&self) -> &Models {
+        &self.models
+    }
+
+    /// How each server is.
+    pub fn health(&self) -> Vec<ServerHealth> {
+        self.servers.health()
+    }
+
+    /// Waits until every server is ready or has failed once, and its tools are in the catalog.
+    /// False when `deadline` came first.
+    pub async fn settled(&self, deadline: Instant) -> bool {
+        let settled = timeout_at(deadline, self.servers.settled()).await.is_ok();
+        self.catalog.store(Arc::new(Catalog::build(
+            &self.servers.subscribe().borrow_and_update(),
+        )));
+        settled
+    }
+
+    /// Runs one tool, on the same path as a model's call: name, arguments, schema, deadline, repetition.
+    pub async fn call_tool(&self, name: &str, arguments: &str) -> Result<ToolResult, CallError> {
+        let catalog = self.catalog();
+        let Some(offered) = catalog.find(name) else {
+            return Err(CallError::UnknownTool {
+                name: name.to_owned(),
+                did_you_mean: catalog.suggest(name),
+            });
+        };
+        let arguments = parse_arguments(arguments)?;
+        if let Some(validator) = &offered.validator {
+            validator.check(&arguments)?;
+        }
+        let job = Job {
+            place: 0,
+            id: String::new(),
+            offered: offered.clone(),
+            arguments,
+        };
+        let deadline = Instant::now() + self.config.request_timeout;
+        let patience = Patience {
+            silence: self.config.tool_timeout,
+            deadline,
+            parallel: 1,
+        };
+        let (events, mut told) = mpsc::channel(64);
+        let mut running =
+            std::pin::pin!(calls::run(&self.servers, vec![vec![job]], patience, events));
+        let mut is_running = true;
+        loop {
+            tokio::select! {
+                biased;
+                event = told.recv() => match event {
+                    Some(CallEvent::Finished { outcome, .. }) => return outcome,
+                    Some(_) => {}
+                    None => return Err(CallError::Cancelled),
+                },
+                () = &mut running, if is_running => is_running = false,
+            }
+        }
+    }
+
+    /// Stops every server; nothing that toolway started is left running.
+    pub async fn shutdown(&self) {
+        self.refresh.abort();
+        self.servers.shutdown().await;
+    }
+
+    /// A number that no other answer of any process is likely to have.
+    pub fn seed(&self) -> u64 {
+        self.random
+            .hash_one(self.used.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Seconds since 1970, for `created`.
+    fn now(&self) -> u64 {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map(|since| since.as_secs())
+            .unwrap_or_default()
+    }
+}
+
+/// Makes a new catalog whenever a server's tools change.
+async fn refresh(servers: Arc<Servers>, catalog: Arc<ArcSwap<Catalog>>) {
+    let mut tools = servers.subscribe();
+    loop {
+        let built = catalog.load().rebuild(&tools.borrow_and_update());
+        for (server, tool) in built.dropped() {
+            tracing::warn!(server.id = %server, tool.name = tool.name, reason = tool.reason,
+                "Tool `{}` of server `{server}` is not offered", tool.name);
+        }
+        tracing::info!(
+            tools = built.offered().len(),
+            "The catalog has {} tools",
+            built.offered().len()
+        );
+        catalog.store(Arc::new(built));
+        if tools.changed().await.is_err() {
+            return;
         }
     }
 }

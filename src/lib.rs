@@ -30,12 +30,20 @@
 //!
 //! Rows 1–5 decide and never act: no `async`, clock, randomness, files, sockets or logging.
 
+pub mod agent;
 pub mod catalog;
 pub mod cli;
 pub mod config;
 pub mod gateway;
+pub mod health;
+pub mod mcp;
+pub mod openai;
+pub mod policy;
+pub mod route;
 pub mod secret;
 pub mod server;
+pub mod sse;
+pub mod store;
 pub mod telemetry;
 pub mod tool;
 pub mod translate;

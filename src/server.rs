@@ -1,8 +1,39 @@
 //! The HTTP face: the router on one screen, one file per face, `error` maps errors to responses.
+//!
+//! The OpenAI side speaks OpenAI's words and envelope; `/health` and `/tools` are toolway's own.
 
-use std::net::SocketAddr;
+mod body;
+mod chat;
+pub mod error;
+mod forward;
+mod guard;
+mod headers;
+mod models;
+mod status;
 
-use crate::secret::Secret;
+use std::{any::Any, future::Future, net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    extract::Request,
+    http::{HeaderName, HeaderValue, Uri, header},
+    middleware,
+    response::{IntoResponse, Response},
+    routing::{any, get, post},
+    serve::ListenerExt,
+};
+use tokio::{net::TcpListener, sync::Semaphore};
+use tower::ServiceBuilder;
+use tower_http::{
+    catch_panic::CatchPanicLayer,
+    request_id::{MakeRequestId, PropagateRequestIdLayer, RequestId, SetRequestIdLayer},
+    sensitive_headers::SetSensitiveRequestHeadersLayer,
+    trace::TraceLayer,
+};
+
+use crate::{gateway::Gateway, secret::Secret};
+
+use self::error::Refusal;
 
 /// Where and for whom toolway listens.
 #[derive(Clone, Debug)]
@@ -19,6 +50,8 @@ pub struct Config {
     pub max_body_bytes: usize,
     /// Deepest nesting of a request body. Default: 128.
     pub max_body_depth: usize,
+    /// Requests that are served side by side, streams included; more are told to come back. Default: 4096.
+    pub max_requests: usize,
 }
 
 impl Default for Config {
@@ -30,6 +63,137 @@ impl Default for Config {
             allowed_hosts: Vec::new(),
             max_body_bytes: 32 << 20,
             max_body_depth: 128,
+            max_requests: 4096,
         }
     }
+}
+
+/// The header that names a request in answers and logs.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// How long requests may take to end when toolway stops.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// What every handler can reach.
+pub(crate) struct App {
+    gateway: Arc<Gateway>,
+    config: Config,
+    /// Free places for requests.
+    places: Arc<Semaphore>,
+}
+
+/// Serves until `shutdown` ends, then lets running requests end, for a while.
+///
+/// # Errors
+/// When the listener fails for good.
+pub async fn serve(
+    listener: TcpListener,
+    gateway: Arc<Gateway>,
+    config: Config,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let listener = listener.tap_io(|stream| {
+        // Small chunks must not wait for each other; a socket that refuses the option works all the same.
+        let _ = stream.set_nodelay(true);
+    });
+    let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
+    let shutdown = async move {
+        shutdown.await;
+        let _ = stopping.send(());
+    };
+    let serving = axum::serve(listener, router(gateway, config)).with_graceful_shutdown(shutdown);
+    let overdue = async {
+        if stopped.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(DRAIN).await;
+    };
+    tokio::select! {
+        served = serving => served,
+        () = overdue => Ok(()),
+    }
+}
+
+/// The routes.
+pub fn router(gateway: Arc<Gateway>, config: Config) -> Router {
+    let places = Arc::new(Semaphore::new(config.max_requests));
+    let app = Arc::new(App {
+        gateway,
+        config,
+        places,
+    });
+    let layers = ServiceBuilder::new()
+        .layer(SetRequestIdLayer::new(
+            REQUEST_ID,
+            NewRequestId { app: app.clone() },
+        ))
+        .layer(SetSensitiveRequestHeadersLayer::new([
+            header::AUTHORIZATION,
+            header::COOKIE,
+        ]))
+        .layer(
+            TraceLayer::new_for_http()
+                .make_span_with(span)
+                .on_request(())
+                .on_response(log)
+                .on_failure(()),
+        )
+        .layer(PropagateRequestIdLayer::new(REQUEST_ID))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(middleware::from_fn_with_state(app.clone(), guard::check));
+    Router::new()
+        // The OpenAI API.
+        .route(
+            "/v1/chat/completions",
+            post(chat::complete).fallback(forward::forward),
+        )
+        .route("/v1/models", get(models::list).fallback(forward::forward))
+        .route(
+            "/v1/models/{*id}",
+            get(models::show).fallback(forward::forward),
+        )
+        .route("/v1/{*path}", any(forward::forward))
+        // toolway's own.
+        .route("/health", get(status::health))
+        .route("/tools", get(status::tools))
+        .fallback(async |uri: Uri| Refusal::NotFound(uri.path().to_owned()))
+        .method_not_allowed_fallback(async || Refusal::MethodNotAllowed)
+        .layer(layers)
+        .with_state(app)
+}
+
+/// Names requests that come without a name.
+#[derive(Clone)]
+struct NewRequestId {
+    app: Arc<App>,
+}
+
+impl MakeRequestId for NewRequestId {
+    fn make_request_id<B>(&mut self, _: &http::Request<B>) -> Option<RequestId> {
+        let id = format!("req_{:016x}", self.app.gateway.seed());
+        HeaderValue::from_str(&id).ok().map(RequestId::new)
+    }
+}
+
+fn span(request: &Request) -> tracing::Span {
+    let id = request
+        .headers()
+        .get(&REQUEST_ID)
+        .and_then(|id| id.to_str().ok())
+        .unwrap_or_default();
+    tracing::info_span!("request", id, method = %request.method(), path = request.uri().path())
+}
+
+fn log<B>(response: &http::Response<B>, latency: Duration, _: &tracing::Span) {
+    let (status, duration_ms) = (response.status().as_u16(), latency.as_millis());
+    tracing::info!(status, duration_ms, "Answered {status}");
+}
+
+fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or_default();
+    tracing::error!(panic = text, "A handler panicked");
+    Refusal::Internal.into_response()
 }

@@ -1,3 +1,13 @@
 //! Pure translation between OpenAI's words and MCP's.
 
+pub mod calls;
+pub mod completion;
+mod cut;
+pub mod ids;
+pub mod names;
+pub mod results;
+pub mod schema;
 pub mod stream;
+pub mod tools;
+pub mod usage;
+pub mod whole;

@@ -2,3 +2,9 @@
 
 pub mod mcp;
 pub mod model;
+
+/// Chooses the TLS implementation for the whole process; does nothing when that is done.
+pub fn install_tls() {
+    // An error means that somebody chose before, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}

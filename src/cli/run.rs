@@ -1,39 +1,94 @@
-//! The seam between the command line and the gateway: one function for each thing a command has done.
+//! The seam between the command line and the gateway: what `check`, `tools` and `call` have it do.
 //!
-//! Nothing is printed here but the start lines of `serve`; what comes back is put into words by others.
+//! Nothing is printed here; what comes back is put into words by others.
 
-use anyhow::{Context, Result, bail};
+use std::{sync::Arc, time::Duration};
 
-use super::{announce, answer::Outcome, args::DemoArgs, survey::Survey};
-use crate::config::Config;
+use anyhow::Result;
+use tokio::time::Instant;
 
-/// Binds, logs the addresses, serves until Ctrl-C, and drains.
-pub(super) async fn serve(config: Config) -> Result<()> {
-    let listener = tokio::net::TcpListener::bind(config.server.bind)
-        .await
-        .with_context(|| format!("cannot listen on {}", config.server.bind))?;
-    for line in announce::lines(&config, listener.local_addr()?) {
-        tracing::info!("{line}");
-    }
-    bail!("`serve` is not wired yet")
-}
+use super::{
+    answer::Outcome,
+    serve,
+    survey::{Dropped, ServerLine, Survey, ToolLine},
+};
+use crate::{
+    catalog::{Catalog, Offered},
+    config::Config,
+    gateway::{Gateway, listing},
+    health::{ServerHealth, State},
+};
+
+/// Longest wait for servers to be ready or to fail.
+const SETTLING: Duration = Duration::from_secs(60);
 
 /// Starts the servers, waits until each is ready or has failed, notes what they offer, and stops them.
-pub(super) async fn survey(_config: &Config) -> Result<Survey> {
-    bail!("`tools` and `check` are not wired yet; `check --offline` is")
+pub(super) async fn survey(config: &Config) -> Result<Survey> {
+    let gateway = settled(config).await?;
+    let survey = look(&gateway);
+    gateway.shutdown().await;
+    Ok(survey)
 }
 
 /// One tool call, through the same path as the loop.
-pub(super) async fn call(_config: &Config, _name: &str, _arguments: &str) -> Result<Outcome> {
-    bail!("`call` is not wired yet")
+pub(super) async fn call(config: &Config, name: &str, arguments: &str) -> Result<Outcome> {
+    let gateway = settled(config).await?;
+    let outcome = gateway.call_tool(name, arguments).await;
+    gateway.shutdown().await;
+    Ok(outcome)
 }
 
-/// The built-in model and server, one answer, and the lines that do the same.
-pub(super) async fn demo(_asked: DemoArgs) -> Result<()> {
-    bail!("`demo` is not wired yet")
+async fn settled(config: &Config) -> Result<Arc<Gateway>> {
+    let gateway = serve::gateway(config)?;
+    gateway.settled(Instant::now() + SETTLING).await;
+    Ok(gateway)
 }
 
-/// The built-in MCP server, over standard input and output.
-pub(super) async fn demo_server() -> Result<()> {
-    bail!("`demo-server` is not wired yet")
+fn look(gateway: &Gateway) -> Survey {
+    let catalog = gateway.catalog();
+    Survey {
+        servers: gateway.health().into_iter().map(server).collect(),
+        tools: catalog
+            .offered()
+            .iter()
+            .map(|offered| tool(offered))
+            .collect(),
+        dropped: dropped(&catalog),
+        left_out: listing::left_out(&catalog, gateway.models()),
+        listing: listing::listing(&catalog, gateway.models()),
+    }
+}
+
+fn server(health: ServerHealth) -> ServerLine {
+    let state = serde_json::to_value(health.state).unwrap_or_default();
+    ServerLine {
+        server: health.server.to_string(),
+        state: state.as_str().unwrap_or_default().to_owned(),
+        is_ready: health.state == State::Ready,
+        transport: health.transport.to_owned(),
+        protocol_version: health.protocol_version,
+        tools: health.tools,
+        last_error: health.last_error,
+        stderr_tail: health.stderr_tail,
+    }
+}
+
+fn tool(offered: &Offered) -> ToolLine {
+    ToolLine {
+        name: offered.name.to_string(),
+        server: offered.server.to_string(),
+        tool: offered.tool.name.clone(),
+        description: offered.tool.description.clone(),
+        renamed: offered.renamed,
+        notes: offered.notes.clone(),
+    }
+}
+
+fn dropped(catalog: &Catalog) -> Vec<Dropped> {
+    let odd = catalog.dropped().iter().map(|(server, tool)| Dropped {
+        server: server.to_string(),
+        tool: tool.name.clone(),
+        reason: tool.reason.clone(),
+    });
+    odd.collect()
 }

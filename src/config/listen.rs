@@ -56,6 +56,12 @@ impl Check<'_> {
                 8..=1000,
                 default.max_body_depth,
             ),
+            max_requests: self.number(
+                "max_requests",
+                raw.max_requests,
+                1..=1_000_000,
+                default.max_requests,
+            ),
         }
     }
 

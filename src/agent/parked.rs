@@ -1,0 +1,169 @@
+//! Mixed turns: what the gateway ran is parked while the client runs its own calls, and put back in its place
+//! when the client comes with its answers.
+//!
+//! The client's history holds an assistant message with its own calls only. [`restore`] finds that message by
+//! the ids of the calls and replaces it, and the tool messages after it, by everything that really happened.
+//! What was parked and is gone, or belongs to another conversation, is left out; the chat goes on without it.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+use crate::{tool::ToolCall, translate::calls};
+
+use super::transcript::Transcript;
+
+/// What happened in a request up to the calls that the client runs itself.
+#[derive(Clone, Debug)]
+pub struct Parked {
+    /// All turns, the mixed one last.
+    pub transcript: Transcript,
+    /// Full texts of results that were cut, by the id of their call.
+    pub kept: HashMap<String, Arc<str>>,
+    /// The client's own calls, as it was shown them.
+    pub client_calls: Vec<ToolCall>,
+}
+
+/// A conversation with everything parked put back.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// The messages, with commas between them.
+    pub messages: String,
+    /// Full texts of cut results that the model may read on in.
+    pub kept: HashMap<String, Arc<str>>,
+}
+
+/// What a parked turn is found by, besides the ids of its calls: a print of the last user message before it.
+/// Upstreams that count their ids from `call_1` must not mix up two conversations.
+pub fn question(messages: &[&RawValue]) -> u64 {
+    let heads = messages.iter().map(|message| head(message));
+    let last = heads
+        .zip(messages)
+        .filter(|(head, _)| head.role == "user")
+        .last();
+    print(last.map(|(head, _)| head))
+}
+
+/// Puts back what was parked. `None` when there is nothing to put back, so that the messages stay as they are.
+///
+/// `find` looks up what was parked under the id of a call, for the given print of the question.
+pub fn restore(
+    messages: &[&RawValue],
+    find: &dyn Fn(&str, u64) -> Option<Arc<Parked>>,
+) -> Option<Restored> {
+    let mut restored = Restored::default();
+    let mut written: Vec<String> = Vec::new();
+    let mut asked = print(None);
+    let mut found_any = false;
+    let mut rest = messages.iter().peekable();
+    while let Some(message) = rest.next() {
+        let head = head(message);
+        if head.role == "user" {
+            asked = print(Some(head));
+            written.push(message.get().to_owned());
+            continue;
+        }
+        let Some(parked) = parked_for(&head, asked, find) else {
+            written.push(message.get().to_owned());
+            continue;
+        };
+        found_any = true;
+        let mut answers = HashMap::new();
+        while let Some(next) = rest.peek() {
+            let Some(id) = own_answer(next, &parked) else {
+                break;
+            };
+            answers.insert(id, next.get().to_owned());
+            rest.next();
+        }
+        written.push(
+            parked
+                .transcript
+                .messages_with(|id| answers.get(id).cloned()),
+        );
+        restored.kept.extend(
+            parked
+                .kept
+                .iter()
+                .map(|(id, text)| (id.clone(), text.clone())),
+        );
+    }
+    restored.messages = written.join(",");
+    found_any.then_some(restored)
+}
+
+/// As much of a message as matters here; what does not fit is left to the upstream to refuse.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Head<'a> {
+    role: String,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    tool_calls: Option<Vec<HeadCall>>,
+    tool_call_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct HeadCall {
+    id: String,
+    function: HeadFunction,
+}
+
+#[derive(Deserialize)]
+struct HeadFunction {
+    name: String,
+    arguments: String,
+}
+
+fn head(message: &RawValue) -> Head<'_> {
+    serde_json::from_str(message.get()).unwrap_or_default()
+}
+
+fn print(head: Option<Head<'_>>) -> u64 {
+    let content = head.and_then(|head| head.content).map(|content| {
+        serde_json::from_str::<Value>(content.get())
+            .unwrap_or_default()
+            .to_string()
+    });
+    let mut hasher = DefaultHasher::new();
+    content.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn parked_for(
+    head: &Head<'_>,
+    asked: u64,
+    find: &dyn Fn(&str, u64) -> Option<Arc<Parked>>,
+) -> Option<Arc<Parked>> {
+    let shown = head
+        .tool_calls
+        .as_ref()
+        .filter(|_| head.role == "assistant")?;
+    let parked = find(&shown.first()?.id, asked)?;
+    shown
+        .iter()
+        .all(|call| parked.client_calls.iter().any(|own| is_same(call, own)))
+        .then_some(parked)
+}
+
+fn is_same(shown: &HeadCall, own: &ToolCall) -> bool {
+    let arguments = |text: &str| calls::parse_arguments(text).ok();
+    shown.id == own.id
+        && shown.function.name == own.name
+        && arguments(&shown.function.arguments) == arguments(&own.arguments)
+}
+
+fn own_answer(message: &RawValue, parked: &Parked) -> Option<String> {
+    let head = head(message);
+    let id = head.tool_call_id.filter(|_| head.role == "tool")?;
+    parked
+        .client_calls
+        .iter()
+        .any(|call| call.id == id)
+        .then_some(id)
+}

@@ -1,0 +1,290 @@
+//! Which tools a request wants, as its headers and its body say.
+
+use std::collections::HashSet;
+
+use super::Offered;
+use crate::{
+    openai::request::{McpChoice, McpTool, RequestError},
+    tool::{FunctionName, ServerId},
+};
+
+/// Most patterns of one request, headers and body together: each is tried on every tool.
+const MAX_PATTERNS: usize = 1024;
+
+/// Labels of an `mcp` entry that stand for every server, unless a server has that name.
+const EVERY_SERVER: [&str; 2] = ["toolway", "*"];
+
+/// A choice among the offered tools. It can only narrow: headers and body must both agree to a tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    tools: Option<Patterns>,
+    servers: Option<Patterns>,
+    entries: Vec<Entry>,
+    preferred: HashSet<String>,
+}
+
+/// How closely a request named a tool; what was named the least is left out first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Closeness {
+    /// It was not excluded.
+    Default,
+    /// A pattern or its server was named.
+    Pattern,
+    /// It was named.
+    Name,
+}
+
+impl Selection {
+    /// Every tool.
+    pub fn everything() -> Selection {
+        Selection::default()
+    }
+
+    /// Reads the headers `X-Toolway-Tools` and `X-Toolway-Servers` and the `mcp` entries of the body.
+    ///
+    /// A header is a list of patterns separated by commas, in which `*` stands for anything. A pattern for
+    /// tools is met by the offered name, by `server/tool`, and by the server's own name for the tool.
+    /// `!pattern` takes out what it meets; a list of such patterns alone begins with everything. An empty
+    /// list and `none` select nothing. Patterns in headers may meet nothing. All patterns together are at
+    /// most 1024.
+    ///
+    /// Where there are `mcp` entries, only what they name is selected. `server_label` is the name of one
+    /// of the `known` servers, a pattern that meets one, or `toolway` or `*` for all; everything else is
+    /// refused. `allowed_tools` holds patterns for tools.
+    pub fn parse(
+        tools: Option<&str>,
+        servers: Option<&str>,
+        entries: &[McpTool],
+        known: &[ServerId],
+    ) -> Result<Selection, RequestError> {
+        let selection = Selection {
+            tools: tools.map(Patterns::parse),
+            servers: servers.map(Patterns::parse),
+            entries: entries
+                .iter()
+                .map(|entry| Entry::read(entry, known))
+                .collect::<Result<_, _>>()?,
+            preferred: HashSet::new(),
+        };
+        match selection.patterns() <= MAX_PATTERNS {
+            true => Ok(selection),
+            false => Err(RequestError::body(format!(
+                "The request selects tools with more than {MAX_PATTERNS} patterns."
+            ))),
+        }
+    }
+
+    fn patterns(&self) -> usize {
+        let lists = self.tools.iter().chain(&self.servers);
+        let in_headers: usize = lists
+            .map(|list| list.includes.len() + list.excludes.len())
+            .sum();
+        let in_entry = |entry: &Entry| 1 + entry.tools.as_ref().map_or(0, Vec::len);
+        in_headers + self.entries.iter().map(in_entry).sum::<usize>()
+    }
+
+    /// These offered names count as named, so that a limit does not leave them out before others; for
+    /// those that `tool_choice` names. It selects nothing that is not selected otherwise.
+    pub fn prefer(&mut self, names: impl IntoIterator<Item = String>) {
+        self.preferred.extend(names);
+    }
+
+    /// Nothing was said: every tool, none before another.
+    pub fn is_everything(&self) -> bool {
+        self.tools.is_none() && self.servers.is_none() && self.entries.is_empty()
+    }
+
+    pub(super) fn is_preferred(&self, name: &FunctionName) -> bool {
+        self.preferred.contains(name.as_str())
+    }
+
+    /// How closely the request named this tool; `None` if it is not selected.
+    pub(super) fn closeness(&self, tool: &Offered) -> Option<Closeness> {
+        let by_tools = self
+            .tools
+            .as_ref()
+            .map(|list| list.closeness(|it| names_tool(it, tool)));
+        // A server that is named is still only a way to name many tools.
+        let by_servers = self.servers.as_ref().map(|list| {
+            let closeness = list.closeness(|it| meets(it, tool.server.as_str()))?;
+            Some(closeness.min(Closeness::Pattern))
+        });
+        let by_entries = (!self.entries.is_empty()).then(|| {
+            self.entries
+                .iter()
+                .filter_map(|entry| entry.closeness(tool))
+                .max()
+        });
+        let mut closest = Closeness::Default;
+        for said in [by_tools, by_servers, by_entries].into_iter().flatten() {
+            closest = closest.max(said?);
+        }
+        match self.is_preferred(&tool.name) {
+            true => Some(Closeness::Name),
+            false => Some(closest),
+        }
+    }
+}
+
+/// A list of patterns as a header has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Patterns {
+    includes: Vec<String>,
+    excludes: Vec<String>,
+    /// There is no include: begin with everything.
+    only_excludes: bool,
+}
+
+impl Patterns {
+    fn parse(list: &str) -> Patterns {
+        let words: Vec<&str> = list
+            .split(',')
+            .map(str::trim)
+            .filter(|it| !it.is_empty())
+            .collect();
+        let excluded = |word: &&str| word.strip_prefix('!').map(|it| it.trim().to_owned());
+        let excludes: Vec<String> = words.iter().filter_map(excluded).collect();
+        let includes = words
+            .iter()
+            .filter(|it| !it.starts_with('!') && **it != "none");
+        let includes: Vec<String> = includes.map(|it| (*it).to_owned()).collect();
+        let only_excludes = !words.is_empty() && words.len() == excludes.len();
+        Patterns {
+            includes,
+            excludes,
+            only_excludes,
+        }
+    }
+
+    fn closeness(&self, is_met: impl Fn(&str) -> bool) -> Option<Closeness> {
+        if self.excludes.iter().any(|pattern| is_met(pattern)) {
+            return None;
+        }
+        let by_default = self.only_excludes.then_some(Closeness::Default);
+        let met = self.includes.iter().filter(|pattern| is_met(pattern));
+        met.map(|pattern| by_pattern_or_name(pattern))
+            .max()
+            .or(by_default)
+    }
+}
+
+fn by_pattern_or_name(pattern: &str) -> Closeness {
+    if pattern.contains('*') {
+        Closeness::Pattern
+    } else {
+        Closeness::Name
+    }
+}
+
+/// An `mcp` entry of the body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    servers: String,
+    tools: Option<Vec<String>>,
+    read_only: bool,
+}
+
+impl Entry {
+    fn read(entry: &McpTool, known: &[ServerId]) -> Result<Entry, RequestError> {
+        let label = entry.server_label.as_str();
+        let is_known = known.iter().any(|server| meets(label, server.as_str()));
+        let servers = match is_known {
+            true => label,
+            false if EVERY_SERVER.contains(&label) => "*",
+            false => return Err(unknown(entry, known)),
+        };
+        let allowed = entry.allowed_tools.clone().unwrap_or_default();
+        Ok(Entry {
+            servers: servers.to_owned(),
+            tools: allowed.names,
+            read_only: allowed.read_only,
+        })
+    }
+
+    fn closeness(&self, tool: &Offered) -> Option<Closeness> {
+        let is_out = self.read_only && tool.tool.annotations.read_only != Some(true);
+        if is_out || !meets(&self.servers, tool.server.as_str()) {
+            return None;
+        }
+        let Some(tools) = &self.tools else {
+            return Some(Closeness::Pattern);
+        };
+        let met = tools.iter().filter(|pattern| names_tool(pattern, tool));
+        met.map(|pattern| by_pattern_or_name(pattern)).max()
+    }
+}
+
+fn unknown(entry: &McpTool, known: &[ServerId]) -> RequestError {
+    let param = format!("{}.server_label", entry.param);
+    let label = super::suggest::shortened(&entry.server_label);
+    let known: Vec<&str> = known.iter().map(ServerId::as_str).collect();
+    let known = if known.is_empty() {
+        "none".to_owned()
+    } else {
+        known.join(", ")
+    };
+    let message = format!(
+        "Invalid value for '{param}': there is no server '{label}'. Servers of this gateway: {known}."
+    );
+    RequestError::value(param, message)
+}
+
+/// The tool is one that an `mcp` entry of `tool_choice` means.
+pub(super) fn is_chosen(choice: &McpChoice, tool: &Offered) -> bool {
+    let is_named = |name: &str| names_tool(name, tool);
+    meets(&choice.server_label, tool.server.as_str()) && choice.name.as_deref().is_none_or(is_named)
+}
+
+/// The pattern is met by the tool's offered name, its own name, or `server/tool`.
+fn names_tool(pattern: &str, tool: &Offered) -> bool {
+    let own = tool.tool.name.as_str();
+    let both = |(server, rest)| meets(server, tool.server.as_str()) && meets(rest, own);
+    meets(pattern, tool.name.as_str())
+        || meets(pattern, own)
+        || pattern.split_once('/').is_some_and(both)
+}
+
+/// The text meets a pattern in which `*` stands for any characters, or none.
+pub fn meets(pattern: &str, text: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(mut text) = text.strip_prefix(start) else {
+        return false;
+    };
+    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    // Each part in its first place leaves the most for those after it.
+    for part in middle.split('*') {
+        match text.find(part) {
+            Some(at) => text = &text[at + part.len()..],
+            None => return false,
+        }
+    }
+    text.ends_with(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(pattern: &str, yes: &[&str], no: &[&str]) {
+        yes.iter()
+            .for_each(|text| assert!(meets(pattern, text), "{pattern} is met by {text}"));
+        no.iter()
+            .for_each(|text| assert!(!meets(pattern, text), "{pattern} is not met by {text}"));
+    }
+
+    #[test]
+    fn a_star_stands_for_anything_and_for_nothing() {
+        check("a", &["a"], &["", "aa", "b"]);
+        check("*", &["", "a", "ab"], &[]);
+        check("a*", &["a", "ab"], &["", "ba"]);
+        check("*a", &["a", "ba"], &["", "ab"]);
+        check("a*a", &["aa", "aba"], &["a", "ab"]);
+        check("a*b*c", &["abc", "axbxc", "abbc"], &["ac", "acb"]);
+        check("*b*b*", &["bb", "abcbd"], &["b"]);
+        check("a**b", &["ab", "axb"], &["a"]);
+        check("é*", &["é", "éa"], &["e"]);
+    }
+}

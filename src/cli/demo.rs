@@ -1,0 +1,90 @@
+//! `toolway demo`: a whole gateway with a built-in model and a built-in MCP server, asked one question.
+//!
+//! Nothing is faked between them: the question goes over HTTP to the gateway's own port, the model is behind
+//! another port, and the tools are in a child process that speaks MCP over its pipes.
+
+mod client;
+mod model;
+pub(super) mod server;
+
+use std::{
+    io::{ErrorKind, Write},
+    net::SocketAddr,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use tokio::{net::TcpListener, sync::oneshot, time::Instant};
+
+use super::serve;
+use crate::{
+    config::{Around, Config, RawConfig},
+    server as http_face,
+};
+
+/// Longest wait for the built-in MCP server.
+const SETTLING: Duration = Duration::from_secs(20);
+
+/// Runs the demo; with `once` it ends after the first answer.
+pub(super) async fn run(bind: SocketAddr, once: bool) -> Result<()> {
+    let model = TcpListener::bind("127.0.0.1:0").await?;
+    let model_address = model.local_addr()?;
+    tokio::spawn(async move { axum::serve(model, model::router()).await });
+
+    let listener = free(bind).await?;
+    let address = listener.local_addr()?;
+    let config = config(model_address, address)?;
+    let gateway = serve::gateway(&config)?;
+    gateway.settled(Instant::now() + SETTLING).await;
+
+    let (stop, stopped) = oneshot::channel::<()>();
+    let shutdown = async move {
+        // The sender is dropped when the demo ends early, which stops it as well.
+        _ = stopped.await;
+    };
+    let serving = tokio::spawn(http_face::serve(
+        listener,
+        gateway.clone(),
+        config.server,
+        shutdown,
+    ));
+    let asked = client::ask(address).await;
+    if asked.is_ok() && !once {
+        client::say_how(address)?;
+        serve::told_to_stop().await;
+    }
+    // Whoever serves is gone only when it failed, and then `serving` says so.
+    _ = stop.send(());
+    serving.await?.context("the listener failed")?;
+    gateway.shutdown().await;
+    asked
+}
+
+/// The address that was asked for, or, when it is taken, any other one.
+async fn free(bind: SocketAddr) -> Result<TcpListener> {
+    match TcpListener::bind(bind).await {
+        Ok(listener) => Ok(listener),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            writeln!(
+                anstream::stderr(),
+                "{bind} is taken; the demo takes another port"
+            )?;
+            serve::bind(SocketAddr::new(bind.ip(), 0)).await
+        }
+        Err(_) => serve::bind(bind).await,
+    }
+}
+
+/// The demo's configuration, as a file would have it.
+fn config(model: SocketAddr, bind: SocketAddr) -> Result<Config> {
+    let this = std::env::current_exe().context("cannot find the program itself")?;
+    let this = toml::Value::from(this.to_string_lossy().into_owned());
+    let text = format!(
+        "bind = \"{bind}\"\n\
+         [[upstreams]]\nname = \"demo\"\nbase_url = \"http://{model}/v1\"\n\
+         [servers.demo]\ncommand = {this}\nargs = [\"demo-server\"]\n"
+    );
+    let raw: RawConfig = toml::from_str(&text)?;
+    Config::from_raw(raw, &Around::real())
+        .map_err(|problems| anyhow::anyhow!("the demo cannot be configured: {problems:?}"))
+}

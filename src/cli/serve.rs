@@ -1,0 +1,103 @@
+//! `toolway serve`: bind, say where, serve, drain.
+
+use std::{
+    io::{ErrorKind, Write},
+    net::SocketAddr,
+    sync::Arc,
+};
+
+use anyhow::{Context, Result};
+use tokio::net::TcpListener;
+
+use super::announce;
+use crate::{
+    config::Config,
+    gateway::{Gateway, Setup},
+    server,
+};
+
+/// Serves until it is told to stop, and leaves nothing running.
+pub(super) async fn run(config: Config) -> Result<()> {
+    let listener = bind(config.server.bind).await?;
+    let gateway = gateway(&config)?;
+    say_where(&listener, &config)?;
+    let served = server::serve(listener, gateway.clone(), config.server, told_to_stop()).await;
+    tracing::info!("Stopping the servers");
+    gateway.shutdown().await;
+    served.context("the listener failed")
+}
+
+/// Binds an address, with a word on what to do when it is taken.
+pub(super) async fn bind(address: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let hint = match error.kind() {
+            ErrorKind::AddrInUse => {
+                "; something listens there already, choose another with `--bind`"
+            }
+            ErrorKind::PermissionDenied => {
+                "; ports below 1024 need more rights, choose another with `--bind`"
+            }
+            _ => "",
+        };
+        anyhow::anyhow!("cannot listen on {address}: {error}{hint}")
+    })
+}
+
+/// Starts a gateway as configured.
+pub(super) fn gateway(config: &Config) -> Result<Arc<Gateway>> {
+    Gateway::start(Setup {
+        config: config.gateway.clone(),
+        upstreams: config.upstreams.clone(),
+        servers: config.servers.clone(),
+    })
+    .context("cannot set up TLS")
+}
+
+/// The one line on standard output, for people and for scripts that wait for it; the rest is in the log.
+fn say_where(listener: &TcpListener, config: &Config) -> Result<()> {
+    let address = listener.local_addr()?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "toolway listens on http://{address}")?;
+    out.flush()?;
+    for line in announce::lines(config, address) {
+        tracing::info!("{line}");
+    }
+    Ok(())
+}
+
+/// Ends with Ctrl-C or SIGTERM; a second one ends the process at once.
+pub(super) async fn told_to_stop() {
+    signalled().await;
+    tracing::info!("Stopping; once more to stop at once");
+    tokio::spawn(async {
+        signalled().await;
+        std::process::exit(130);
+    });
+}
+
+async fn signalled() {
+    let interrupted = async {
+        // Without a handler the process ends by the signal itself, which is as good.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let terminated = async {
+            match signal(SignalKind::terminate()) {
+                Ok(mut signals) => {
+                    signals.recv().await;
+                }
+                Err(_) => std::future::pending::<()>().await,
+            }
+        };
+        tokio::select! {
+            () = interrupted => {}
+            () = terminated => {}
+        }
+    }
+    #[cfg(not(unix))]
+    interrupted.await;
+}

@@ -1,0 +1,384 @@
+//! One chat completion: what it asks for, which tools apply, and which way it takes.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::HeaderMap;
+use serde_json::Value;
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::{
+    agent::{
+        Bounds, READ_MORE,
+        ask::{self, Ask},
+        parked::{self, Restored},
+    },
+    catalog::{Catalog, Selected, Selection},
+    openai::{
+        ErrorBody,
+        request::{ChatRequest, ClientToolKind, RequestError, ToolChoice, messages_of},
+    },
+    route::Order,
+    store::Principal,
+    translate::{
+        ids::Ids,
+        results::Media,
+        stream::{Known, Mode, Owner, Settings, StreamError},
+    },
+    upstream::model::Upstream,
+};
+
+use super::{
+    Gateway,
+    failure::{Failed, Failure},
+    plain,
+    sink::{Body, Piece, Sink},
+    stream,
+    watch::Watch,
+};
+
+/// A chat request as the HTTP face took it.
+pub struct Input {
+    /// The client's headers that may go on to the upstream.
+    pub headers: HeaderMap,
+    /// The body as it came.
+    pub body: Bytes,
+    /// Deepest nesting of the body.
+    pub max_depth: usize,
+    /// Patterns of tools and servers that the client's headers ask for.
+    pub tools: Option<String>,
+    /// See `tools`.
+    pub servers: Option<String>,
+    /// Progress that the client's header asks for.
+    pub watch: Option<Watch>,
+    /// Whose conversation it is.
+    pub principal: Principal,
+    /// Turns a failure into what a client is told within a stream.
+    pub tell: fn(Failure) -> ErrorBody,
+}
+
+/// What comes back.
+pub enum Answer {
+    /// A whole body.
+    Plain {
+        /// Headers that go with it.
+        headers: HeaderMap,
+        /// A chat completion.
+        body: Bytes,
+    },
+    /// A stream of events.
+    Stream {
+        /// Headers that go with it.
+        headers: HeaderMap,
+        /// Whole events.
+        body: Body,
+    },
+}
+
+impl Gateway {
+    /// Answers a chat request.
+    ///
+    /// Dropping the future, or the body it gives, ends the model call and cancels every running tool.
+    pub async fn chat(self: &Arc<Gateway>, input: Input) -> Result<Answer, Failed> {
+        let (sink, mut pieces) = Sink::new(self.config.keepalive);
+        let gateway = self.clone();
+        let (done, mut outcome) = mpsc::channel(1);
+        let mut work: BoxFuture<'static, ()> = Box::pin(async move {
+            let outcome = gateway.answer(input, sink).await;
+            let _ = done.send(outcome).await;
+        });
+        // A plain answer is the outcome; a stream begins with a head and goes on within its body.
+        tokio::select! {
+            biased;
+            Some(Piece::Head(headers)) = pieces.recv() => Ok(Answer::Stream { headers, body: Body::new(work, pieces) }),
+            () = &mut work => match outcome.recv().await {
+                Some(Ok(Some((headers, body)))) => Ok(Answer::Plain { headers, body }),
+                Some(Ok(None)) => match pieces.recv().await {
+                    Some(Piece::Head(headers)) => {
+                        Ok(Answer::Stream { headers, body: Body::new(Box::pin(async {}), pieces) })
+                    }
+                    _ => Err(nothing().into()),
+                },
+                Some(Err(failed)) => Err(failed),
+                None => Err(nothing().into()),
+            },
+        }
+    }
+
+    /// The whole story: `Some` with a plain answer, `None` when it was streamed into the sink.
+    async fn answer(&self, input: Input, sink: Sink) -> Result<Option<(HeaderMap, Bytes)>, Failed> {
+        let request = ChatRequest::parse(&input.body, input.max_depth).map_err(refused)?;
+        let model = request.model();
+        let upstream = self.models.choose(model);
+        let upstream = upstream.ok_or_else(|| Failure::ModelNotFound {
+            model: model.to_owned(),
+        })?;
+        let chat = self.prepare(&input, request, upstream)?;
+        match (chat.is_loop(), chat.request.stream()) {
+            (false, true) => stream::pass_through(chat, sink).await.map(|()| None),
+            (false, false) => plain::pass_through(chat).await.map(Some),
+            (true, true) => stream::run(chat, sink).await.map(|()| None),
+            (true, false) => plain::run(chat).await.map(Some),
+        }
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        input: &'a Input,
+        request: ChatRequest<'a>,
+        upstream: &'a Upstream,
+    ) -> Result<Chat<'a>, Failure> {
+        let catalog = self.catalog();
+        let client: Vec<&str> = request
+            .client_tools()
+            .iter()
+            .filter_map(|tool| tool.name.as_deref())
+            .collect();
+        let selected = if applies(&request) {
+            let (tools, servers) = (input.tools.as_deref(), input.servers.as_deref());
+            let selection =
+                Selection::parse(tools, servers, request.mcp_tools(), catalog.servers());
+            let mut selection = selection.map_err(refused)?;
+            selection.prefer(forced(request.tool_choice()));
+            catalog.select(&selection, &client, upstream.config.max_tools)
+        } else {
+            Arc::default()
+        };
+        if request.n() > 1 && !selected.tools.is_empty() {
+            return Err(several_answers());
+        }
+        let options = options(&request)?;
+        let restored = self.restore(&request, input.principal);
+        Ok(Chat {
+            gateway: self,
+            input,
+            upstream,
+            catalog,
+            selected,
+            watch: options.or(input.watch).unwrap_or_default(),
+            restored,
+            deadline: Instant::now() + self.config.request_timeout,
+            request,
+        })
+    }
+
+    fn restore(&self, request: &ChatRequest<'_>, principal: Principal) -> Option<Restored> {
+        if self.store.is_empty() {
+            return None;
+        }
+        let messages = messages_of(request.messages());
+        parked::restore(&messages, &|id, question| {
+            self.store.find(principal, question, id)
+        })
+    }
+}
+
+/// A chat on its way: what was asked, by whom, and what applies to it.
+pub(super) struct Chat<'a> {
+    pub(super) gateway: &'a Gateway,
+    pub(super) input: &'a Input,
+    pub(super) request: ChatRequest<'a>,
+    pub(super) upstream: &'a Upstream,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) selected: Arc<Selected>,
+    pub(super) watch: Watch,
+    pub(super) restored: Option<Restored>,
+    pub(super) deadline: Instant,
+}
+
+impl Chat<'_> {
+    /// A gateway tool applies, or a result that was cut can be read on in.
+    pub(super) fn is_loop(&self) -> bool {
+        !self.selected.tools.is_empty()
+            || self
+                .restored
+                .as_ref()
+                .is_some_and(|restored| !restored.kept.is_empty())
+    }
+
+    pub(super) fn settings(&self, mode: Mode) -> Settings {
+        let config = &self.upstream.config;
+        Settings {
+            mode,
+            text_calls: config.text_tool_calls,
+            think_tags: config.think_tags,
+            skip_invalid_events: config.skip_invalid_events,
+            include_usage: self.request.include_usage(),
+            seed: self.gateway.seed(),
+            created: self.gateway.now(),
+            model: self.request.model().to_owned(),
+        }
+    }
+
+    pub(super) fn bounds(&self) -> Bounds {
+        let (config, upstream) = (&self.gateway.config, &self.upstream.config);
+        let is_sequential = self.request.parallel_tool_calls() == Some(false);
+        Bounds {
+            max_rounds: config.max_rounds,
+            max_calls: config.max_calls,
+            max_result_bytes: config.max_result_bytes,
+            media: Media {
+                images: upstream.images,
+                audio: upstream.audio,
+            },
+            send_reasoning: upstream.send_reasoning,
+            order: if is_sequential {
+                Order::Sequential
+            } else {
+                Order::Parallel
+            },
+        }
+    }
+
+    /// The body of a question. One that nothing was changed in is the very bytes that came.
+    pub(super) fn body(&self, ask: &Ask) -> Bytes {
+        let history = self
+            .restored
+            .as_ref()
+            .map(|restored| restored.messages.as_str());
+        let is_untouched = !self.is_loop()
+            && history.is_none()
+            && self.request.mcp_tools().is_empty()
+            && self.request.member("toolway").is_none();
+        if is_untouched {
+            return self.input.body.clone();
+        }
+        ask::compose(&self.request, ask, &self.selected, history).into()
+    }
+
+    pub(super) fn kept(&self) -> HashMap<String, Arc<str>> {
+        self.restored
+            .as_ref()
+            .map(|restored| restored.kept.clone())
+            .unwrap_or_default()
+    }
+
+    pub(super) fn ids(&self) -> Ids {
+        Ids::new(self.gateway.seed())
+    }
+
+    /// What is wrong with the upstream's answer.
+    pub(super) fn faulty(&self, error: StreamError) -> Failure {
+        Failure::Answer {
+            upstream: self.upstream.config.name.clone(),
+            error,
+        }
+    }
+
+    /// The loop has nothing left to do and no end: a defect of ours, told rather than hung on.
+    pub(super) fn lost_track(&self) -> Failure {
+        self.faulty(StreamError::Ended)
+    }
+
+    /// Keeps what the client cannot know until it comes back with the answers to its own calls.
+    pub(super) fn park(&self, parked: parked::Parked) {
+        let question = parked::question(&messages_of(self.request.messages()));
+        self.gateway
+            .store
+            .park(self.input.principal, question, parked);
+    }
+}
+
+impl Known for Chat<'_> {
+    fn owner(&self, name: &str) -> Owner {
+        let is_own = self
+            .request
+            .client_tools()
+            .iter()
+            .any(|tool| tool.name.as_deref() == Some(name));
+        if is_own {
+            Owner::Client
+        } else {
+            Owner::Gateway
+        }
+    }
+
+    fn is_taken(&self, id: &str) -> bool {
+        self.gateway.store.is_taken(id)
+    }
+
+    fn is_offered(&self, name: &str) -> bool {
+        self.owner(name) == Owner::Client || self.selected.find(name).is_some() || name == READ_MORE
+    }
+
+    fn parameters(&self, name: &str) -> Option<Value> {
+        if let Some(offered) = self.selected.find(name) {
+            return Some(Value::Object(offered.tool.input_schema.clone()));
+        }
+        let own = self
+            .request
+            .client_tools()
+            .iter()
+            .find(|tool| tool.name.as_deref() == Some(name))?;
+        let mut tool: Value = serde_json::from_str(own.raw.get()).ok()?;
+        Some(tool["function"]["parameters"].take())
+    }
+}
+
+/// Gateway tools may apply. Not when the client forbids tools, nor when it speaks of the deprecated
+/// `functions`, whose calls have another form.
+fn applies(request: &ChatRequest<'_>) -> bool {
+    let is_legacy = request
+        .client_tools()
+        .iter()
+        .any(|tool| tool.kind == ClientToolKind::LegacyFunction);
+    !is_legacy && !matches!(request.tool_choice(), ToolChoice::None)
+}
+
+/// The names that the client's choice forces; a limit leaves others out first.
+fn forced(choice: &ToolChoice<'_>) -> Vec<String> {
+    match choice {
+        ToolChoice::Function(name) => vec![name.clone()],
+        ToolChoice::AllowedTools { names, .. } => names.clone(),
+        _ => Vec::new(),
+    }
+}
+
+/// Reads the body's own field `toolway`.
+fn options(request: &ChatRequest<'_>) -> Result<Option<Watch>, Failure> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Options {
+        progress: Option<String>,
+    }
+    let Some(raw) = request.member("toolway") else {
+        return Ok(None);
+    };
+    let wrong = || Failure::Request {
+        message: r#"`toolway` holds {"progress": "on" | "open-webui" | "off"}"#.to_owned(),
+        param: Some("toolway".to_owned()),
+        code: "invalid_value",
+    };
+    let options: Options = serde_json::from_str(raw.get()).map_err(|_| wrong())?;
+    options
+        .progress
+        .map(|text| Watch::parse(&text).ok_or_else(wrong))
+        .transpose()
+}
+
+fn several_answers() -> Failure {
+    Failure::Request {
+        message: "`n` above 1 does not go together with tools that the gateway runs; ask for one answer, \
+                  or send `X-Toolway-Tools: none`"
+            .to_owned(),
+        param: Some("n".to_owned()),
+        code: "unsupported_value",
+    }
+}
+
+fn refused(error: RequestError) -> Failure {
+    Failure::Request {
+        message: error.message,
+        param: error.param,
+        code: error.code.unwrap_or("invalid_request"),
+    }
+}
+
+/// The loop ended without a word: a defect of ours, told rather than hung on.
+fn nothing() -> Failure {
+    Failure::Answer {
+        upstream: "toolway".to_owned(),
+        error: StreamError::Ended,
+    }
+}

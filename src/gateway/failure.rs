@@ -1,0 +1,61 @@
+//! Why a request got no answer; `server::error` gives each its status and its words.
+
+use std::time::Duration;
+
+use crate::{translate::stream::StreamError, upstream::model::ModelError};
+
+/// Why a request got no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The client's request is at fault.
+    #[error("{message}")]
+    Request {
+        /// What is wrong and what to do.
+        message: String,
+        /// The member of the body that is at fault.
+        param: Option<String>,
+        /// OpenAI's code for it, where there is one.
+        code: &'static str,
+    },
+    /// No upstream has the model.
+    #[error("no upstream serves the model `{model}`; GET /v1/models lists those that are there")]
+    ModelNotFound {
+        /// The model that was asked for.
+        model: String,
+    },
+    /// The model provider failed.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The model provider's answer carries an error, or makes no sense.
+    #[error("{error} (upstream `{upstream}`)")]
+    Answer {
+        /// The upstream's name.
+        upstream: String,
+        /// What is wrong with its answer.
+        error: StreamError,
+    },
+    /// The whole request took too long.
+    #[error("the request was not finished within {} s", after.as_secs_f64())]
+    TimeIsUp {
+        /// The bound.
+        after: Duration,
+    },
+}
+
+/// A failure, and whether repeating the request would run tools again.
+#[derive(Debug)]
+pub struct Failed {
+    /// Why.
+    pub failure: Failure,
+    /// A tool has been called for this request.
+    pub tools_ran: bool,
+}
+
+impl<F: Into<Failure>> From<F> for Failed {
+    fn from(failure: F) -> Failed {
+        Failed {
+            failure: failure.into(),
+            tools_ran: false,
+        }
+    }
+}

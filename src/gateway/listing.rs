@@ -1,0 +1,87 @@
+//! What models are offered and what not, as JSON: the answer of `/tools` and of `toolway tools --json`.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{
+    catalog::{Catalog, Offered, Selection},
+    tool::Annotations,
+    upstream::model::Models,
+};
+
+/// The tools of a catalog, those that were dropped, and those that some upstream cannot take.
+pub fn listing(catalog: &Catalog, models: &Models) -> Value {
+    let dropped = catalog.dropped().iter().map(|(server, tool)| {
+        json!({"server": server.as_str(), "tool": tool.name, "reason": tool.reason})
+    });
+    json!({
+        "tools": catalog.offered().iter().map(|offered| tool(offered)).collect::<Vec<_>>(),
+        "dropped": dropped.collect::<Vec<_>>(),
+        "left_out": left_out(catalog, models),
+        "next": null,
+    })
+}
+
+fn tool(offered: &Offered) -> Value {
+    let entry: Value = serde_json::from_str(&offered.json).unwrap_or_default();
+    let mut listed = json!({
+        "name": offered.name.as_str(),
+        "server": offered.server.as_str(),
+        "tool": offered.tool.name,
+        "title": offered.tool.title,
+        "description": entry["function"]["description"],
+        "parameters": entry["function"]["parameters"],
+        "annotations": annotations(offered.tool.annotations),
+        "renamed": offered.renamed,
+    });
+    if !offered.notes.is_empty() {
+        listed["notes"] = json!(offered.notes);
+    }
+    listed
+}
+
+/// In MCP's words; what a tool does not say is not there.
+fn annotations(annotations: Annotations) -> Value {
+    let Annotations {
+        read_only,
+        destructive,
+        idempotent,
+        open_world,
+    } = annotations;
+    let hints = [
+        ("readOnlyHint", read_only),
+        ("destructiveHint", destructive),
+        ("idempotentHint", idempotent),
+        ("openWorldHint", open_world),
+    ];
+    let said = hints
+        .into_iter()
+        .filter_map(|(name, hint)| Some((name.to_owned(), Value::Bool(hint?))));
+    Value::Object(said.collect())
+}
+
+/// A tool that an upstream is not offered, for want of room.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// Its offered name.
+    pub name: String,
+    /// The upstream.
+    pub upstream: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What each upstream would not be offered by a request that says nothing about tools.
+pub fn left_out(catalog: &Catalog, models: &Models) -> Vec<LeftOut> {
+    let mut out = Vec::new();
+    for upstream in models.all() {
+        let max_tools = upstream.config.max_tools;
+        let selected = catalog.select(&Selection::everything(), &[], max_tools);
+        out.extend(selected.left_out.iter().map(|left| LeftOut {
+            name: left.name.to_string(),
+            upstream: upstream.config.name.clone(),
+            reason: format!("this upstream takes {max_tools} tools (`max_tools`)"),
+        }));
+    }
+    out
+}

@@ -1,0 +1,143 @@
+//! What is known about each MCP server, and when a dead one is started again.
+//!
+//! Time is passed in. Nothing here starts or asks a server; `upstream::mcp` does and keeps the record.
+
+use std::{fmt, time::Duration};
+
+use serde::{Serialize, Serializer};
+
+use crate::tool::ServerId;
+
+/// The state of one MCP server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It is being started for the first time.
+    Starting,
+    /// It can be called.
+    Ready,
+    /// It was ready once and is being started again; its last known tools stay offered.
+    Restarting,
+    /// It never got ready; it is tried again in growing intervals.
+    Failed,
+    /// toolway is shutting down.
+    Stopped,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            State::Starting => "starting",
+            State::Ready => "ready",
+            State::Restarting => "restarting",
+            State::Failed => "failed",
+            State::Stopped => "stopped",
+        })
+    }
+}
+
+/// What is known about one MCP server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ServerHealth {
+    /// Which server.
+    #[serde(serialize_with = "as_text")]
+    pub server: ServerId,
+    /// Its state.
+    pub state: State,
+    /// `stdio`, `http` (Streamable HTTP) or `sse` (HTTP+SSE of 2024-11-05).
+    pub transport: &'static str,
+    /// The protocol version it speaks with us; absent until it was ready once.
+    pub protocol_version: Option<String>,
+    /// How many tools it offers.
+    pub tools: usize,
+    /// How often it was started again.
+    pub restarts: u32,
+    /// Why it last failed, for the person who configured it.
+    pub last_error: Option<String>,
+    /// The last lines of its standard error, the oldest first; at most 20 lines of at most 500 bytes.
+    pub stderr_tail: Vec<String>,
+}
+
+fn as_text<S: Serializer>(server: &ServerId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(server.as_str())
+}
+
+/// When a server that stayed up this long dies, it counts as its first failure again.
+pub const STEADY: Duration = Duration::from_secs(60);
+
+/// The longest pause between two starts.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The pauses between the restarts of one server: none, then 1 s, 2 s, 4 s … [`LONGEST_PAUSE`].
+#[derive(Clone, Debug, Default)]
+pub struct Restarts {
+    failures: u32,
+}
+
+impl Restarts {
+    /// How long to wait before the next start, after a run that was ready for `up`; zero if it never was.
+    pub fn pause_after(&mut self, up: Duration) -> Duration {
+        if up >= STEADY {
+            self.failures = 0;
+        }
+        let pause = match self.failures {
+            0 => Duration::ZERO,
+            n => Duration::from_secs(1 << (n - 1).min(6)).min(LONGEST_PAUSE),
+        };
+        self.failures = self.failures.saturating_add(1);
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_from_nothing_to_a_minute() {
+        let mut restarts = Restarts::default();
+        let pauses: Vec<_> = (0..9)
+            .map(|_| restarts.pause_after(Duration::ZERO).as_secs())
+            .collect();
+        assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 60, 60]);
+    }
+
+    #[test]
+    fn a_server_that_stayed_up_is_restarted_at_once() {
+        let mut restarts = Restarts::default();
+        for _ in 0..5 {
+            restarts.pause_after(Duration::from_secs(59));
+        }
+        assert_eq!(restarts.pause_after(STEADY), Duration::ZERO);
+        assert_eq!(restarts.pause_after(Duration::ZERO), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn many_failures_do_not_overflow() {
+        let mut restarts = Restarts { failures: u32::MAX };
+        assert_eq!(restarts.pause_after(Duration::ZERO), LONGEST_PAUSE);
+        assert_eq!(restarts.pause_after(Duration::ZERO), LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn health_is_written_with_plain_names() {
+        let health = ServerHealth {
+            server: ServerId::parse("files").unwrap(),
+            state: State::Restarting,
+            transport: "stdio",
+            protocol_version: Some("2025-11-25".to_owned()),
+            tools: 3,
+            restarts: 1,
+            last_error: None,
+            stderr_tail: vec!["boom".to_owned()],
+        };
+        assert_eq!(
+            serde_json::to_value(health).unwrap(),
+            serde_json::json!({
+                "server": "files", "state": "restarting", "transport": "stdio",
+                "protocol_version": "2025-11-25", "tools": 3, "restarts": 1, "last_error": null,
+                "stderr_tail": ["boom"],
+            })
+        );
+    }
+}

@@ -1,0 +1,197 @@
+//! The members of the request object, raw and in their order, and the body written again from them.
+
+use std::{borrow::Cow, fmt};
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::{RequestError, brief};
+
+/// Most members a request may have. OpenAI documents about forty; the bound keeps look-ups, which are
+/// linear, cheap for every body.
+const MAX_MEMBERS: usize = 512;
+
+/// What becomes of a member when the body is written again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'c> {
+    /// It gets this value, a JSON text; a member that is not there is added at the end.
+    Set(&'c str),
+    /// It is left out.
+    Remove,
+}
+
+/// The members of the request object.
+#[derive(Debug)]
+pub(super) struct Members<'a> {
+    body: &'a str,
+    list: Vec<(Cow<'a, str>, &'a RawValue)>,
+}
+
+impl<'a> Members<'a> {
+    /// Splits a JSON object into its members; their values are checked to be JSON and not read.
+    pub(super) fn parse(body: &'a str) -> Result<Members<'a>, RequestError> {
+        let List(list) = serde_json::from_str(body).map_err(|error| {
+            let what = match error.is_data() {
+                true => "The request body must be a JSON object",
+                false => "The request body is not valid JSON",
+            };
+            RequestError::body(format!("{what}: {}.", brief(&error)))
+        })?;
+        Ok(Members { body, list })
+    }
+
+    /// The value of a member; of several with this name the last.
+    pub(super) fn find(&self, name: &str) -> Option<&'a RawValue> {
+        self.list
+            .iter()
+            .rev()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| *value)
+    }
+
+    /// The value of a member unless it is null, which OpenAI treats like an absent one.
+    pub(super) fn present(&self, name: &str) -> Option<&'a RawValue> {
+        self.find(name).filter(|value| value.get() != "null")
+    }
+
+    /// See [`super::ChatRequest::compose`].
+    pub(super) fn compose(&self, changes: &[(&str, Change<'_>)]) -> Vec<u8> {
+        if changes.is_empty() {
+            return self.body.as_bytes().to_vec();
+        }
+        let added: usize = changes
+            .iter()
+            .map(|(name, change)| name.len() + change.len())
+            .sum();
+        let mut out = Writer(Vec::with_capacity(self.body.len() + added + 16));
+        for (place, (key, value)) in self.list.iter().enumerate() {
+            let comes_again = self.list[place + 1..].iter().any(|(later, _)| later == key);
+            match changes.iter().rev().find(|(name, _)| name == key) {
+                _ if comes_again => {}
+                None => out.member(key, value.get()),
+                Some((_, Change::Set(text))) => out.member(key, text),
+                Some((_, Change::Remove)) => {}
+            }
+        }
+        for (place, (name, change)) in changes.iter().enumerate() {
+            let comes_again = changes[place + 1..].iter().any(|(later, _)| later == name);
+            if let Change::Set(text) = change
+                && !comes_again
+                && self.find(name).is_none()
+            {
+                out.member(name, text);
+            }
+        }
+        out.finish()
+    }
+}
+
+impl Change<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Change::Set(text) => text.len() + 4,
+            Change::Remove => 0,
+        }
+    }
+}
+
+/// Writes an object member by member.
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn member(&mut self, key: &str, value: &str) {
+        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
+        self.0
+            .extend_from_slice(serde_json::Value::from(key).to_string().as_bytes());
+        self.0.push(b':');
+        self.0.extend_from_slice(value.as_bytes());
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        if self.0.is_empty() {
+            self.0.push(b'{');
+        }
+        self.0.push(b'}');
+        self.0
+    }
+}
+
+/// The messages with more at the end; `appended` holds JSON objects joined by commas and may be empty.
+pub fn splice_messages(messages: &RawValue, appended: &str) -> String {
+    let text = messages.get();
+    let inner = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'))
+        .unwrap_or_default();
+    if appended.is_empty() {
+        return text.to_owned();
+    }
+    let comma = if inner.trim_ascii().is_empty() {
+        ""
+    } else {
+        ","
+    };
+    format!("[{inner}{comma}{appended}]")
+}
+
+/// The single messages, raw; empty for what is no array.
+pub fn messages_of(messages: &RawValue) -> Vec<&RawValue> {
+    serde_json::from_str(messages.get()).unwrap_or_default()
+}
+
+struct List<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for List<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListVisitor;
+
+        impl<'de> Visitor<'de> for ListVisitor {
+            type Value = List<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<List<'de>, A::Error> {
+                let mut list = Vec::with_capacity(16);
+                while let Some(Key(key)) = map.next_key()? {
+                    if list.len() == MAX_MEMBERS {
+                        let message = format_args!("it has more than {MAX_MEMBERS} members");
+                        return Err(de::Error::custom(message));
+                    }
+                    list.push((key, map.next_value()?));
+                }
+                Ok(List(list))
+            }
+        }
+
+        deserializer.deserialize_map(ListVisitor)
+    }
+}
+
+/// A key, borrowed unless it is written with escapes.
+struct Key<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct KeyVisitor;
+
+        impl<'de> Visitor<'de> for KeyVisitor {
+            type Value = Key<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Owned(text.to_owned())))
+            }
+        }
+
+        deserializer.deserialize_str(KeyVisitor)
+    }
+}

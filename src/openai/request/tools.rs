@@ -1,0 +1,191 @@
+//! What a request says under `tools` and the deprecated `functions`, told apart by whose tools they are.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Members, RequestError, brief, read};
+
+/// A tool that the client runs itself.
+#[derive(Clone, Debug)]
+pub struct ClientTool<'a> {
+    /// What it is.
+    pub kind: ClientToolKind,
+    /// Its name, where it has one.
+    pub name: Option<String>,
+    /// The entry as it came.
+    pub raw: &'a RawValue,
+}
+
+/// The kinds of tools a client can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientToolKind {
+    /// `{"type": "function"}`.
+    Function,
+    /// `{"type": "custom"}`: takes free text.
+    Custom,
+    /// An entry of the deprecated `functions`.
+    LegacyFunction,
+    /// Anything else; the upstream may know it.
+    Other,
+}
+
+/// An entry `{"type": "mcp"}`: the client wants these of the gateway's tools.
+///
+/// `server_url` and the like are not read: toolway talks to the servers of its configuration only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct McpTool {
+    /// Its place in the request, such as `tools[2]`.
+    pub param: String,
+    /// The server's name in the configuration, or a pattern.
+    pub server_label: String,
+    /// Which of its tools; `None` for all.
+    pub allowed_tools: Option<AllowedTools>,
+}
+
+/// The two forms of `allowed_tools`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllowedTools {
+    /// Names or patterns; `None` for all.
+    pub names: Option<Vec<String>>,
+    /// Only tools that say that they change nothing.
+    pub read_only: bool,
+}
+
+/// Everything under `tools` and `functions`.
+#[derive(Debug, Default)]
+pub(super) struct Tools<'a> {
+    pub(super) client: Vec<ClientTool<'a>>,
+    pub(super) mcp: Vec<McpTool>,
+}
+
+impl<'a> Tools<'a> {
+    pub(super) fn read(members: &Members<'a>) -> Result<Tools<'a>, RequestError> {
+        let mut tools = Tools::default();
+        for (place, raw) in entries(members, "tools")?.into_iter().enumerate() {
+            tools.add(raw, format!("tools[{place}]"))?;
+        }
+        for (place, raw) in entries(members, "functions")?.into_iter().enumerate() {
+            let param = format!("functions[{place}]");
+            let Named { name } = read(raw, &param, "an object with a string 'name'")?;
+            tools.client.push(ClientTool {
+                kind: ClientToolKind::LegacyFunction,
+                name,
+                raw,
+            });
+        }
+        Ok(tools)
+    }
+
+    fn add(&mut self, raw: &'a RawValue, param: String) -> Result<(), RequestError> {
+        if !raw.get().starts_with('{') {
+            return Err(RequestError::wrong_type(&param, "an object", raw));
+        }
+        let head: Head = serde_json::from_str(raw.get()).map_err(|error| {
+            RequestError::value(
+                &param,
+                format!("Invalid value for '{param}': {}.", brief(&error)),
+            )
+        })?;
+        let (kind, named) = match head.kind.as_deref() {
+            Some("mcp") => {
+                self.mcp.push(head.into_mcp(param)?);
+                return Ok(());
+            }
+            Some("function") => (ClientToolKind::Function, head.function),
+            Some("custom") => (ClientToolKind::Custom, head.custom),
+            _ => (ClientToolKind::Other, head.function),
+        };
+        let name = named.and_then(|named| named.name).or(head.name);
+        self.client.push(ClientTool { kind, name, raw });
+        Ok(())
+    }
+
+    /// See [`super::ChatRequest::tools_with`].
+    pub(super) fn with(&self, offered: &str) -> Option<String> {
+        let own = self
+            .client
+            .iter()
+            .filter(|tool| tool.kind != ClientToolKind::LegacyFunction);
+        let mut list: Vec<&str> = own.map(|tool| tool.raw.get()).collect();
+        if !offered.is_empty() {
+            list.push(offered);
+        }
+        (!list.is_empty()).then(|| format!("[{}]", list.join(",")))
+    }
+}
+
+fn entries<'a>(members: &Members<'a>, name: &str) -> Result<Vec<&'a RawValue>, RequestError> {
+    let Some(raw) = members.present(name) else {
+        return Ok(Vec::new());
+    };
+    serde_json::from_str(raw.get())
+        .map_err(|_| RequestError::wrong_type(name, "an array of objects", raw))
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: Option<String>,
+}
+
+/// What is read of an entry of `tools`.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    function: Option<Named>,
+    custom: Option<Named>,
+    name: Option<String>,
+    server_label: Option<String>,
+    allowed_tools: Option<Allowed>,
+    require_approval: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "`allowed_tools` is neither a list of names nor an object"
+)]
+enum Allowed {
+    Names(Vec<String>),
+    Filter {
+        tool_names: Option<Vec<String>>,
+        read_only: Option<bool>,
+    },
+}
+
+impl Head {
+    fn into_mcp(self, param: String) -> Result<McpTool, RequestError> {
+        let Some(server_label) = self.server_label else {
+            return Err(RequestError::missing(&format!("{param}.server_label")));
+        };
+        // A client that wants to be asked must not be surprised by a call; chat completions cannot ask.
+        if self
+            .require_approval
+            .is_some_and(|approval| approval != "never")
+        {
+            let param = format!("{param}.require_approval");
+            let message = format!(
+                "Invalid value for '{param}': only \"never\" is supported, for chat completions have no way to ask."
+            );
+            return Err(RequestError::value(param, message));
+        }
+        let allowed_tools = self.allowed_tools.map(|allowed| match allowed {
+            Allowed::Names(names) => AllowedTools {
+                names: Some(names),
+                read_only: false,
+            },
+            Allowed::Filter {
+                tool_names,
+                read_only,
+            } => AllowedTools {
+                names: tool_names,
+                read_only: read_only.unwrap_or(false),
+            },
+        });
+        Ok(McpTool {
+            param,
+            server_label,
+            allowed_tools,
+        })
+    }
+}

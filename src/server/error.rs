@@ -1,0 +1,222 @@
+//! Every failure's status, code and words, in one place. The table in `docs/errors.md` is this file's.
+
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde_json::Value;
+
+use crate::{
+    gateway::failure::{Failed, Failure},
+    openai::ErrorBody,
+    upstream::model::ModelError,
+};
+
+/// Why the HTTP face refused a request before the gateway saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No key, or a wrong one.
+    Unauthorized,
+    /// The `Host` or `Origin` header names somebody else.
+    ForeignHost(String),
+    /// Nothing is at this path.
+    NotFound(String),
+    /// The path does not know the method.
+    MethodNotAllowed,
+    /// The body is longer than the bound, in bytes.
+    BodyTooLarge(usize),
+    /// The body did not arrive in time, or broke off.
+    BodyIncomplete,
+    /// The body is compressed.
+    BodyEncoded,
+    /// Too many requests are being served.
+    Overloaded,
+    /// A handler panicked.
+    Internal,
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let (status, kind, code, message) = match self {
+            Refusal::Unauthorized => (
+                StatusCode::UNAUTHORIZED,
+                "invalid_request_error",
+                "invalid_api_key",
+                "a valid key is needed: `Authorization: Bearer KEY`, with a key from `api_keys`"
+                    .to_owned(),
+            ),
+            Refusal::ForeignHost(host) => (
+                StatusCode::FORBIDDEN,
+                "invalid_request_error",
+                "host_not_allowed",
+                format!(
+                    "requests for `{host}` are not served here; add it to `allowed_hosts` if they should be"
+                ),
+            ),
+            Refusal::NotFound(path) => (
+                StatusCode::NOT_FOUND,
+                "invalid_request_error",
+                "unknown_url",
+                format!(
+                    "nothing is at `{path}`; the OpenAI API is below `/v1`, so a base_url ends in `/v1`"
+                ),
+            ),
+            Refusal::MethodNotAllowed => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "invalid_request_error",
+                "method_not_allowed",
+                "this path does not know that method".to_owned(),
+            ),
+            Refusal::BodyTooLarge(max) => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "invalid_request_error",
+                "body_too_large",
+                format!("the body is longer than {max} bytes; `max_body_bytes` sets the bound"),
+            ),
+            Refusal::BodyIncomplete => (
+                StatusCode::REQUEST_TIMEOUT,
+                "invalid_request_error",
+                "body_incomplete",
+                "the body did not arrive".to_owned(),
+            ),
+            Refusal::BodyEncoded => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "invalid_request_error",
+                "unsupported_encoding",
+                "a compressed body is not read here; send it without Content-Encoding".to_owned(),
+            ),
+            Refusal::Overloaded => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "server_error",
+                "overloaded",
+                "too many requests are being served; try again in a moment".to_owned(),
+            ),
+            Refusal::Internal => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "server_error",
+                "internal_error",
+                "toolway failed; its log says more under this request's id".to_owned(),
+            ),
+        };
+        let mut response = respond(status, &body(kind, message, None, code));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// A failure as an HTTP response. Once a tool has run, no SDK is to send the whole request again.
+pub fn response(failed: Failed) -> Response {
+    let (status, error, headers) = parts(failed.failure);
+    let mut response = respond(status, &error);
+    response.headers_mut().extend(headers);
+    if failed.tools_ran {
+        response
+            .headers_mut()
+            .insert("x-should-retry", HeaderValue::from_static("false"));
+    }
+    response
+}
+
+/// A failure as it is told within a stream that has begun.
+pub fn in_band(failure: Failure) -> ErrorBody {
+    parts(failure).1
+}
+
+fn parts(failure: Failure) -> (StatusCode, ErrorBody, HeaderMap) {
+    let none = HeaderMap::new();
+    let message = failure.to_string();
+    match failure {
+        Failure::Request { param, code, .. } => (
+            StatusCode::BAD_REQUEST,
+            body("invalid_request_error", message, param, code),
+            none,
+        ),
+        Failure::ModelNotFound { .. } => {
+            let param = Some("model".to_owned());
+            (
+                StatusCode::NOT_FOUND,
+                body("invalid_request_error", message, param, "model_not_found"),
+                none,
+            )
+        }
+        Failure::TimeIsUp { .. } => (
+            StatusCode::GATEWAY_TIMEOUT,
+            body("server_error", message, None, "request_timeout"),
+            none,
+        ),
+        Failure::Answer { error, .. } => (error_status(Some(error.status())), error.body(), none),
+        Failure::Model(error) => model(error, message),
+    }
+}
+
+fn model(error: ModelError, message: String) -> (StatusCode, ErrorBody, HeaderMap) {
+    let none = HeaderMap::new();
+    match error {
+        // Where the upstream is and why it cannot be reached is for the log.
+        ModelError::Unreachable { upstream, .. } => {
+            let message = format!("the upstream `{upstream}` cannot be reached");
+            (
+                StatusCode::BAD_GATEWAY,
+                body("upstream_error", message, None, "upstream_unreachable"),
+                none,
+            )
+        }
+        ModelError::Timeout { .. } => (
+            StatusCode::GATEWAY_TIMEOUT,
+            body("upstream_error", message, None, "upstream_timeout"),
+            none,
+        ),
+        ModelError::Broken { upstream, .. } => {
+            let message = format!(
+                "the connection to the upstream `{upstream}` broke before its answer was complete"
+            );
+            (
+                StatusCode::BAD_GATEWAY,
+                body("upstream_error", message, None, "upstream_broken"),
+                none,
+            )
+        }
+        ModelError::Refused {
+            status,
+            error,
+            headers,
+            ..
+        } => (error_status(Some(status.as_u16())), error, headers),
+        ModelError::Invalid { .. } => (
+            StatusCode::BAD_GATEWAY,
+            body("upstream_error", message, None, "upstream_invalid_response"),
+            none,
+        ),
+    }
+}
+
+fn error_status(status: Option<u16>) -> StatusCode {
+    let status = status.filter(|status| (400..600).contains(status));
+    status
+        .and_then(|status| StatusCode::from_u16(status).ok())
+        .unwrap_or(StatusCode::BAD_GATEWAY)
+}
+
+fn body(kind: &str, message: String, param: Option<String>, code: &str) -> ErrorBody {
+    ErrorBody {
+        message,
+        kind: kind.to_owned(),
+        param,
+        code: Some(Value::from(code)),
+    }
+}
+
+fn respond(status: StatusCode, error: &ErrorBody) -> Response {
+    let mut response = Response::new(Body::from(error.to_json()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    response
+}

@@ -1,0 +1,202 @@
+//! Every other `/v1/*` path: passed on as it is, bodies streamed in both directions.
+
+use std::sync::Arc;
+
+use axum::{
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::{HeaderMap, Method, header},
+    response::{IntoResponse, Response},
+};
+use bytes::BytesMut;
+use futures::{Stream, StreamExt, stream};
+use serde::Deserialize;
+
+use crate::{gateway::failure::Failure, upstream::model::Upstream};
+
+use super::{App, error, headers};
+
+/// As much of a body as is looked at for the model's name, in bytes.
+const MAX_PEEK: usize = 64 << 10;
+
+/// Passes a request on and its answer back.
+pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Response {
+    match pass(&app, request).await {
+        Ok(response) => response,
+        Err(failure) => {
+            tracing::warn!(error = %failure, "A forwarded request failed");
+            error::response(failure.into())
+        }
+    }
+}
+
+async fn pass(app: &App, request: Request) -> Result<Response, Failure> {
+    let (parts, body) = request.into_parts();
+    let has_body = parts.headers.contains_key(header::CONTENT_LENGTH)
+        || parts.headers.contains_key(header::TRANSFER_ENCODING);
+    let (upstream, body) = choose(app, &parts.method, &parts.headers, body).await?;
+    let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
+    let url = upstream.url(path, parts.uri.query());
+    let mut outgoing = headers::to_upstream(&parts.headers, &app.config);
+    if let Some(length) = parts.headers.get(header::CONTENT_LENGTH) {
+        outgoing.insert(header::CONTENT_LENGTH, length.clone());
+    }
+    let body = if has_body {
+        reqwest::Body::wrap_stream(body)
+    } else {
+        reqwest::Body::default()
+    };
+    let answer = upstream.forward(parts.method, url, &outgoing, body).await?;
+    let status = answer.status();
+    let headers = headers::to_client(answer.headers());
+    let mut response = (status, Body::from_stream(answer.bytes_stream())).into_response();
+    *response.headers_mut() = headers;
+    Ok(response)
+}
+
+type Pieces = stream::BoxStream<'static, Result<Bytes, axum::Error>>;
+
+/// The upstream for a request: the one that `X-Toolway-Upstream` names, the one that has the model which the
+/// body names, or the first. With one upstream nothing is looked at.
+async fn choose<'a>(
+    app: &'a App,
+    method: &Method,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(&'a Upstream, Pieces), Failure> {
+    let models = app.gateway.models();
+    let pieces = body.into_data_stream().boxed();
+    if let Some(name) = headers
+        .get("x-toolway-upstream")
+        .and_then(|name| name.to_str().ok())
+    {
+        let upstream = models.named(name).ok_or_else(|| unknown(name))?;
+        return Ok((upstream, pieces));
+    }
+    let first = models.all().first().ok_or_else(|| unknown("default"))?;
+    if models.all().len() == 1 || *method == Method::GET {
+        return Ok((first, pieces));
+    }
+    let (start, pieces) = peek(pieces).await;
+    match model_in(&start) {
+        Some(model) => match models.choose(&model) {
+            Some(upstream) => Ok((upstream, pieces)),
+            None => Err(Failure::ModelNotFound { model }),
+        },
+        None => Ok((first, pieces)),
+    }
+}
+
+/// The first bytes of a body, and the body with them put back.
+async fn peek(mut pieces: Pieces) -> (Bytes, Pieces) {
+    let mut start = BytesMut::new();
+    while start.len() < MAX_PEEK && model_in(&start).is_none() {
+        match pieces.next().await {
+            Some(Ok(piece)) => start.extend_from_slice(&piece),
+            Some(Err(error)) => {
+                let failed: Pieces = stream::iter([Err(error)]).boxed();
+                return (
+                    start.clone().freeze(),
+                    stream::iter([Ok(start.freeze())]).chain(failed).boxed(),
+                );
+            }
+            None => break,
+        }
+    }
+    let start = start.freeze();
+    (start.clone(), with_start(start, pieces).boxed())
+}
+
+fn with_start(start: Bytes, rest: Pieces) -> impl Stream<Item = Result<Bytes, axum::Error>> {
+    stream::iter((!start.is_empty()).then_some(Ok(start))).chain(rest)
+}
+
+/// The model's name, from the start of a JSON object or of a multipart form.
+fn model_in(start: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(start);
+    if text.trim_start().starts_with('{') {
+        return model_in_json(&text);
+    }
+    let field = text.split("name=\"model\"").nth(1)?;
+    let (_, value) = field.split_once("\r\n\r\n")?;
+    let (value, _) = value.split_once("\r\n")?;
+    Some(value.trim().to_owned())
+}
+
+/// The member `model` at the top of an object, whole or cut off behind it.
+fn model_in_json(text: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Body {
+        model: String,
+    }
+    if let Ok(body) = serde_json::from_str::<Body>(text) {
+        return Some(body.model);
+    }
+    let mut depth = 0;
+    let mut rest = text.char_indices();
+    while let Some((at, c)) = rest.next() {
+        match c {
+            '{' | '[' => depth += 1,
+            '}' | ']' => depth -= 1,
+            '"' => {
+                let mut strings =
+                    serde_json::Deserializer::from_str(text.get(at..)?).into_iter::<String>();
+                let string = strings.next()?.ok()?;
+                let end = at + strings.byte_offset();
+                let after = text.get(end..)?.trim_start();
+                if depth == 1 && string == "model" && after.starts_with(':') {
+                    let value = after.get(1..)?;
+                    return serde_json::Deserializer::from_str(value)
+                        .into_iter::<String>()
+                        .next()?
+                        .ok();
+                }
+                while rest.clone().next().is_some_and(|(next, _)| next < end) {
+                    rest.next();
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+fn unknown(name: &str) -> Failure {
+    Failure::Request {
+        message: format!("there is no upstream named `{name}`"),
+        param: None,
+        code: "upstream_not_found",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(start: &str, expected: Option<&str>) {
+        assert_eq!(model_in(start.as_bytes()).as_deref(), expected);
+    }
+
+    #[test]
+    fn the_model_is_found_in_a_whole_object() {
+        check(r#"{"input": {"model": "no"}, "model": "m"}"#, Some("m"));
+        check(r#"{"input": "x"}"#, None);
+    }
+
+    #[test]
+    fn the_model_is_found_in_an_object_that_goes_on() {
+        check(
+            r#"{"a": [{"model": "no"}], "model": "m", "input": "lo"#,
+            Some("m"),
+        );
+        check(r#"{"a": "model", "mod"#, None);
+        check(r#"{"model": "m"#, None);
+    }
+
+    #[test]
+    fn the_model_is_found_in_a_form() {
+        let form = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-1\r\n--b";
+        check(form, Some("whisper-1"));
+    }
+}

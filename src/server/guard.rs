@@ -1,0 +1,226 @@
+//! Who may come in: the bound on requests, the `Host` and `Origin` checks, the key.
+//!
+//! On loopback without keys anybody on the machine may call, but no web page: a page that got a name of its
+//! own to point to 127.0.0.1 (DNS rebinding) shows itself by its `Host`, any other page by its `Origin`.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use axum::{
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::{HeaderMap, Uri, header},
+    middleware::Next,
+    response::Response,
+};
+use http_body::{Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::secret::Secret;
+
+use super::{App, Config, error::Refusal};
+
+/// Lets a request in, or says why not. The request's place is free again when its response has been sent.
+pub(super) async fn check(
+    State(app): State<Arc<App>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let place = app
+        .places
+        .clone()
+        .try_acquire_owned()
+        .map_err(|_| Refusal::Overloaded)?;
+    host(&app.config, request.headers(), request.uri())?;
+    if !is_open(request.uri().path()) {
+        key(&app.config, request.headers())?;
+    }
+    let response = next.run(request).await;
+    Ok(response.map(|body| {
+        Body::new(Placed {
+            body,
+            _place: place,
+        })
+    }))
+}
+
+/// `/health` answers without a key, so that whatever watches the process can ask; it says less then.
+fn is_open(path: &str) -> bool {
+    path == "/health"
+}
+
+/// A valid key was shown, or none is needed.
+pub(super) fn key(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
+    if config.api_keys.is_empty() {
+        return Ok(());
+    }
+    let shown = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
+    let shown = shown
+        .and_then(|value| value.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let shown = shown.map(|(_, key)| Secret::new(key.trim()));
+    let is_known = shown.is_some_and(|shown| {
+        config
+            .api_keys
+            .iter()
+            .fold(false, |known, key| known | (*key == shown))
+    });
+    if is_known {
+        Ok(())
+    } else {
+        Err(Refusal::Unauthorized)
+    }
+}
+
+fn host(config: &Config, headers: &HeaderMap, uri: &Uri) -> Result<(), Refusal> {
+    let named = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    let named = named
+        .or_else(|| uri.authority().map(|authority| authority.as_str()))
+        .unwrap_or_default();
+    let own = without_port(named);
+    if config.bind.ip().is_loopback() && config.api_keys.is_empty() && !is_allowed(config, own) {
+        return Err(Refusal::ForeignHost(own.to_owned()));
+    }
+    let Some(origin) = headers.get(header::ORIGIN) else {
+        return Ok(());
+    };
+    let origin = origin.to_str().unwrap_or_default();
+    let page = without_port(origin.split_once("://").map_or(origin, |(_, rest)| rest));
+    if page == own || is_allowed(config, page) {
+        Ok(())
+    } else {
+        Err(Refusal::ForeignHost(origin.to_owned()))
+    }
+}
+
+fn is_allowed(config: &Config, host: &str) -> bool {
+    let is_loopback = host.eq_ignore_ascii_case("localhost")
+        || host
+            .trim_matches(['[', ']'])
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|ip| ip.is_loopback());
+    is_loopback
+        || config
+            .allowed_hosts
+            .iter()
+            .any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(host))
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') && port.bytes().all(|b| b.is_ascii_digit()) => {
+            name
+        }
+        _ => host,
+    }
+}
+
+/// A body that holds its request's place.
+struct Placed {
+    body: Body,
+    _place: OwnedSemaphorePermit,
+}
+
+impl http_body::Body for Placed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(config: &Config, host_header: &str, origin: Option<&str>, passes: bool) {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, host_header.parse().unwrap());
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, origin.parse().unwrap());
+        }
+        assert_eq!(
+            host(config, &headers, &Uri::from_static("/")).is_ok(),
+            passes,
+            "{host_header} {origin:?}"
+        );
+    }
+
+    #[test]
+    fn loopback_is_served_under_its_own_names() {
+        let config = Config::default();
+        for own in [
+            "127.0.0.1:4242",
+            "localhost",
+            "LOCALHOST:80",
+            "[::1]:4242",
+            "127.0.0.2",
+        ] {
+            check(&config, own, None, true);
+        }
+    }
+
+    #[test]
+    fn a_name_that_was_made_to_point_here_is_refused() {
+        check(&Config::default(), "evil.example:4242", None, false);
+        let allowed = Config {
+            allowed_hosts: vec!["evil.example".into()],
+            ..Config::default()
+        };
+        check(&allowed, "evil.example:4242", None, true);
+    }
+
+    #[test]
+    fn a_page_from_elsewhere_is_refused() {
+        check(
+            &Config::default(),
+            "localhost:4242",
+            Some("https://evil.example"),
+            false,
+        );
+        check(&Config::default(), "localhost:4242", Some("null"), false);
+        check(
+            &Config::default(),
+            "localhost:4242",
+            Some("http://localhost:3000"),
+            true,
+        );
+    }
+
+    #[test]
+    fn a_key_is_asked_for_where_there_are_keys() {
+        let config = Config {
+            api_keys: vec![Secret::new("one"), Secret::new("two")],
+            ..Config::default()
+        };
+        let shown =
+            |value: &str| HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().unwrap())]);
+        assert_eq!(key(&config, &HeaderMap::new()), Err(Refusal::Unauthorized));
+        assert_eq!(
+            key(&config, &shown("Bearer three")),
+            Err(Refusal::Unauthorized)
+        );
+        assert_eq!(key(&config, &shown("bearer two")), Ok(()));
+        assert_eq!(key(&Config::default(), &HeaderMap::new()), Ok(()));
+    }
+}

@@ -1,0 +1,148 @@
+//! Which headers go on to an upstream, and which come back.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use axum::http::{HeaderMap, HeaderName, header};
+
+use crate::store::Principal;
+
+use super::{Config, REQUEST_ID};
+
+/// Headers of one connection only (RFC 9110, 7.6.1), and those that this hop sets anew.
+const OF_THIS_HOP: [HeaderName; 11] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::HOST,
+    header::CONTENT_LENGTH,
+    header::EXPECT,
+    HeaderName::from_static("keep-alive"),
+];
+
+/// What a browser says about itself and its user; no upstream needs it.
+const OF_THE_BROWSER: [HeaderName; 3] = [header::COOKIE, header::ORIGIN, header::REFERER];
+
+/// The client's headers that go on to an upstream.
+pub(super) fn to_upstream(client: &HeaderMap, config: &Config) -> HeaderMap {
+    let is_ours = |name: &HeaderName| {
+        name.as_str().starts_with("x-toolway-")
+            // With keys of its own, toolway is whom the client shows its key to.
+            || (*name == header::AUTHORIZATION && !config.api_keys.is_empty())
+    };
+    let named = named_by_connection(client);
+    let goes_on = |name: &HeaderName| {
+        !OF_THIS_HOP.contains(name)
+            && !OF_THE_BROWSER.contains(name)
+            && !is_ours(name)
+            && !named.contains(name)
+    };
+    filtered(client, goes_on)
+}
+
+/// The headers for a chat, whose body toolway writes itself.
+pub(super) fn to_model(client: &HeaderMap, config: &Config) -> HeaderMap {
+    let mut headers = to_upstream(client, config);
+    for name in [
+        header::ACCEPT_ENCODING,
+        header::CONTENT_TYPE,
+        header::CONTENT_ENCODING,
+    ] {
+        headers.remove(name);
+    }
+    headers
+}
+
+/// The upstream's headers that come back. Its own request id keeps a place beside toolway's.
+pub(super) fn to_client(upstream: &HeaderMap) -> HeaderMap {
+    let named = named_by_connection(upstream);
+    // The length stays: the body goes through as it is.
+    let comes_back = |name: &HeaderName| {
+        (*name == header::CONTENT_LENGTH || !OF_THIS_HOP.contains(name)) && !named.contains(name)
+    };
+    let mut headers = filtered(upstream, comes_back);
+    if let Some(id) = headers.remove(REQUEST_ID) {
+        headers.insert(HeaderName::from_static("x-upstream-request-id"), id);
+    }
+    headers
+}
+
+/// Whose conversation it is: a print of the credentials, so that nobody is given another's.
+pub(super) fn principal(client: &HeaderMap) -> Principal {
+    let mut hasher = DefaultHasher::new();
+    for name in ["authorization", "api-key", "x-api-key"] {
+        client
+            .get(name)
+            .map(|value| value.as_bytes())
+            .hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+fn filtered(headers: &HeaderMap, stays: impl Fn(&HeaderName) -> bool) -> HeaderMap {
+    let kept = headers.iter().filter(|(name, _)| stays(name));
+    kept.map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    values
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(list: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), value.parse().unwrap())
+        };
+        list.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn headers_of_the_connection_stay_behind() {
+        let client = headers(&[
+            ("connection", "x-hop, keep-alive"),
+            ("x-hop", "1"),
+            ("openai-beta", "a"),
+            ("host", "h"),
+        ]);
+        assert_eq!(
+            to_upstream(&client, &Config::default()),
+            headers(&[("openai-beta", "a")])
+        );
+    }
+
+    #[test]
+    fn the_client_key_goes_on_only_where_toolway_has_no_keys_of_its_own() {
+        let client = headers(&[("authorization", "Bearer k")]);
+        assert_eq!(to_upstream(&client, &Config::default()), client);
+        let keyed = Config {
+            api_keys: vec![crate::secret::Secret::new("k")],
+            ..Config::default()
+        };
+        assert_eq!(to_upstream(&client, &keyed), HeaderMap::new());
+    }
+
+    #[test]
+    fn the_upstream_request_id_keeps_a_place() {
+        let upstream = headers(&[
+            ("x-request-id", "theirs"),
+            ("transfer-encoding", "chunked"),
+            ("content-length", "3"),
+        ]);
+        let expected = headers(&[("content-length", "3"), ("x-upstream-request-id", "theirs")]);
+        assert_eq!(to_client(&upstream), expected);
+    }
+}

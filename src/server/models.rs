@@ -1,0 +1,97 @@
+//! `GET /v1/models` and `GET /v1/models/{id}`, merged over all upstreams.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Json,
+    extract::{Path, State},
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+};
+use futures::future::join_all;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::{
+    gateway::{Gateway, failure::Failure},
+    upstream::model::Upstream,
+};
+
+use super::{App, error, headers};
+
+/// Longest wait for one upstream's list; the others' are shown without it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Every model that a request can name.
+pub(super) async fn list(State(app): State<Arc<App>>, client: HeaderMap) -> Response {
+    match all(&app.gateway, &headers::to_model(&client, &app.config)).await {
+        Ok(models) => Json(json!({"object": "list", "data": models})).into_response(),
+        Err(failure) => error::response(failure.into()),
+    }
+}
+
+/// One of them.
+pub(super) async fn show(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    client: HeaderMap,
+) -> Response {
+    let models = match all(&app.gateway, &headers::to_model(&client, &app.config)).await {
+        Ok(models) => models,
+        Err(failure) => return error::response(failure.into()),
+    };
+    match models.into_iter().find(|model| model["id"] == id.as_str()) {
+        Some(model) => Json(model).into_response(),
+        None => error::response(Failure::ModelNotFound { model: id }.into()),
+    }
+}
+
+/// Each upstream's models that requests would reach, the first upstream first. An upstream that gives no list
+/// is left out, but for the models that its configuration names; when none gives any, its failure is told.
+async fn all(gateway: &Gateway, client: &HeaderMap) -> Result<Vec<Value>, Failure> {
+    let upstreams = gateway.models().all();
+    let lists = join_all(upstreams.iter().map(|upstream| listed(upstream, client))).await;
+    let mut models: Vec<Value> = Vec::new();
+    let mut failure = None;
+    for (upstream, list) in upstreams.iter().zip(lists) {
+        let named = list.unwrap_or_else(|error| {
+            tracing::warn!(%error, upstream.name = %upstream.config.name, "An upstream gave no list of models");
+            failure.get_or_insert(error);
+            configured(upstream)
+        });
+        for model in named {
+            let Some(id) = model["id"].as_str() else {
+                continue;
+            };
+            let reaches = gateway
+                .models()
+                .choose(id)
+                .is_some_and(|chosen| Arc::ptr_eq(chosen, upstream));
+            if reaches && !models.iter().any(|known| known["id"] == id) {
+                models.push(model);
+            }
+        }
+    }
+    match failure {
+        Some(failure) if models.is_empty() => Err(failure),
+        _ => Ok(models),
+    }
+}
+
+async fn listed(upstream: &Upstream, client: &HeaderMap) -> Result<Vec<Value>, Failure> {
+    match timeout(PATIENCE, upstream.models(client)).await {
+        Ok(models) => Ok(models?),
+        Err(_) => Err(Failure::TimeIsUp { after: PATIENCE }),
+    }
+}
+
+/// The models that the configuration names in full.
+fn configured(upstream: &Upstream) -> Vec<Value> {
+    let full = upstream
+        .config
+        .models
+        .iter()
+        .filter(|pattern| !pattern.contains('*'));
+    let model = |id: &String| json!({"id": id, "object": "model", "created": 0, "owned_by": upstream.config.name});
+    full.map(model).collect()
+}

@@ -1,0 +1,33 @@
+//! `GET /health` and `GET /tools`: what is there, and how it is.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State, http::HeaderMap};
+use serde_json::{Value, json};
+
+use super::{App, guard};
+
+/// 200 as soon as requests can be served; says how each server is to those who may know.
+pub(super) async fn health(State(app): State<Arc<App>>, headers: HeaderMap) -> Json<Value> {
+    let mut answer = json!({"status": "ok", "version": env!("CARGO_PKG_VERSION")});
+    if guard::key(&app.config, &headers).is_ok() {
+        let upstreams = app
+            .gateway
+            .models()
+            .all()
+            .iter()
+            .map(|upstream| json!({"name": upstream.config.name}));
+        answer["upstreams"] = upstreams.collect();
+        answer["servers"] = json!(app.gateway.health());
+        answer["tools"] = json!(app.gateway.catalog().offered().len());
+    }
+    Json(answer)
+}
+
+/// Every tool that models are offered, and every tool that they are not.
+pub(super) async fn tools(State(app): State<Arc<App>>) -> Json<Value> {
+    Json(crate::gateway::listing::listing(
+        &app.gateway.catalog(),
+        app.gateway.models(),
+    ))
+}

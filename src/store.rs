@@ -1,0 +1,168 @@
+//! What outlives a request: turns that wait for the client's own answers.
+//!
+//! In memory, bounded by number, bytes and age. Losing an entry loses what the gateway's tools said in one
+//! turn, never the chat.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::agent::parked::Parked;
+
+/// Most turns that are kept.
+const MAX_ENTRIES: usize = 10_000;
+/// Most bytes that are kept.
+const MAX_BYTES: usize = 128 << 20;
+/// How long a turn is kept; clients send their whole history again and again, so it is long.
+const MAX_AGE: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// Whose conversation it is: a print of the client's credentials.
+pub type Principal = u64;
+
+/// Parked turns, found by the ids of the client's calls.
+#[derive(Debug, Default)]
+pub struct Store {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    by_id: HashMap<String, Arc<Entry>>,
+    /// The oldest first.
+    order: VecDeque<Arc<Entry>>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    principal: Principal,
+    question: u64,
+    parked: Arc<Parked>,
+    bytes: usize,
+    since: Instant,
+}
+
+impl Store {
+    /// Parks a turn under the ids of the client's calls in it. An id that is there already points to the new turn.
+    pub fn park(&self, principal: Principal, question: u64, parked: Parked) {
+        let bytes = size(&parked);
+        let entry = Arc::new(Entry {
+            principal,
+            question,
+            parked: Arc::new(parked),
+            bytes,
+            since: Instant::now(),
+        });
+        let mut inner = self.lock();
+        for call in &entry.parked.client_calls {
+            inner.by_id.insert(call.id.clone(), entry.clone());
+        }
+        inner.bytes += bytes;
+        inner.order.push_back(entry);
+        inner.evict();
+    }
+
+    /// What was parked under the id of a call, by the same client after the same question.
+    pub fn find(&self, principal: Principal, question: u64, id: &str) -> Option<Arc<Parked>> {
+        let mut inner = self.lock();
+        inner.evict();
+        let entry = inner.by_id.get(id)?;
+        (entry.principal == principal && entry.question == question).then(|| entry.parked.clone())
+    }
+
+    /// A live turn of some conversation uses this id.
+    pub fn is_taken(&self, id: &str) -> bool {
+        self.lock().by_id.contains_key(id)
+    }
+
+    /// Nothing is parked, so that no conversation needs to be looked through.
+    pub fn is_empty(&self) -> bool {
+        self.lock().order.is_empty()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn evict(&mut self) {
+        while self.order.front().is_some_and(|oldest| {
+            self.order.len() > MAX_ENTRIES
+                || self.bytes > MAX_BYTES
+                || oldest.since.elapsed() > MAX_AGE
+        }) {
+            let Some(oldest) = self.order.pop_front() else {
+                return;
+            };
+            self.bytes -= oldest.bytes;
+            for call in &oldest.parked.client_calls {
+                if self
+                    .by_id
+                    .get(&call.id)
+                    .is_some_and(|entry| Arc::ptr_eq(entry, &oldest))
+                {
+                    self.by_id.remove(&call.id);
+                }
+            }
+        }
+    }
+}
+
+fn size(parked: &Parked) -> usize {
+    parked.transcript.messages().len() + parked.kept.values().map(|text| text.len()).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::{agent::transcript::Transcript, tool::ToolCall};
+
+    fn parked(id: &str) -> Parked {
+        let call = ToolCall {
+            id: id.into(),
+            name: "own".into(),
+            arguments: "{}".into(),
+        };
+        Parked {
+            transcript: Transcript::default(),
+            kept: HashMap::new(),
+            client_calls: vec![call],
+        }
+    }
+
+    #[tokio::test]
+    async fn a_turn_is_found_by_its_client_and_question_only() {
+        let store = Store::default();
+        store.park(1, 7, parked("a"));
+        assert!(store.find(1, 7, "a").is_some());
+        assert!(store.find(2, 7, "a").is_none());
+        assert!(store.find(1, 8, "a").is_none());
+        assert!(store.find(1, 7, "b").is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_is_forgotten_when_it_is_too_old() {
+        let store = Store::default();
+        store.park(1, 7, parked("a"));
+        tokio::time::advance(MAX_AGE + Duration::from_secs(1)).await;
+        assert!(store.find(1, 7, "a").is_none());
+        assert!(store.is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_oldest_turn_goes_when_there_are_too_many() {
+        let store = Store::default();
+        for n in 0..=MAX_ENTRIES {
+            store.park(1, 7, parked(&n.to_string()));
+        }
+        assert!(store.find(1, 7, "0").is_none());
+        assert!(store.find(1, 7, &MAX_ENTRIES.to_string()).is_some());
+    }
+}

@@ -1,0 +1,480 @@
+//! An answer that passes through: what is right goes on byte for byte, and what breaks the contract is
+//! mended where it can be read in one way only.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{
+    ChatStream, Content, Filter, Fragment, Known, Round, Settings, StreamError,
+    calls::Calls,
+    chunk::add_text,
+    glance::Glance,
+    identity,
+    round::{REASONING, Reading, failed},
+    text::Piece,
+    write_event, write_raw,
+};
+use crate::{
+    openai::{self, FinishReason},
+    sse,
+    tool::JsonObject,
+    translate::ids::Ids,
+};
+
+/// Most choices that are taken in one answer; the contract allows 128.
+const MAX_CHOICES: usize = 256;
+
+/// What is kept of an answer while it passes through.
+#[derive(Debug, Default)]
+pub(crate) struct Pass {
+    choices: BTreeMap<u64, Choice>,
+    /// `[DONE]` went out.
+    pub(super) done_shown: bool,
+}
+
+/// One of the choices of an answer.
+#[derive(Debug)]
+struct Choice {
+    calls: Calls,
+    /// The id of each call as the client knows it.
+    ids: Vec<String>,
+    filter: Filter,
+    finish: Option<FinishReason>,
+    /// The finish reason went out.
+    finished: bool,
+}
+
+impl Pass {
+    fn choice(&mut self, index: u64, settings: &Settings) -> Result<&mut Choice, StreamError> {
+        if self.choices.len() >= MAX_CHOICES && !self.choices.contains_key(&index) {
+            return Err(StreamError::TooLarge);
+        }
+        Ok(self
+            .choices
+            .entry(index)
+            .or_insert_with(|| Choice::new(settings)))
+    }
+}
+
+impl ChatStream {
+    /// Passes a clean chunk on. False if it has to be looked at more closely.
+    pub(super) fn pass_on(
+        &mut self,
+        glance: &Glance<'_>,
+        event: &sse::Event,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, StreamError> {
+        let choice = self.pass.choice(glance.choice(), &self.settings)?;
+        if glance.counts() || !choice.filter.lets_through(glance.content()) {
+            return Ok(false);
+        }
+        self.settle(glance);
+        write_raw(event.raw(), out);
+        Ok(true)
+    }
+
+    /// Looks at every part of a chunk, and passes it on mended if anything was wrong, as it came if not.
+    pub(super) fn pass_chunk(
+        &mut self,
+        mut chunk: JsonObject,
+        event: &sse::Event,
+        known: &dyn Known,
+        out: &mut Vec<u8>,
+    ) -> Result<(), StreamError> {
+        self.identity.pin(&chunk);
+        self.round.read_usage(chunk.get("usage").cloned());
+        let before = chunk.clone();
+        self.mend_envelope(&mut chunk);
+        let choices = match chunk.get_mut("choices") {
+            Some(Value::Array(choices)) => std::mem::take(choices),
+            Some(choice @ Value::Object(_)) => vec![choice.take()],
+            _ => Vec::new(),
+        };
+        let several = !choices.is_empty();
+        let mut mended = Vec::new();
+        for (at, choice) in choices.into_iter().enumerate() {
+            if let Value::Object(choice) = choice {
+                mended.extend(self.mend_choice(choice, at, known)?);
+            }
+        }
+        let emptied = several && mended.is_empty() && chunk.get("usage").is_none_or(Value::is_null);
+        chunk.insert("choices".to_owned(), Value::Array(mended));
+        if chunk == before {
+            write_raw(event.raw(), out);
+        } else if !emptied {
+            write_event(&Value::Object(chunk), out);
+        }
+        Ok(())
+    }
+
+    /// Fills in `id`, `object`, `created` and `model`, or sets their types right.
+    fn mend_envelope(&mut self, chunk: &mut JsonObject) {
+        let whole = |chunk: &JsonObject| {
+            chunk.get("id").is_some_and(Value::is_string)
+                && chunk.get("object").is_some_and(Value::is_string)
+                && chunk.get("created").is_some_and(Value::is_u64)
+                && chunk.get("model").is_some_and(Value::is_string)
+        };
+        if whole(chunk) {
+            return;
+        }
+        self.identity.fill(&self.settings, &mut self.shown.ids);
+        let own = self
+            .identity
+            .envelope("chat.completion.chunk", JsonObject::new());
+        mend_envelope(chunk, own);
+    }
+
+    /// Mends one choice of a chunk; `None` if nothing is left that says anything.
+    fn mend_choice(
+        &mut self,
+        mut choice: JsonObject,
+        at: usize,
+        known: &dyn Known,
+    ) -> Result<Option<Value>, StreamError> {
+        let index = choice
+            .get("index")
+            .and_then(Value::as_u64)
+            .unwrap_or(at as u64);
+        if choice.get("index").and_then(Value::as_u64).is_none() {
+            choice.insert("index".to_owned(), index.into());
+        }
+        if let Some(message) = choice.shift_remove("message") {
+            choice.entry("delta").or_insert(message);
+        }
+        let state = self.pass.choice(index, &self.settings)?;
+        let ids = &mut self.shown.ids;
+        let mut delta = match choice.get_mut("delta") {
+            Some(Value::Object(delta)) => std::mem::take(delta),
+            _ => JsonObject::new(),
+        };
+        state.mend_delta(&mut delta, ids, known)?;
+        let again = state.mend_finish(&mut choice, &mut delta, ids, known)?;
+        let silent = again && delta.is_empty();
+        choice.insert("delta".to_owned(), Value::Object(delta));
+        Ok((!silent).then_some(Value::Object(choice)))
+    }
+
+    /// The upstream's own `[DONE]` goes on, unless a finish reason has to be put before it.
+    pub(super) fn pass_done(&mut self, event: &sse::Event, out: &mut Vec<u8>) {
+        let choices = &self.pass.choices;
+        if !choices.is_empty() && choices.values().all(|choice| choice.finished) {
+            write_raw(event.raw(), out);
+            self.pass.done_shown = true;
+        }
+    }
+
+    /// Ends the one round of an answer that passes through.
+    pub(super) fn pass_end(
+        &mut self,
+        mut round: Reading,
+        known: &dyn Known,
+        out: &mut Vec<u8>,
+    ) -> Result<Round, StreamError> {
+        let ids = &mut self.shown.ids;
+        let mut rest = Vec::new();
+        for (index, choice) in &mut self.pass.choices {
+            let mut delta = JsonObject::new();
+            choice.flush(&mut delta, ids, known)?;
+            if !delta.is_empty() {
+                rest.push(json!({"index": index, "delta": delta, "finish_reason": null}));
+            }
+            if choice.finish.is_none() && choice.calls.are_whole() {
+                choice.finish = Some(FinishReason::ToolCalls);
+            }
+        }
+        let broken_off = self
+            .pass
+            .choices
+            .values()
+            .any(|choice| choice.finish.is_none());
+        if let Some(first) = self.pass.choices.get_mut(&0) {
+            round.begun = true;
+            round.finish = first.finish;
+            round.calls = std::mem::take(&mut first.calls);
+        }
+        if !rest.is_empty() {
+            let mut chunk = self.envelope(JsonObject::new());
+            chunk.insert("choices".to_owned(), Value::Array(rest));
+            write_event(&Value::Object(chunk), out);
+        }
+        if broken_off && !round.done {
+            return Err(StreamError::Ended);
+        }
+        round.into_whole_round(known, &mut self.shown.ids)
+    }
+
+    /// Writes the finish reasons that the upstream left out.
+    pub(super) fn pass_finish(&mut self, reason: FinishReason, out: &mut Vec<u8>) {
+        let open = self
+            .pass
+            .choices
+            .iter_mut()
+            .filter(|(_, choice)| !choice.finished);
+        let ends: Vec<Value> = open
+            .map(|(index, choice)| {
+                choice.finished = true;
+                let reason = choice.finish.unwrap_or(reason).as_str();
+                json!({"index": index, "delta": {}, "finish_reason": reason})
+            })
+            .collect();
+        if !ends.is_empty() {
+            let mut chunk = self.envelope(JsonObject::new());
+            chunk.insert("choices".to_owned(), Value::Array(ends));
+            write_event(&Value::Object(chunk), out);
+        }
+    }
+}
+
+/// Sets the four members that every chunk and completion has, where they are missing or of a wrong type.
+pub(crate) fn mend_envelope(chunk: &mut JsonObject, own: JsonObject) {
+    for (key, own) in own {
+        let value = chunk.get(&key).unwrap_or(&Value::Null);
+        let fits = if key == "created" {
+            value.is_u64()
+        } else {
+            value.is_string()
+        };
+        if fits {
+            continue;
+        }
+        let same = match key.as_str() {
+            "created" => identity::seconds(value).map(Value::from),
+            _ => identity::text(value).map(Value::from),
+        };
+        chunk.insert(key, same.unwrap_or(own));
+    }
+}
+
+impl Choice {
+    fn new(settings: &Settings) -> Choice {
+        Choice {
+            calls: Calls::default(),
+            ids: Vec::new(),
+            filter: Filter::new(settings),
+            finish: None,
+            finished: false,
+        }
+    }
+
+    fn mend_delta(
+        &mut self,
+        delta: &mut JsonObject,
+        ids: &mut Ids,
+        known: &dyn Known,
+    ) -> Result<(), StreamError> {
+        if delta.get("role").is_some_and(Value::is_null) {
+            delta.shift_remove("role");
+        }
+        let mut calls = self.mend_content(delta, ids, known)?;
+        match delta.get_mut("tool_calls") {
+            None | Some(Value::Null) => {}
+            Some(list) => {
+                let elements = super::elements(list.take()).collect();
+                let mut mended = self.mend_calls(elements, ids, known)?;
+                mended.append(&mut calls);
+                calls = mended;
+                delta.insert("tool_calls".to_owned(), Value::Null);
+            }
+        }
+        if !calls.is_empty() {
+            delta.insert("tool_calls".to_owned(), Value::Array(calls));
+        } else if delta.get("tool_calls").is_some() {
+            delta.shift_remove("tool_calls");
+        }
+        Ok(())
+    }
+
+    /// Makes a text of the content, and takes calls and thoughts out of it. The calls are given back.
+    fn mend_content(
+        &mut self,
+        delta: &mut JsonObject,
+        ids: &mut Ids,
+        known: &dyn Known,
+    ) -> Result<Vec<Value>, StreamError> {
+        let Some(member) = delta
+            .get_mut("content")
+            .filter(|content| !content.is_null())
+        else {
+            return Ok(Vec::new());
+        };
+        let content = Content::read(member.take());
+        let text = content.text.unwrap_or_default();
+        let pieces = if self.filter.is_off() || text.is_empty() {
+            vec![Piece::Text(text)]
+        } else {
+            self.filter.push(&text, known)
+        };
+        *member = "".into();
+        if !content.reasoning.is_empty() {
+            add_text(delta, REASONING[0], &content.reasoning);
+        }
+        self.add_pieces(pieces, delta, ids, known)
+    }
+
+    fn add_pieces(
+        &mut self,
+        pieces: Vec<Piece>,
+        delta: &mut JsonObject,
+        ids: &mut Ids,
+        known: &dyn Known,
+    ) -> Result<Vec<Value>, StreamError> {
+        let mut elements = Vec::new();
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => add_text(delta, "content", &text),
+                Piece::Reasoning(text) => add_text(delta, REASONING[0], &text),
+                Piece::Call { name, arguments } => {
+                    elements.push(json!({"function": {"name": name, "arguments": arguments}}));
+                }
+            }
+        }
+        self.mend_calls(elements, ids, known)
+    }
+
+    fn mend_calls(
+        &mut self,
+        elements: Vec<Value>,
+        ids: &mut Ids,
+        known: &dyn Known,
+    ) -> Result<Vec<Value>, StreamError> {
+        let mut touched = Vec::new();
+        let mut mended = Vec::new();
+        for element in elements {
+            let Some(fragment) = Fragment::read(element.clone()) else {
+                continue;
+            };
+            let Some(pushed) = self.calls.push_one(fragment, &mut touched, known)? else {
+                continue;
+            };
+            let Value::Object(mut element) = element else {
+                continue;
+            };
+            let first = pushed.place >= self.ids.len();
+            element.insert("index".to_owned(), pushed.place.into());
+            mend_body(&mut element, &pushed.name, known);
+            if first {
+                let id = element
+                    .get("id")
+                    .and_then(identity::text)
+                    .filter(|id| !self.ids.contains(id));
+                let id = id.unwrap_or_else(|| ids.call());
+                element.insert("id".to_owned(), id.clone().into());
+                self.ids.push(id);
+                let kind = if element.contains_key("custom") {
+                    "custom"
+                } else {
+                    "function"
+                };
+                if element
+                    .get("type")
+                    .and_then(Value::as_str)
+                    .is_none_or(str::is_empty)
+                {
+                    element.insert("type".to_owned(), kind.into());
+                }
+            } else {
+                let own = &self.ids[pushed.place];
+                if element
+                    .get("id")
+                    .is_some_and(|id| !id.is_null() && id != own)
+                {
+                    element.shift_remove("id");
+                }
+                if element
+                    .get("type")
+                    .is_some_and(|kind| kind == "" || kind.is_null())
+                {
+                    element.shift_remove("type");
+                }
+            }
+            mended.push(Value::Object(element));
+        }
+        Ok(mended)
+    }
+
+    /// Sets the finish reason right. True: it was given before, and is taken away.
+    fn mend_finish(
+        &mut self,
+        choice: &mut JsonObject,
+        delta: &mut JsonObject,
+        ids: &mut Ids,
+        known: &dyn Known,
+    ) -> Result<bool, StreamError> {
+        let Some(reason) = choice.get("finish_reason").and_then(Value::as_str) else {
+            return Ok(false);
+        };
+        if openai::is_failure(reason) {
+            return Err(failed(reason));
+        }
+        let mended = if reason.trim().is_empty() || self.finished {
+            Value::Null
+        } else {
+            self.flush(delta, ids, known)?;
+            let finish = match FinishReason::from_foreign(reason) {
+                FinishReason::Stop if !self.calls.is_empty() => FinishReason::ToolCalls,
+                FinishReason::ToolCalls if self.calls.is_empty() => FinishReason::Stop,
+                other => other,
+            };
+            (self.finish, self.finished) = (Some(finish), true);
+            finish.as_str().into()
+        };
+        let again = self.finished && mended.is_null();
+        choice.insert("finish_reason".to_owned(), mended);
+        Ok(again)
+    }
+
+    /// Adds to a delta what was held back because it could have been a call.
+    fn flush(
+        &mut self,
+        delta: &mut JsonObject,
+        ids: &mut Ids,
+        known: &dyn Known,
+    ) -> Result<(), StreamError> {
+        let pieces = self.filter.finish(known);
+        let calls = self.add_pieces(pieces, delta, ids, known)?;
+        match delta.get_mut("tool_calls") {
+            Some(Value::Array(list)) => list.extend(calls),
+            _ if calls.is_empty() => {}
+            _ => {
+                delta.insert("tool_calls".to_owned(), Value::Array(calls));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sets name and arguments of a delta right; `added` is what it adds to the name.
+fn mend_body(element: &mut JsonObject, added: &str, known: &dyn Known) {
+    let nested = ["function", "custom"]
+        .iter()
+        .any(|key| element.get(*key).is_some_and(Value::is_object));
+    if !nested {
+        let inside = ["name", "arguments"];
+        let moved = inside
+            .iter()
+            .filter_map(|key| element.shift_remove_entry(*key))
+            .collect();
+        element.insert("function".to_owned(), Value::Object(moved));
+    }
+    let Some(Value::Object(body)) = element.get_mut("function") else {
+        return;
+    };
+    if let Some(Value::String(name)) = body.get_mut("name") {
+        let mended = super::mend_name(added);
+        let exact = known.is_offered(added) || !known.is_offered(mended);
+        let right = if exact { added } else { mended };
+        if right.is_empty() {
+            body.shift_remove("name");
+        } else if name != right {
+            right.clone_into(name);
+        }
+    }
+    if let Some(arguments) = body.get_mut("arguments")
+        && !arguments.is_string()
+        && !arguments.is_null()
+    {
+        *arguments = arguments.to_string().into();
+    }
+}

@@ -1,0 +1,471 @@
+//! Calls and thoughts that a model writes as plain text, found while the text arrives.
+//!
+//! Only the forms that the upstream's configuration names are looked for, and only calls to tools that
+//! were offered count. Text is held back from the first byte that could begin a marker, and goes on
+//! unchanged as soon as it turns out to be none.
+
+use super::{
+    Known, Settings, TextCalls,
+    arguments::Scan,
+    forms::{self, TextCall},
+    think::{Think, safe_length},
+};
+
+/// What a piece of text turned out to be.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Piece {
+    /// Text for the client.
+    Text(String),
+    /// Thoughts.
+    Reasoning(String),
+    /// A call to an offered tool.
+    Call {
+        /// The name, mended.
+        name: String,
+        /// The arguments in JSON.
+        arguments: String,
+    },
+}
+
+/// A kind of block that may be a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    ToolCall,
+    Function,
+    Fence,
+    PythonTag,
+    Mistral,
+    Header,
+}
+
+/// What the text is in the middle of.
+#[derive(Clone, Debug)]
+enum Place {
+    Text,
+    /// A block that may be a call; it is held from its marker on.
+    Block(Form),
+    /// A fenced block that is no call, up to its end.
+    Code,
+    /// A Harmony message for a tool; the header is held too.
+    Message {
+        header: usize,
+        name: String,
+    },
+    /// A Harmony message for people.
+    Channel {
+        thoughts: bool,
+    },
+}
+
+const HARMONY_ENDS: [&str; 5] = [
+    "<|call|>",
+    "<|end|>",
+    "<|return|>",
+    "<|start|>",
+    "<|channel|>",
+];
+const TURN_ENDS: [&str; 2] = ["<|eom_id|>", "<|eot_id|>"];
+/// Longest Harmony header and longest first line of a fence that are waited for, in bytes.
+const MAX_HEADER: usize = 300;
+/// How much of a text is read at once, in bytes.
+const PIECE: usize = 4096;
+
+/// Splits text into [`Piece`]s.
+#[derive(Debug)]
+pub(crate) struct Filter {
+    think: Option<Think>,
+    markers: Vec<(&'static str, Form)>,
+    place: Place,
+    held: String,
+    /// How much of `held` was searched before and needs no second look.
+    searched: usize,
+    scan: Scan,
+}
+
+impl Filter {
+    /// A filter for what the settings name.
+    pub(crate) fn new(settings: &Settings) -> Filter {
+        Filter {
+            think: settings.think_tags.then(Think::new),
+            markers: markers(settings.text_calls),
+            place: Place::Text,
+            held: String::new(),
+            searched: 0,
+            scan: Scan::default(),
+        }
+    }
+
+    /// Nothing is looked for.
+    pub(crate) fn is_off(&self) -> bool {
+        self.think.is_none() && self.markers.is_empty()
+    }
+
+    /// This text, coming next, is text and nothing else.
+    pub(crate) fn lets_through(&self, text: &str) -> bool {
+        let plain = matches!(self.place, Place::Text) && self.held.is_empty();
+        self.is_off()
+            || text.is_empty()
+            || plain
+                && self.think.as_ref().is_none_or(Think::is_in_text)
+                && memchr::memchr3(b'<', b'[', b'`', text.as_bytes()).is_none()
+    }
+
+    /// How many bytes are held back.
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Takes the next text.
+    pub(crate) fn push(&mut self, text: &str, known: &dyn Known) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        match self.think.take() {
+            None => self.read(text, known, &mut pieces),
+            Some(mut think) => {
+                think.push(text, |text, thought| {
+                    self.sort(text, thought, known, &mut pieces);
+                });
+                self.think = Some(think);
+            }
+        }
+        pieces
+    }
+
+    /// Takes the end of the text: what was held back is a call after all, or text.
+    pub(crate) fn finish(&mut self, known: &dyn Known) -> Vec<Piece> {
+        let mut pieces = Vec::new();
+        if let Some(mut think) = self.think.take() {
+            think.finish(|text, thought| self.sort(text, thought, known, &mut pieces));
+        }
+        let end = self.held.len();
+        match self.place.clone() {
+            Place::Block(form) => self.settle(form, end, known, &mut pieces),
+            Place::Message { header, name } => {
+                let calls = forms::in_harmony(&name, &self.held[header..], known);
+                self.say(calls, end, &mut pieces);
+            }
+            Place::Text | Place::Code | Place::Channel { .. } => self.say(None, end, &mut pieces),
+        }
+        pieces
+    }
+
+    fn sort(&mut self, text: &str, thought: bool, known: &dyn Known, pieces: &mut Vec<Piece>) {
+        if thought {
+            add(pieces, text, true);
+        } else {
+            self.read(text, known, pieces);
+        }
+    }
+
+    fn read(&mut self, text: &str, known: &dyn Known, pieces: &mut Vec<Piece>) {
+        if self.markers.is_empty() {
+            return add(pieces, text, false);
+        }
+        // Piece by piece, so that taking something out of the front never moves much.
+        let mut rest = text;
+        while !rest.is_empty() {
+            let cut = (0..=rest.len().min(PIECE))
+                .rev()
+                .find(|&at| rest.is_char_boundary(at));
+            let (piece, after) = rest.split_at(cut.unwrap_or(rest.len()));
+            self.held.push_str(piece);
+            self.advance(known, pieces);
+            rest = after;
+        }
+    }
+
+    /// Reads what is held as far as it can be read.
+    fn advance(&mut self, known: &dyn Known, pieces: &mut Vec<Piece>) {
+        while !self.held.is_empty() {
+            let goes_on = match self.place.clone() {
+                Place::Text => self.find_marker(pieces),
+                Place::Block(Form::Header) => self.read_header(known, pieces),
+                Place::Block(form) => match self.block_end(form) {
+                    End::At(end) => {
+                        self.settle(form, end, known, pieces);
+                        true
+                    }
+                    End::NoCall => {
+                        let code = form == Form::Fence;
+                        let marker = self.marker_length(form);
+                        self.say(None, marker, pieces);
+                        self.place = if code { Place::Code } else { Place::Text };
+                        true
+                    }
+                    End::Waits => false,
+                },
+                Place::Code => self.read_code(pieces),
+                Place::Message { header, name } => self.read_message(header, &name, known, pieces),
+                Place::Channel { thoughts } => self.read_channel(thoughts, pieces),
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// Says the text before the first marker, and holds what could be one. True: a block begins.
+    fn find_marker(&mut self, pieces: &mut Vec<Piece>) -> bool {
+        let found = self
+            .markers
+            .iter()
+            .filter_map(|&(marker, form)| Some((self.held.find(marker)?, form)));
+        if let Some((at, form)) = found.min_by_key(|&(at, _)| at) {
+            self.say(None, at, pieces);
+            self.place = Place::Block(form);
+            return true;
+        }
+        let markers: Vec<&str> = self.markers.iter().map(|&(marker, _)| marker).collect();
+        let safe = safe_length(&self.held, &markers);
+        self.say(None, safe, pieces);
+        false
+    }
+
+    fn marker_length(&self, form: Form) -> usize {
+        let marker = self
+            .markers
+            .iter()
+            .find(|&&(marker, of)| of == form && self.held.starts_with(marker));
+        marker.map_or(0, |(marker, _)| marker.len())
+    }
+
+    /// Looks for the end of the block that `held` begins with.
+    fn block_end(&mut self, form: Form) -> End {
+        match form {
+            Form::ToolCall => self.find_end(&["</tool_call>"], 0),
+            Form::Function => self.find_end(&["</function>"], 0),
+            Form::PythonTag => self.find_end(&TURN_ENDS, 0),
+            Form::Fence => self.fence_end(),
+            Form::Mistral => self.mistral_end(),
+            Form::Header => End::Waits,
+        }
+    }
+
+    /// The first of some ends at or after `from`, looking at every byte once.
+    fn find_end(&mut self, ends: &[&str], from: usize) -> End {
+        let longest = ends.iter().map(|end| end.len()).max().unwrap_or(1);
+        let mut start = self.searched.max(from).min(self.held.len());
+        while !self.held.is_char_boundary(start) {
+            start -= 1;
+        }
+        let found = ends
+            .iter()
+            .filter_map(|end| Some((self.held[start..].find(end)?, end.len())));
+        match found.min() {
+            Some((at, length)) => End::At(start + at + length),
+            None => {
+                self.searched = self.held.len().saturating_sub(longest - 1);
+                End::Waits
+            }
+        }
+    }
+
+    fn fence_end(&mut self) -> End {
+        let Some((line, body)) = self.held["```".len()..].split_once('\n') else {
+            let language = self.held["```".len()..].trim();
+            let possible = FENCES.iter().any(|fence| fence.starts_with(language));
+            return if possible && self.held.len() < MAX_HEADER {
+                End::Waits
+            } else {
+                End::NoCall
+            };
+        };
+        if !FENCES.contains(&line.trim()) {
+            return End::NoCall;
+        }
+        let start = "```".len() + line.len() + 1;
+        match body.trim_start().bytes().next() {
+            None if self.held.len() < MAX_HEADER => End::Waits,
+            Some(b'{' | b'[') => self.find_end(&["\n```"], start),
+            _ => End::NoCall,
+        }
+    }
+
+    /// The end of the JSON after `[TOOL_CALLS]`.
+    fn mistral_end(&mut self) -> End {
+        let start = "[TOOL_CALLS]".len();
+        if self.searched < start {
+            let body = self.held[start..].trim_start();
+            let opens = if body.starts_with(['[', '{']) {
+                body.find(['[', '{'])
+            } else {
+                body.find('{')
+            };
+            let Some(opens) = opens else {
+                let possible = self.held.len() < MAX_HEADER && !body.contains(['\n', ' ']);
+                return if possible { End::Waits } else { End::NoCall };
+            };
+            self.searched = self.held.len() - body.len() + opens;
+            self.scan = Scan::default();
+        }
+        let from = self.searched;
+        self.searched = self.held.len();
+        match self.scan.read(&self.held[from..]) {
+            Some(length) => End::At(from + length),
+            None => End::Waits,
+        }
+    }
+
+    /// Ends a block: it is one or several calls, or text.
+    fn settle(&mut self, form: Form, end: usize, known: &dyn Known, pieces: &mut Vec<Piece>) {
+        let block = &self.held[..end];
+        let calls = match form {
+            Form::ToolCall | Form::Function => forms::in_tags(block, known),
+            Form::Fence => forms::in_fence(block, known),
+            Form::PythonTag => forms::in_python_tag(block, known),
+            Form::Mistral => forms::in_mistral(block, known),
+            Form::Header => None,
+        };
+        self.say(calls, end, pieces);
+        self.place = Place::Text;
+    }
+
+    /// Reads a Harmony header: whom the message is for.
+    fn read_header(&mut self, known: &dyn Known, pieces: &mut Vec<Piece>) -> bool {
+        const END: &str = "<|message|>";
+        let Some(at) = self.held.find(END) else {
+            if self.held.len() < MAX_HEADER {
+                return false;
+            }
+            let marker = self.marker_length(Form::Header);
+            self.say(None, marker, pieces);
+            self.place = Place::Text;
+            return true;
+        };
+        let header = &self.held[..at];
+        let channel = header
+            .split_once("<|channel|>")
+            .map_or("", |(_, rest)| rest.trim_start());
+        let recipient = header.split_once("to=").map(|(_, rest)| {
+            super::mend_name(rest.split_whitespace().next().unwrap_or_default()).to_owned()
+        });
+        let place = match recipient {
+            Some(name) if known.is_offered(&name) => Place::Message {
+                header: at + END.len(),
+                name,
+            },
+            Some(_) => Place::Text,
+            None if channel.starts_with("analysis") => Place::Channel { thoughts: true },
+            None if channel.starts_with("final") || channel.starts_with("commentary") => {
+                Place::Channel { thoughts: false }
+            }
+            None => Place::Text,
+        };
+        match place {
+            Place::Text => self.say(None, at + END.len(), pieces),
+            Place::Channel { .. } => self.drop(at + END.len()),
+            _ => {}
+        }
+        self.place = place;
+        true
+    }
+
+    fn read_message(
+        &mut self,
+        header: usize,
+        name: &str,
+        known: &dyn Known,
+        pieces: &mut Vec<Piece>,
+    ) -> bool {
+        let End::At(end) = self.find_end(&HARMONY_ENDS, header) else {
+            return false;
+        };
+        let (body, token) = body_and_token(&self.held[..end]);
+        let calls = forms::in_harmony(name, &self.held[header..body], known);
+        let next_begins = matches!(token, "<|start|>" | "<|channel|>");
+        self.say(calls, if next_begins { body } else { end }, pieces);
+        self.place = Place::Text;
+        true
+    }
+
+    fn read_channel(&mut self, thoughts: bool, pieces: &mut Vec<Piece>) -> bool {
+        let End::At(end) = self.find_end(&HARMONY_ENDS, 0) else {
+            let safe = safe_length(&self.held, &HARMONY_ENDS);
+            add(pieces, &self.held[..safe], thoughts);
+            self.drop(safe);
+            return false;
+        };
+        let (body, token) = body_and_token(&self.held[..end]);
+        let next_begins = matches!(token, "<|start|>" | "<|channel|>");
+        add(pieces, &self.held[..body], thoughts);
+        self.drop(if next_begins { body } else { end });
+        self.place = Place::Text;
+        true
+    }
+
+    fn read_code(&mut self, pieces: &mut Vec<Piece>) -> bool {
+        let End::At(end) = self.find_end(&["```"], 0) else {
+            let safe = safe_length(&self.held, &["```"]);
+            self.say(None, safe, pieces);
+            return false;
+        };
+        self.say(None, end, pieces);
+        self.place = Place::Text;
+        true
+    }
+
+    /// Gives out the beginning of what is held: as calls, or as text.
+    fn say(&mut self, calls: Option<Vec<TextCall>>, end: usize, pieces: &mut Vec<Piece>) {
+        match calls {
+            Some(calls) => pieces.extend(
+                calls
+                    .into_iter()
+                    .map(|(name, arguments)| Piece::Call { name, arguments }),
+            ),
+            None => {
+                let thoughts = matches!(self.place, Place::Channel { thoughts: true });
+                add(pieces, &self.held[..end], thoughts);
+            }
+        }
+        self.drop(end);
+    }
+
+    fn drop(&mut self, end: usize) {
+        self.held.drain(..end);
+        self.searched = 0;
+    }
+}
+
+/// The first lines that a fenced block with a call may have.
+const FENCES: [&str; 4] = ["json", "", "tool_call", "tool_calls"];
+
+/// Whether a block has ended.
+enum End {
+    At(usize),
+    /// It can no longer be a call.
+    NoCall,
+    Waits,
+}
+
+fn markers(forms: TextCalls) -> Vec<(&'static str, Form)> {
+    let all = [
+        (forms.tool_call_tags, "<tool_call>", Form::ToolCall),
+        (forms.tool_call_tags, "<function=", Form::Function),
+        (forms.fenced_json, "```", Form::Fence),
+        (forms.python_tag, "<|python_tag|>", Form::PythonTag),
+        (forms.mistral, "[TOOL_CALLS]", Form::Mistral),
+        (forms.harmony, "<|start|>", Form::Header),
+        (forms.harmony, "<|channel|>", Form::Header),
+    ];
+    all.into_iter()
+        .filter(|(on, ..)| *on)
+        .map(|(_, marker, form)| (marker, form))
+        .collect()
+}
+
+/// Where the token begins that a Harmony message ends with, and which it is.
+fn body_and_token(message: &str) -> (usize, &str) {
+    let body = message.rfind("<|").unwrap_or(message.len());
+    (body, &message[body..])
+}
+
+/// Adds to the last piece if it is of the same kind.
+fn add(pieces: &mut Vec<Piece>, text: &str, thoughts: bool) {
+    match (pieces.last_mut(), thoughts) {
+        _ if text.is_empty() => {}
+        (Some(Piece::Text(known)), false) | (Some(Piece::Reasoning(known)), true) => {
+            known.push_str(text);
+        }
+        (_, false) => pieces.push(Piece::Text(text.to_owned())),
+        (_, true) => pieces.push(Piece::Reasoning(text.to_owned())),
+    }
+}

@@ -1,0 +1,57 @@
+//! A tool in the form OpenAI's `tools` has it.
+
+use serde::Serialize;
+
+use super::schema;
+use crate::tool::{FunctionName, JsonObject, Tool};
+
+/// A tool as it is offered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Function {
+    /// `{"type":"function","function":{"name":…,"description":…,"parameters":…}}`, members in this order.
+    pub json: Box<str>,
+    /// Keywords of the tool's schema that the offered form does not say (see [`schema::Parameters`]).
+    pub lost: Vec<&'static str>,
+}
+
+/// Writes a tool for the model under this name.
+///
+/// The description is the tool's own, else its title. `strict` is never set: it asks for more than MCP
+/// schemas hold to.
+pub fn to_openai(name: &FunctionName, tool: &Tool) -> Function {
+    let parameters = schema::to_openai(&tool.input_schema);
+    let texts = [&tool.description, &tool.title];
+    let description = texts
+        .into_iter()
+        .flatten()
+        .map(|text| text.trim())
+        .find(|text| !text.is_empty());
+    let entry = Entry {
+        kind: "function",
+        function: Body {
+            name: name.as_str(),
+            description,
+            parameters: &parameters.schema,
+        },
+    };
+    let json = serde_json::to_string(&entry).expect("texts and JSON values can be written as JSON");
+    Function {
+        json: json.into(),
+        lost: parameters.lost,
+    }
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: Body<'a>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    parameters: &'a JsonObject,
+}

@@ -1,0 +1,120 @@
+//! The last lines that a server wrote to its standard error.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::{io::BufReader, process::ChildStderr};
+use tracing::debug;
+
+use super::{
+    faults::shorten,
+    lines::{Line, next_line},
+};
+use crate::{secret::Secret, tool::ServerId};
+
+/// Lines that are kept.
+const LINES: usize = 20;
+
+/// Longest line that is kept, in bytes.
+const LINE_BYTES: usize = 500;
+
+/// Configured values shorter than this are ordinary words rather than secrets, and are left readable.
+const SHORTEST_SECRET: usize = 8;
+
+/// The last 20 lines, each of at most 500 bytes, with the configured secrets struck out.
+#[derive(Debug, Default)]
+pub(super) struct StderrTail {
+    lines: Mutex<VecDeque<String>>,
+    secrets: Vec<Secret>,
+}
+
+impl StderrTail {
+    /// An empty tail that strikes these out of what comes.
+    pub(super) fn new(secrets: impl IntoIterator<Item = Secret>) -> StderrTail {
+        let is_secret = |secret: &Secret| secret.expose().len() >= SHORTEST_SECRET;
+        StderrTail {
+            lines: Mutex::default(),
+            secrets: secrets.into_iter().filter(is_secret).collect(),
+        }
+    }
+
+    /// The lines, the oldest first.
+    pub(super) fn lines(&self) -> Vec<String> {
+        self.lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .cloned()
+            .collect()
+    }
+
+    /// Reads a child's standard error to its end, so that the child never waits for it.
+    pub(super) async fn read(self: Arc<Self>, server: ServerId, stderr: ChildStderr) {
+        let mut reader = BufReader::new(stderr);
+        while let Ok(Some(line)) = next_line(&mut reader, LINE_BYTES).await {
+            let line = self.strike_out(line);
+            debug!(server.id = %server, line, "Server `{server}` wrote to standard error");
+            self.push(line);
+        }
+    }
+
+    fn strike_out(&self, line: Line) -> String {
+        let bytes = match line {
+            Line::Whole(line) => line,
+            Line::Cut { head, .. } => head,
+        };
+        // A secret may begin before the cut, so it is looked for in everything that was kept.
+        let mut text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+        for secret in &self.secrets {
+            if text.contains(secret.expose()) {
+                text = text.replace(secret.expose(), "[redacted]");
+            }
+        }
+        shorten(&mut text, LINE_BYTES);
+        text
+    }
+
+    fn push(&self, line: String) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn struck_out(tail: &StderrTail, line: &str) -> String {
+        tail.strike_out(Line::Whole(line.as_bytes().to_vec()))
+    }
+
+    #[test]
+    fn secrets_are_struck_out_and_words_are_not() {
+        let tail = StderrTail::new([Secret::new("tok-123456"), Secret::new("info")]);
+        assert_eq!(
+            struck_out(&tail, "info: key tok-123456!\r"),
+            "info: key [redacted]!"
+        );
+    }
+
+    #[test]
+    fn a_long_line_is_cut_at_a_character() {
+        let line = struck_out(&StderrTail::default(), &"ä".repeat(300));
+        assert_eq!(line, "ä".repeat(250));
+    }
+
+    #[test]
+    fn only_the_last_lines_are_kept() {
+        let tail = StderrTail::default();
+        for n in 0..30 {
+            tail.push(n.to_string());
+        }
+        assert_eq!(tail.lines().len(), LINES);
+        assert_eq!(tail.lines()[0], "10");
+    }
+}

@@ -1,0 +1,252 @@
+//! An MCP server that runs as a child process: one JSON-RPC message a line, and its standard error kept for people.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncWriteExt, BufReader},
+    process::{ChildStdin, ChildStdout},
+    sync::mpsc,
+    task::{JoinHandle, JoinSet},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::{
+    child::{self, Process, Spawned},
+    lines::{Line, next_line},
+    pending::{Pending, too_long},
+    pipe::{Pipe, PipeEnd, pipe},
+    stderr::StderrTail,
+};
+use crate::{secret::Secret, tool::ServerId};
+
+/// How long what a dead child wrote may still be on its way.
+const LAST_WORDS: Duration = Duration::from_millis(300);
+
+/// How a child is started.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    pub(super) command: String,
+    pub(super) args: Vec<String>,
+    pub(super) env: Vec<(String, Secret)>,
+    pub(super) cwd: Option<PathBuf>,
+}
+
+/// A child process and the tasks that serve its pipes. Dropping it kills the child's whole group.
+pub(super) struct ChildLink {
+    tasks: JoinSet<()>,
+    minder: JoinHandle<()>,
+    stop: CancellationToken,
+    gone: CancellationToken,
+    ending: Arc<std::sync::Mutex<Option<String>>>,
+    pending: Pending,
+}
+
+/// Starts the program; `patience` is how long it may be silent on `server/discover`.
+pub(super) fn start(
+    server: &ServerId,
+    program: &Program,
+    max_message_bytes: usize,
+    patience: Duration,
+    stderr_tail: &Arc<StderrTail>,
+) -> std::io::Result<(Pipe, ChildLink)> {
+    let Spawned {
+        process,
+        stdin,
+        stdout,
+        stderr,
+    } = child::spawn(
+        &program.command,
+        &program.args,
+        &program.env,
+        program.cwd.as_deref(),
+    )?;
+    let (
+        pipe,
+        PipeEnd {
+            outgoing,
+            incoming,
+            pending,
+        },
+    ) = pipe(patience);
+    let (stop, gone) = (CancellationToken::new(), CancellationToken::new());
+    let ending = Arc::default();
+
+    let mut tasks = JoinSet::new();
+    tasks.spawn(write_messages(outgoing, stdin, stop.clone()));
+    let reader = Reader {
+        server: server.clone(),
+        limit: max_message_bytes,
+        pending: pending.clone(),
+    };
+    let gone_for_reader = gone.clone();
+    tasks.spawn(async move {
+        tokio::select! {
+            () = reader.run(stdout, incoming) => {}
+            () = after(gone_for_reader, LAST_WORDS) => {}
+        }
+    });
+    tasks.spawn(Arc::clone(stderr_tail).read(server.clone(), stderr));
+    let minder = tokio::spawn(mind(
+        process,
+        stop.clone(),
+        gone.clone(),
+        Arc::clone(&ending),
+    ));
+    Ok((
+        pipe,
+        ChildLink {
+            tasks,
+            minder,
+            stop,
+            gone,
+            ending,
+            pending,
+        },
+    ))
+}
+
+impl ChildLink {
+    /// The server answered `server/discover` after it had been given up.
+    pub(super) fn was_discovered_late(&self) -> bool {
+        self.pending.was_answered_late()
+    }
+
+    /// How the child ended, if it did so by itself. Waits a moment for the news, which may be on its way.
+    pub(super) async fn ending(&self) -> Option<String> {
+        let _ = timeout(LAST_WORDS, self.gone.cancelled()).await;
+        self.ending
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Stops the child and everything it started, within about 5 s.
+    pub(super) async fn close(mut self) {
+        self.stop.cancel();
+        let _ = (&mut self.minder).await;
+        self.tasks.abort_all();
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+impl Drop for ChildLink {
+    fn drop(&mut self) {
+        self.minder.abort();
+    }
+}
+
+/// Owns the child: notices its end, or brings it about.
+async fn mind(
+    mut process: Process,
+    stop: CancellationToken,
+    gone: CancellationToken,
+    ending: Arc<std::sync::Mutex<Option<String>>>,
+) {
+    tokio::select! {
+        how = process.ended() => {
+            *ending.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(how);
+        }
+        () = stop.cancelled() => {}
+    }
+    gone.cancel();
+    process.stop().await;
+}
+
+async fn after(token: CancellationToken, pause: Duration) {
+    token.cancelled().await;
+    tokio::time::sleep(pause).await;
+}
+
+/// Writes one message a line until there are no more; the child's input is closed then, or on `stop`.
+async fn write_messages(
+    mut outgoing: mpsc::Receiver<ClientJsonRpcMessage>,
+    mut stdin: ChildStdin,
+    stop: CancellationToken,
+) {
+    let write_all = async {
+        while let Some(message) = outgoing.recv().await {
+            let Ok(mut line) = serde_json::to_vec(&message) else {
+                continue;
+            };
+            line.push(b'\n');
+            if stdin.write_all(&line).await.is_err() || stdin.flush().await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = write_all => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+/// Reads the child's output, one message a line.
+struct Reader {
+    server: ServerId,
+    limit: usize,
+    pending: Pending,
+}
+
+impl Reader {
+    /// Runs until the output ends or nobody listens any more.
+    async fn run(self, stdout: ChildStdout, incoming: mpsc::Sender<ServerJsonRpcMessage>) {
+        let mut reader = BufReader::with_capacity(64 << 10, stdout);
+        let mut warned = false;
+        while let Ok(Some(line)) = next_line(&mut reader, self.limit).await {
+            let (messages, is_sound) = self.read(line);
+            if !is_sound && !warned {
+                warned = true;
+                warn!(server.id = %self.server, "Server `{}` writes something other than MCP messages to its standard output; ignored", self.server);
+            }
+            for message in messages {
+                if incoming.send(message).await.is_err() {
+                    return;
+                }
+            }
+            if self.pending.was_answered_late() {
+                return;
+            }
+        }
+        debug!(server.id = %self.server, "Server `{}` closed its standard output", self.server);
+    }
+
+    /// The messages of one line, and whether the line was one that belongs there.
+    fn read(&self, line: Line) -> (Vec<ServerJsonRpcMessage>, bool) {
+        let line = match line {
+            Line::Whole(line) => line,
+            Line::Cut { head, tail } => {
+                let answer = self.pending.read_cut(&head, &tail, &too_long(self.limit));
+                let is_sound = answer.is_some();
+                return (answer.into_iter().collect(), is_sound);
+            }
+        };
+        let text = line.trim_ascii();
+        let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+        match serde_json::from_slice(text) {
+            // Batches were allowed in 2025-03-26 only.
+            Ok(Value::Array(batch)) => (
+                batch
+                    .into_iter()
+                    .filter_map(|message| self.pending.read(message))
+                    .collect(),
+                true,
+            ),
+            Ok(message) => {
+                let is_sound = message.is_object();
+                (self.pending.read(message).into_iter().collect(), is_sound)
+            }
+            Err(_) if text.is_empty() => (Vec::new(), true),
+            Err(_) => {
+                let why = "the server's answer is not valid JSON";
+                (
+                    self.pending.read_cut(text, text, why).into_iter().collect(),
+                    false,
+                )
+            }
+        }
+    }
+}

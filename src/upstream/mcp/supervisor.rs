@@ -1,0 +1,155 @@
+//! Keeps one server running: starts it, lists its tools, follows their changes, starts it again when it dies.
+
+use std::{sync::Arc, time::Duration};
+
+use rmcp::model::SubscriptionFilter;
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{
+    connect::{self, Connection, Era},
+    entry::Entry,
+    session::Session,
+};
+use crate::health::Restarts;
+
+/// How long further changes are waited for before a list is read again.
+const BURST: Duration = Duration::from_millis(100);
+
+/// Longest wait for a list that is read again.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Pause before a subscription that ended is made again.
+const RESUBSCRIBE: Duration = Duration::from_secs(1);
+
+/// Why a running server is not used any more.
+enum End {
+    Stopped,
+    Lost(String),
+}
+
+/// Runs until `stop`. Nothing of the server is left running then.
+pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
+    let mut restarts = Restarts::default();
+    let mut era = Era::Unknown;
+    loop {
+        let Some(started) = stop.run_until_cancelled(start(&entry, &mut era)).await else {
+            break;
+        };
+        let (up, error) = match started {
+            Ok(connection) => {
+                let since = Instant::now();
+                match serve(&entry, connection, &stop).await {
+                    End::Stopped => break,
+                    End::Lost(error) => (since.elapsed(), error),
+                }
+            }
+            Err(error) => (Duration::ZERO, error),
+        };
+        let server = &entry.config.server;
+        let pause = restarts.pause_after(up);
+        warn!(server.id = %server, error, ?pause, "Server `{server}` is gone; starting it again");
+        entry.set_failed(error);
+        if stop.run_until_cancelled(sleep(pause)).await.is_none() {
+            break;
+        }
+        entry.count_restart();
+    }
+    entry.set_stopped();
+}
+
+/// Connects and reads the tools, within the server's start timeout.
+async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, String> {
+    let begun = Instant::now();
+    let deadline = begun + entry.config.start_timeout;
+    let connection = connect::connect(entry, era, deadline).await?;
+    let listing = tokio::time::timeout_at(deadline, connection.session.list_tools()).await;
+    let listing = match listing {
+        Ok(Ok(listing)) => listing,
+        Ok(Err(error)) => {
+            let how = connection.close().await;
+            return Err(how.unwrap_or_else(|| error.to_string()));
+        }
+        Err(_) => {
+            connection.close().await;
+            return Err("the server did not list its tools in time".to_owned());
+        }
+    };
+    let server = &entry.config.server;
+    for tool in &listing.broken {
+        warn!(server.id = %server, tool.name = %tool.name, reason = %tool.reason, "Server `{server}` offers a tool that cannot be used");
+    }
+    info!(server.id = %server, tools = listing.tools.len(), duration_ms = begun.elapsed().as_millis(), "Server `{server}` is ready");
+    entry.set_tools(listing);
+    Ok(connection)
+}
+
+/// Lets calls through and follows the list of tools, until the connection ends.
+async fn serve(entry: &Arc<Entry>, mut connection: Connection, stop: &CancellationToken) -> End {
+    let mut followers = JoinSet::new();
+    let session = connection.session.clone();
+    followers.spawn(follow_changes(
+        Arc::clone(entry),
+        session.clone(),
+        connection.changes.subscribe(),
+    ));
+    if connection.announces_changes_by_subscription() {
+        followers.spawn(subscribe(session.clone(), connection.changes.clone()));
+    }
+    entry.set_ready(session, connection.transport, connection.protocol_version());
+    let end = tokio::select! {
+        () = stop.cancelled() => End::Stopped,
+        () = connection.ended() => End::Lost("the connection ended".to_owned()),
+        () = entry.suspicion.notified() => End::Lost("the server cannot be reached".to_owned()),
+    };
+    entry.set_closing();
+    followers.shutdown().await;
+    let how = connection.close().await;
+    match (end, how) {
+        (End::Lost(_), Some(how)) => End::Lost(how),
+        (end, _) => end,
+    }
+}
+
+/// Reads the list again after each burst of changes. If that fails, the old list stays.
+async fn follow_changes(entry: Arc<Entry>, session: Session, mut changes: watch::Receiver<u64>) {
+    while changes.changed().await.is_ok() {
+        sleep(BURST).await;
+        changes.mark_unchanged();
+        let server = &entry.config.server;
+        match timeout(REFRESH_TIMEOUT, session.list_tools()).await {
+            Ok(Ok(listing)) => {
+                info!(server.id = %server, tools = listing.tools.len(), "Server `{server}` changed its tools");
+                entry.set_tools(listing);
+            }
+            Ok(Err(error)) => {
+                warn!(server.id = %server, %error, "Server `{server}` changed its tools and did not list them");
+            }
+            Err(_) => {
+                warn!(server.id = %server, "Server `{server}` changed its tools and did not list them in time");
+            }
+        }
+    }
+}
+
+/// Asks a 2026-07-28 server to tell of changes, again whenever it stops doing so.
+async fn subscribe(session: Session, changes: watch::Sender<u64>) {
+    let filter = SubscriptionFilter::builder().tools_list_changed().build();
+    let mut is_first = true;
+    while let Ok(mut subscription) = session.peer.listen(filter.clone()).await {
+        if !is_first {
+            // What changed between two subscriptions was told to nobody.
+            changes.send_modify(|count| *count += 1);
+        }
+        is_first = false;
+        while let Ok(Some(_)) = subscription.next().await {
+            changes.send_modify(|count| *count += 1);
+        }
+        sleep(RESUBSCRIBE).await;
+    }
+}

@@ -1,0 +1,159 @@
+//! Whether a request to a model is sent again, and after what pause. Decides only.
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+
+use super::ModelError;
+
+/// Longest pause that is waited for on an upstream's word; a longer one is the client's to wait.
+const MAX_PAUSE: Duration = Duration::from_secs(10);
+/// First pause where the upstream names none.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+
+/// Which question of a request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// The first: a client that gets an error can send the whole request again.
+    First,
+    /// A later one: sending the whole request again would run its tools again.
+    Later,
+}
+
+/// The pause before the next attempt; `None` when there is none. `attempt` counts from 0.
+pub fn pause(error: &ModelError, round: Round, attempt: u32, retries: u32) -> Option<Duration> {
+    if attempt >= retries {
+        return None;
+    }
+    let growing = FIRST_PAUSE * 2u32.saturating_pow(attempt);
+    match error {
+        ModelError::Unreachable { .. } => Some(growing),
+        ModelError::Refused {
+            status, headers, ..
+        } if may_repeat(*status, round) => match asked(headers) {
+            Asked::Nothing => Some(growing),
+            Asked::For(pause) if pause <= MAX_PAUSE => Some(pause),
+            Asked::For(_) | Asked::Never => None,
+        },
+        ModelError::Broken { .. } if round == Round::Later => Some(growing),
+        ModelError::Refused { .. }
+        | ModelError::Broken { .. }
+        | ModelError::Timeout { .. }
+        | ModelError::Invalid { .. } => None,
+    }
+}
+
+fn may_repeat(status: StatusCode, round: Round) -> bool {
+    match status.as_u16() {
+        429 | 503 | 529 => true,
+        408 | 500 | 502 | 504 => round == Round::Later,
+        _ => false,
+    }
+}
+
+/// What the upstream says about sending again.
+enum Asked {
+    Nothing,
+    For(Duration),
+    Never,
+}
+
+fn asked(headers: &HeaderMap) -> Asked {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    if text("x-should-retry") == Some("false") {
+        return Asked::Never;
+    }
+    let seconds = match (text("retry-after-ms"), text("retry-after")) {
+        (Some(ms), _) => ms.trim().parse::<f64>().map(|ms| ms / 1000.0),
+        (None, Some(seconds)) => seconds.trim().parse::<f64>(),
+        (None, None) => return Asked::Nothing,
+    };
+    // A date instead of a number is the client's to understand.
+    seconds
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .map_or(Asked::Never, Asked::For)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::openai::ErrorBody;
+
+    fn refused(status: u16, headers: &[(&'static str, &'static str)]) -> ModelError {
+        ModelError::Refused {
+            upstream: "x".into(),
+            status: StatusCode::from_u16(status).unwrap(),
+            error: ErrorBody::from_upstream(status, None, b""),
+            headers: headers
+                .iter()
+                .map(|(name, value)| {
+                    (
+                        name.parse::<http::HeaderName>().unwrap(),
+                        value.parse().unwrap(),
+                    )
+                })
+                .collect(),
+        }
+    }
+
+    #[track_caller]
+    fn check(error: &ModelError, round: Round, expected: Option<u64>) {
+        assert_eq!(
+            pause(error, round, 0, 2),
+            expected.map(Duration::from_millis)
+        );
+    }
+
+    #[test]
+    fn a_connection_that_was_never_made_is_tried_again() {
+        let error = ModelError::Unreachable {
+            upstream: "x".into(),
+            reason: String::new(),
+        };
+        check(&error, Round::First, Some(250));
+        assert_eq!(
+            pause(&error, Round::First, 1, 2),
+            Some(Duration::from_millis(500))
+        );
+        assert_eq!(pause(&error, Round::First, 2, 2), None);
+    }
+
+    #[test]
+    fn the_pause_that_an_upstream_asks_for_is_kept() {
+        check(
+            &refused(429, &[("retry-after", "2")]),
+            Round::First,
+            Some(2000),
+        );
+        check(
+            &refused(429, &[("retry-after-ms", "20"), ("retry-after", "2")]),
+            Round::First,
+            Some(20),
+        );
+        check(&refused(503, &[]), Round::First, Some(250));
+    }
+
+    #[test]
+    fn a_long_pause_or_a_date_is_left_to_the_client() {
+        check(&refused(429, &[("retry-after", "60")]), Round::First, None);
+        check(
+            &refused(429, &[("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")]),
+            Round::First,
+            None,
+        );
+        check(&refused(429, &[("retry-after", "-1")]), Round::First, None);
+    }
+
+    #[test]
+    fn a_server_error_is_repeated_only_where_the_client_cannot_do_it() {
+        check(&refused(500, &[]), Round::First, None);
+        check(&refused(500, &[]), Round::Later, Some(250));
+        check(&refused(400, &[]), Round::Later, None);
+        check(
+            &refused(503, &[("x-should-retry", "false")]),
+            Round::Later,
+            None,
+        );
+    }
+}
