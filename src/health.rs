@@ -40,7 +40,7 @@ impl fmt::Display for State {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ServerHealth {
     /// Which server.
-    #[serde(serialize_with = "as_text")]
+    #[serde(rename = "name", serialize_with = "as_text")]
     pub server: ServerId,
     /// Its state.
     pub state: State,

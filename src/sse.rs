@@ -34,6 +34,7 @@ pub struct Event {
     data: Data,
     name: Option<Range<usize>>,
     plain: bool,
+    terminated: bool,
 }
 
 /// Where an event's data stands in its bytes.
@@ -81,6 +82,11 @@ impl Event {
         lines(&self.raw).all(|(line, _)| matches!(line.first(), None | Some(b':')))
     }
 
+    /// The blank line that ends the block was there.
+    pub fn is_terminated(&self) -> bool {
+        self.terminated
+    }
+
     /// The block is one `data:` line and the blank line after it, and nothing more.
     pub fn is_plain(&self) -> bool {
         self.plain
@@ -100,6 +106,7 @@ impl Event {
             data: Data::None,
             name: None,
             plain: false,
+            terminated,
         };
         let mut others = 0;
         for (line, start) in lines(&raw) {

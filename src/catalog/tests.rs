@@ -150,6 +150,15 @@ mod build {
     }
 
     #[test]
+    fn a_server_that_becomes_stateful_is_so_at_once() {
+        let mut files = server("files", &["list"]);
+        let before = Catalog::build(std::slice::from_ref(&files));
+        files.stateful = true;
+        let after = before.rebuild(&[files]);
+        assert!(after.find("files__list").unwrap().stateful);
+    }
+
+    #[test]
     fn a_name_that_nobody_offers_is_answered_with_those_that_look_like_it() {
         let catalog = small();
         assert_eq!(catalog.suggest("read"), ["files__read"]);
@@ -214,6 +223,13 @@ mod select {
         check(Some("none"), None, &[]);
         check(None, Some(" , "), &[]);
         check(None, Some("none"), &[]);
+    }
+
+    #[test]
+    fn none_is_not_the_name_of_a_tool() {
+        let catalog = Catalog::build(&[server("a", &["none"])]);
+        let selection = Selection::parse(Some("none"), None, &[], catalog.servers()).unwrap();
+        assert!(catalog.select(&selection, &[], 128).tools.is_empty());
     }
 
     #[test]
@@ -440,6 +456,27 @@ mod limit {
     fn the_clients_own_tools_count() {
         check(None, &["x", "y"], 4, &["files__list", "web__fetch"]);
         check(None, &["x", "y", "z"], 2, &[]);
+    }
+
+    #[test]
+    fn the_clients_own_tools_count_where_all_of_the_gateways_would_fit_alone() {
+        check(
+            None,
+            &["x"],
+            5,
+            &["files__list", "files__read", "web__fetch", "web__search"],
+        );
+    }
+
+    #[test]
+    fn a_server_that_is_named_is_no_more_than_a_pattern() {
+        let catalog = small();
+        let headers = (Some("*, read"), Some("files"));
+        let selection = Selection::parse(headers.0, headers.1, &[], catalog.servers()).unwrap();
+        assert_eq!(
+            names(&catalog.select(&selection, &[], 1).tools),
+            ["files__read"]
+        );
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::{
 pub(super) async fn run(config: Config) -> Result<()> {
     let listener = bind(config.server.bind).await?;
     let gateway = gateway(&config)?;
-    say_where(&listener, &config)?;
+    say_where(&config, &listener)?;
     let served = server::serve(listener, gateway.clone(), config.server, told_to_stop()).await;
     tracing::info!("Stopping the servers");
     gateway.shutdown().await;
@@ -53,8 +53,8 @@ pub(super) fn gateway(config: &Config) -> Result<Arc<Gateway>> {
     .context("cannot set up TLS")
 }
 
-/// The one line on standard output, for people and for scripts that wait for it; the rest is in the log.
-fn say_where(listener: &TcpListener, config: &Config) -> Result<()> {
+/// The one line on standard output, for people and for scripts that wait for it; the log says more.
+fn say_where(config: &Config, listener: &TcpListener) -> Result<()> {
     let address = listener.local_addr()?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "toolway listens on http://{address}")?;

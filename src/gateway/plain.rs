@@ -89,9 +89,13 @@ impl Run<'_> {
             let (headers, body) = ask_once(self.chat, &ask).await?;
             let settings = self.chat.settings(Mode::Loop);
             let completion = completion::read(&body, &settings, self.chat, &mut self.ids);
-            let Completion { round, envelope } =
-                completion.map_err(|error| self.chat.faulty(error))?;
+            let Completion {
+                round,
+                envelope,
+                choice,
+            } = completion.map_err(|error| self.chat.faulty(error))?;
             self.said.add(&round);
+            self.said.add_choice(&choice);
             if self.envelope.is_none() {
                 self.envelope = Some(envelope);
                 self.headers = headers;

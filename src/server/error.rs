@@ -162,13 +162,13 @@ fn model(error: ModelError, message: String) -> (StatusCode, ErrorBody, HeaderMa
             let message = format!("the upstream `{upstream}` cannot be reached");
             (
                 StatusCode::BAD_GATEWAY,
-                body("upstream_error", message, None, "upstream_unreachable"),
+                body("server_error", message, None, "upstream_unreachable"),
                 none,
             )
         }
         ModelError::Timeout { .. } => (
             StatusCode::GATEWAY_TIMEOUT,
-            body("upstream_error", message, None, "upstream_timeout"),
+            body("server_error", message, None, "upstream_timeout"),
             none,
         ),
         ModelError::Broken { upstream, .. } => {
@@ -177,7 +177,7 @@ fn model(error: ModelError, message: String) -> (StatusCode, ErrorBody, HeaderMa
             );
             (
                 StatusCode::BAD_GATEWAY,
-                body("upstream_error", message, None, "upstream_broken"),
+                body("server_error", message, None, "upstream_broken"),
                 none,
             )
         }
@@ -189,7 +189,7 @@ fn model(error: ModelError, message: String) -> (StatusCode, ErrorBody, HeaderMa
         } => (error_status(Some(status.as_u16())), error, headers),
         ModelError::Invalid { .. } => (
             StatusCode::BAD_GATEWAY,
-            body("upstream_error", message, None, "upstream_invalid_response"),
+            body("server_error", message, None, "upstream_invalid_response"),
             none,
         ),
     }

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::{
     ids::Ids,
     stream::{
-        Call, CallKind, Content, Fragment, Known, REASONING, Reading, Round, Settings, StreamError,
-        elements, first_choice, take_delta,
+        Call, Content, Fragment, Known, REASONING, Reading, Round, Settings, StreamError, elements,
+        first_choice, mend_envelope, mend_whole, take_delta,
     },
     usage,
 };
@@ -24,8 +24,11 @@ use crate::{
 pub struct Completion {
     /// What it says.
     pub round: Round,
-    /// Everything around the choices: `id`, `created`, `model`, `service_tier` and what is not known here.
+    /// Everything around the choices: `id`, `object`, `created` and `model`, filled in where they were
+    /// missing, `service_tier` and what is not known here.
     pub envelope: JsonObject,
+    /// What stands beside the message in the choice: `logprobs` and what is not known here.
+    pub choice: JsonObject,
 }
 
 /// What the rounds of an answer said together, as a stream would have shown it.
@@ -39,6 +42,8 @@ pub struct Summary {
     pub refusal: String,
     /// Members of the messages that are not known here.
     pub extra: JsonObject,
+    /// Members that stand beside the message: `logprobs` and what is not known here.
+    pub choice: JsonObject,
 }
 
 impl Summary {
@@ -54,14 +59,24 @@ impl Summary {
                 .get_or_insert_with(|| (field.clone(), String::new()));
             known.push_str(text);
         }
-        for (key, value) in &round.extra {
-            match (self.extra.get_mut(key), value) {
-                (Some(Value::Array(known)), Value::Array(more)) => {
-                    known.extend(more.iter().cloned());
-                }
-                _ => {
-                    self.extra.insert(key.clone(), value.clone());
-                }
+        join(&mut self.extra, &round.extra);
+    }
+
+    /// Adds what stood beside the message of a round.
+    pub fn add_choice(&mut self, choice: &JsonObject) {
+        join(&mut self.choice, choice);
+    }
+}
+
+/// Adds members: lists are joined, objects too, otherwise the last counts.
+fn join(known: &mut JsonObject, more: &JsonObject) {
+    for (key, value) in more {
+        match (known.get_mut(key), value) {
+            (Some(_), Value::Null) => {}
+            (Some(Value::Array(known)), Value::Array(more)) => known.extend(more.iter().cloned()),
+            (Some(Value::Object(known)), Value::Object(more)) => join(known, more),
+            _ => {
+                known.insert(key.clone(), value.clone());
             }
         }
     }
@@ -86,12 +101,18 @@ pub fn read(
     reading.begun = true;
     reading.done = true;
     let message = take_delta(&mut choice);
-    read_message(&mut reading, message, known)?;
+    read_message(&mut reading, message, settings, known)?;
     if let Some(reason) = choice.get("finish_reason") {
         reading.read_finish(reason)?;
     }
+    choice.retain(|key, _| !matches!(key.as_str(), "index" | "finish_reason"));
     let round = reading.into_whole_round(known, ids)?;
-    Ok(Completion { round, envelope })
+    fill_envelope(&mut envelope, settings, ids);
+    Ok(Completion {
+        round,
+        envelope,
+        choice,
+    })
 }
 
 fn parse(body: &[u8]) -> Result<JsonObject, StreamError> {
@@ -112,6 +133,7 @@ fn parse(body: &[u8]) -> Result<JsonObject, StreamError> {
 fn read_message(
     reading: &mut Reading,
     message: JsonObject,
+    settings: &Settings,
     known: &dyn Known,
 ) -> Result<(), StreamError> {
     let mut fragments = Vec::new();
@@ -119,7 +141,11 @@ fn read_message(
         match key.as_str() {
             "role" => {}
             "content" => {
-                reading.read_content(Content::read(value), known)?;
+                let mut content = Content::read(value);
+                if settings.think_tags {
+                    content.open_thoughts();
+                }
+                reading.read_content(content, known)?;
             }
             "tool_calls" => {
                 let whole = elements(value).filter_map(Fragment::read).enumerate();
@@ -171,12 +197,15 @@ pub fn write(
     for (key, value) in &said.extra {
         message.entry(key.clone()).or_insert_with(|| value.clone());
     }
-    let choice = serde_json::json!({
+    let mut choice = serde_json::json!({
         "index": 0,
         "message": message,
         "logprobs": null,
         "finish_reason": finish.as_str(),
     });
+    if let Some(choice) = choice.as_object_mut() {
+        join(choice, &said.choice);
+    }
     let mut completion = first_envelope;
     completion.insert("choices".to_owned(), Value::Array(vec![choice]));
     if let Some(mut counts) = usage {
@@ -193,7 +222,44 @@ pub fn mend<'a>(
     known: &dyn Known,
     ids: &mut Ids,
 ) -> Result<Cow<'a, [u8]>, StreamError> {
-    let _ = (settings, known, ids, CallKind::Function);
-    parse(body)?;
-    Ok(Cow::Borrowed(body))
+    let before = parse(body)?;
+    let mut completion = before.clone();
+    fill_envelope(&mut completion, settings, ids);
+    let Some(Value::Array(choices)) = completion.get_mut("choices") else {
+        return Err(StreamError::InvalidEvent(
+            "the body has no choices".to_owned(),
+        ));
+    };
+    if choices.is_empty() {
+        return Err(StreamError::InvalidEvent(
+            "the body has no choices".to_owned(),
+        ));
+    }
+    for (at, choice) in choices.iter_mut().enumerate() {
+        if let Value::Object(choice) = choice {
+            mend_whole(choice, at, settings, known, ids)?;
+        }
+    }
+    if completion == before {
+        return Ok(Cow::Borrowed(body));
+    }
+    Ok(Cow::Owned(
+        Value::Object(completion).to_string().into_bytes(),
+    ))
+}
+
+/// Fills in `id`, `object`, `created` and `model`, or sets their types right.
+fn fill_envelope(completion: &mut JsonObject, settings: &Settings, ids: &mut Ids) {
+    let whole = ["id", "object", "model"]
+        .iter()
+        .all(|key| completion.get(*key).is_some_and(Value::is_string));
+    if whole && completion.get("created").is_some_and(Value::is_u64) {
+        return;
+    }
+    let mut own = JsonObject::new();
+    own.insert("id".to_owned(), ids.completion().into());
+    own.insert("object".to_owned(), "chat.completion".into());
+    own.insert("created".to_owned(), settings.created.into());
+    own.insert("model".to_owned(), settings.model.clone().into());
+    mend_envelope(completion, own);
 }

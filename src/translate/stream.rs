@@ -27,6 +27,7 @@ pub(super) use self::{
     calls::Fragment,
     chunk::{elements, first_choice, take_delta},
     content::Content,
+    pass::{mend_envelope, mend_whole},
     round::{REASONING, Reading},
 };
 use self::{
@@ -275,6 +276,8 @@ pub struct ChatStream {
     role_shown: bool,
     /// A good event was seen.
     begun: bool,
+    /// Chunks without choices that came before the identity was known.
+    early: Vec<JsonObject>,
     /// `[DONE]` or an error went out.
     over: bool,
     shown: Shown,
@@ -290,6 +293,7 @@ impl ChatStream {
             pinned: Pinned::default(),
             role_shown: false,
             begun: false,
+            early: Vec::new(),
             over: false,
             shown: Shown::new(Ids::new(settings.seed)),
             round: Reading::new(&settings),
@@ -341,7 +345,12 @@ impl ChatStream {
                 return Ok(Pushed::More);
             }
         }
-        let Some(chunk) = self.parse(data)? else {
+        let chunk = match self.parse(data) {
+            // The stream broke off in the middle of an event.
+            Err(StreamError::InvalidEvent(_)) if !event.is_terminated() => None,
+            chunk => chunk?,
+        };
+        let Some(chunk) = chunk else {
             return Ok(Pushed::More);
         };
         match self.settings.mode {
@@ -413,6 +422,7 @@ impl ChatStream {
     /// Ends the answer with an error.
     pub fn fail(&mut self, error: &ErrorBody, out: &mut Vec<u8>) {
         if !self.over {
+            self.release(out);
             write_event(&error.to_value(), out);
             self.over = true;
         }
@@ -421,6 +431,7 @@ impl ChatStream {
     /// A chunk without choices that carries extra fields, for news that are not part of the answer.
     pub fn note(&mut self, fields: &JsonObject, out: &mut Vec<u8>) {
         if !self.over {
+            self.release(out);
             let mut chunk = self.envelope(JsonObject::new());
             chunk.insert("choices".to_owned(), Value::Array(Vec::new()));
             chunk.extend(fields.clone());

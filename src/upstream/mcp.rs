@@ -7,7 +7,9 @@
 mod child;
 mod connect;
 mod entry;
+mod events;
 mod faults;
+mod legacy_sse;
 mod lines;
 mod pending;
 mod pipe;
@@ -16,7 +18,9 @@ mod queue;
 mod session;
 mod stderr;
 mod stdio;
+mod streamable;
 mod supervisor;
+mod web;
 
 use std::{
     path::PathBuf,

@@ -1,8 +1,24 @@
 //! The whole gateway over real sockets, with scripted models and servers.
 
+#![expect(unreachable_pub, reason = "the modules of one test binary share what they have")]
+
 mod harness;
 mod model;
 mod tools;
 
-/// What a client sees of a streamed tool loop.
+/// What each failure becomes: the table of docs/errors.md, and what goes with it.
+mod errors;
+/// Mixed turns: calls of the gateway's and of the client's own together.
+mod mixed;
+/// What no gateway tool applies to.
+mod pass_through;
+/// Plain answers of the loop.
+mod plain;
+/// Keep-alives, progress, hang-ups, many clients at once.
+mod progress;
+/// What the model is told of each result and each failed call.
+mod results;
+/// Which tools a request offers.
+mod selection;
+/// What a client sees of a streamed loop.
 mod streamed;

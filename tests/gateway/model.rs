@@ -3,7 +3,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -133,6 +136,7 @@ struct Shared {
     /// Bodies that were given up by the other side before their end.
     dropped: watch::Sender<usize>,
     models: Mutex<Vec<String>>,
+    follows: AtomicBool,
 }
 
 /// One request that the model got.
@@ -151,6 +155,7 @@ impl Model {
             asked: watch::Sender::new(Vec::new()),
             dropped: watch::Sender::new(0),
             models: Mutex::new(vec!["m".to_owned()]),
+            follows: AtomicBool::new(false),
         });
         let router = Router::new()
             .route("/v1/chat/completions", post(complete))
@@ -166,6 +171,12 @@ impl Model {
     /// What it answers when its script is at its end.
     pub fn then_always(self, reply: Reply) -> Model {
         *self.shared.forever.lock().unwrap() = Some(reply);
+        self
+    }
+
+    /// Has it answer by what it reads: it calls `calc__echo` with the last user message, then says what it was told.
+    pub fn following_the_conversation(self) -> Model {
+        self.shared.follows.store(true, Ordering::Relaxed);
         self
     }
 
@@ -231,11 +242,15 @@ async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, raw: By
     let body: Value = serde_json::from_slice(&raw).unwrap_or_default();
     let is_streamed = body["stream"] == json!(true);
     let wants_usage = body["stream_options"]["include_usage"] == json!(true);
+    let next = if shared.follows.load(Ordering::Relaxed) {
+        Some(follow(&body))
+    } else {
+        shared.script.lock().unwrap().pop_front()
+    };
+    let reply = next.or_else(|| shared.forever.lock().unwrap().clone());
     shared
         .asked
         .send_modify(|asked| asked.push(Asked { headers, raw, body }));
-    let next = shared.script.lock().unwrap().pop_front();
-    let reply = next.or_else(|| shared.forever.lock().unwrap().clone());
     match reply {
         None => {
             let error = json!({"error": {"message": "the script is at its end", "type": "test", "param": null, "code": "script_ended"}});
@@ -277,6 +292,16 @@ async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, raw: By
             pieces,
             then,
         }) => respond(&shared, status, content_type, &headers, pieces, then),
+    }
+}
+
+fn follow(body: &Value) -> Reply {
+    let messages = body["messages"].as_array().unwrap();
+    let last = messages.last().unwrap();
+    let text = last["content"].as_str().unwrap();
+    match last["role"].as_str().unwrap() {
+        "tool" => say(&format!("told {text}")),
+        _ => say_and_call("calling ", &[("c", "calc__echo", json!({"marker": text}))]),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use axum::{
@@ -29,6 +30,8 @@ pub enum Does {
     Refuses(Value),
     /// Reports progress, then waits until it is let go, then answers `done`.
     Holds,
+    /// Reports progress every so often, so many times, then answers `done`.
+    Reports(Duration, u32),
     /// Closes the connection without an answer.
     HangsUp,
 }
@@ -185,6 +188,7 @@ async fn call(shared: Arc<Shared>, id: Value, params: Value) -> Response {
             return Json(json!({"jsonrpc": "2.0", "id": id, "error": error})).into_response();
         }
         Some(Does::Holds) => return hold(shared, id, token),
+        Some(Does::Reports(every, times)) => return report(id, token, every, times),
         Some(Does::HangsUp) => {
             let broken = stream::iter([Err::<Bytes, _>(std::io::Error::other("hung up"))]);
             return Response::new(Body::from_stream(broken));
@@ -194,30 +198,60 @@ async fn call(shared: Arc<Shared>, id: Value, params: Value) -> Response {
     Json(json!({"jsonrpc": "2.0", "id": id, "result": result})).into_response()
 }
 
+fn event(message: &Value) -> Result<Bytes, std::io::Error> {
+    Ok(Bytes::from(format!("event: message\ndata: {message}\n\n")))
+}
+
+fn progress(token: &Value, done: u32) -> Result<Bytes, std::io::Error> {
+    event(
+        &json!({"jsonrpc": "2.0", "method": "notifications/progress",
+        "params": {"progressToken": token, "progress": done, "total": 2, "message": "half way"}}),
+    )
+}
+
+fn done(id: &Value) -> Result<Bytes, std::io::Error> {
+    let result = json!({"content": [{"type": "text", "text": "done"}]});
+    event(&json!({"jsonrpc": "2.0", "id": id, "result": result}))
+}
+
+fn streamed(
+    events: impl futures::Stream<Item = Result<Bytes, std::io::Error>> + Send + 'static,
+) -> Response {
+    Response::builder()
+        .header("content-type", "text/event-stream")
+        .body(Body::from_stream(events.boxed()))
+        .unwrap()
+}
+
+fn report(id: Value, token: Value, every: Duration, times: u32) -> Response {
+    // Time is what is tested here: a server that works and says so.
+    streamed(stream::iter(0..=times).then(move |n| {
+        let (id, token) = (id.clone(), token.clone());
+        async move {
+            tokio::time::sleep(every).await;
+            if n == times {
+                done(&id)
+            } else {
+                progress(&token, n)
+            }
+        }
+    }))
+}
+
 fn hold(shared: Arc<Shared>, id: Value, token: Value) -> Response {
-    let event = |message: Value| {
-        Ok::<Bytes, std::io::Error>(Bytes::from(format!("event: message\ndata: {message}\n\n")))
-    };
-    let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress",
-        "params": {"progressToken": token, "progress": 1, "total": 2, "message": "half way"}});
     {
         let mut running = shared.running.lock().unwrap();
         running.0 += 1;
         running.1 = running.1.max(running.0);
     }
-    let place = Place(shared.clone());
+    let place = Place(shared);
+    let start = stream::iter((!token.is_null()).then(|| progress(&token, 1)));
     let end = stream::once(async move {
         let mut going_on = place.0.going_on.subscribe();
         let _ = going_on.wait_for(|going_on| *going_on).await;
-        event(
-            json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": "done"}]}}),
-        )
+        done(&id)
     });
-    let start = stream::iter((!token.is_null()).then(|| event(progress)));
-    Response::builder()
-        .header("content-type", "text/event-stream")
-        .body(Body::from_stream(start.chain(end).boxed()))
-        .unwrap()
+    streamed(start.chain(end))
 }
 
 struct Place(Arc<Shared>);

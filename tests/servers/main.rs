@@ -6,4 +6,6 @@ mod changes;
 mod dying;
 mod harness;
 mod processes;
+mod site;
 mod starting;
+mod web;

@@ -3,8 +3,11 @@
 use jsonschema::{PatternOptions, ValidationError};
 use serde_json::Value;
 
+use self::shape::Shape;
 use super::super::cut::bounded;
 use crate::tool::{CallError, JsonObject};
+
+mod shape;
 
 /// Most bytes of a message about arguments.
 const MAX_MESSAGE: usize = 300;
@@ -24,6 +27,7 @@ const MAX_BACKTRACKS: usize = 100_000;
 #[derive(Debug)]
 pub struct Validator {
     compiled: jsonschema::Validator,
+    shape: Shape,
     schema: Value,
 }
 
@@ -34,6 +38,7 @@ impl Validator {
     /// `format` is not checked: whether it means anything differs between drafts and between servers.
     pub fn compile(schema: &JsonObject) -> Result<Validator, String> {
         let schema = Value::Object(schema.clone());
+        let shape = shape::measure(&schema)?;
         let patterns = PatternOptions::fancy_regex()
             .size_limit(MAX_PATTERN)
             .dfa_size_limit(MAX_PATTERN)
@@ -44,13 +49,28 @@ impl Validator {
             .with_pattern_options(patterns)
             .build(&schema)
             .map_err(|error| bounded(&error.to_string(), MAX_MESSAGE))?;
-        Ok(Validator { compiled, schema })
+        Ok(Validator {
+            compiled,
+            shape,
+            schema,
+        })
     }
 
     /// Checks arguments. What does not fit is [`CallError::InvalidParams`] with the path to it and the part
     /// of the schema that was not met, both bounded.
     pub fn check(&self, arguments: &JsonObject) -> Result<(), CallError> {
         let arguments = Value::Object(arguments.clone());
+        if let Some(max) = self
+            .shape
+            .max_depth
+            .filter(|max| shape::depth(&arguments) > *max)
+        {
+            return Err(CallError::InvalidParams {
+                path: String::new(),
+                message: format!("the arguments are nested more than {max} levels deep"),
+                input_schema: Value::Null,
+            });
+        }
         self.compiled
             .validate(&arguments)
             .map_err(|error| CallError::InvalidParams {

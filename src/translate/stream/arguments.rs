@@ -4,6 +4,7 @@
 //! `{}` before the real object, the whole text once more at the end, and every fragment holding all that
 //! came before.
 
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::tool::JsonObject;
@@ -46,13 +47,35 @@ impl Arguments {
             self.after.push_str(fragment);
             return;
         }
-        if !self.text.is_empty() {
+        if self.is_said_again_by(fragment) {
+            self.scan = Scan::default();
+            self.text.clear();
+        } else if !self.text.is_empty() {
             let grows = fragment.starts_with(&self.text[self.last..]);
             self.grows = Some(self.grows.unwrap_or(true) && grows);
         }
         self.last = self.text.len();
-        self.text.push_str(fragment);
-        self.scan.read(fragment);
+        let whole = self.scan.read(fragment).unwrap_or(fragment.len());
+        let (value, after) = fragment.split_at(whole);
+        self.text.push_str(value);
+        if is_blank(after) {
+            self.text.push_str(after);
+        } else {
+            self.after.push_str(after);
+        }
+    }
+
+    /// A fragment holds all that came before and goes on from there: it begins in the same way, and put
+    /// after it, it could not be JSON.
+    fn is_said_again_by(&self, fragment: &str) -> bool {
+        let may_become_json = |text: &str| match serde_json::from_str::<IgnoredAny>(text) {
+            Ok(_) => true,
+            Err(error) => error.is_eof(),
+        };
+        !self.text.is_empty()
+            && fragment.starts_with(&self.text)
+            && may_become_json(fragment)
+            && !may_become_json(&format!("{}{fragment}", self.text))
     }
 
     /// Something other than space has come.
@@ -71,6 +94,11 @@ impl Arguments {
             Some(object) => object.is_empty() && !self.text_has_begun(),
             None => self.scan.is_whole() && is_empty_object(&self.text) && is_blank(&self.after),
         }
+    }
+
+    /// It was an empty object, and something else came after it.
+    pub(super) fn was_placeholder(&self) -> bool {
+        self.object.is_none() && is_empty_object(&self.text) && !is_blank(&self.after)
     }
 
     /// `value`, coming next, says again what has come already.

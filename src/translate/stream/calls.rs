@@ -278,6 +278,20 @@ impl Calls {
                 .all(|s| s.arguments.is_whole() && !mend_name(&s.name).is_empty())
     }
 
+    /// The arguments of a call are `{}` so far.
+    pub(crate) fn is_placeholder(&self, place: usize) -> bool {
+        self.slots
+            .get(place)
+            .is_some_and(|slot| slot.arguments.is_placeholder())
+    }
+
+    /// The arguments of a call were `{}`, and others came after that.
+    pub(crate) fn was_placeholder(&self, place: usize) -> bool {
+        self.slots
+            .get(place)
+            .is_some_and(|slot| slot.arguments.was_placeholder())
+    }
+
     /// How many bytes of arguments and names are held.
     pub(crate) fn len(&self) -> usize {
         self.slots
@@ -307,6 +321,18 @@ impl Calls {
             .iter_mut()
             .flat_map(|slot| slot.show_rest(known, answer))
             .collect()
+    }
+
+    /// Forgets calls that nobody could make, after they went out as they came.
+    pub(crate) fn drop_nameless(&mut self) {
+        self.slots.retain(|slot| !mend_name(&slot.name).is_empty());
+    }
+
+    /// Gives the calls the ids under which the client knows them.
+    pub(crate) fn set_ids(&mut self, ids: &[String]) {
+        for (index, (slot, id)) in self.slots.iter_mut().zip(ids).enumerate() {
+            slot.shown = Some((index, id.clone()));
+        }
     }
 
     /// The calls, after [`close`](Calls::close), each with an id that no other of them has.
@@ -402,6 +428,9 @@ impl Slot {
             return false;
         }
         let other_id = fragment.id.is_some() && self.id.is_some() && fragment.id != self.id;
+        if self.name.is_empty() {
+            return !other_id;
+        }
         if !self.arguments.has_begun() {
             return !other_id && (fragment.index.is_some() || self.is_named_on(name, known));
         }
@@ -416,8 +445,7 @@ impl Slot {
 
     /// `name` goes on with this call's name, or repeats it, where neither index nor id says so.
     fn is_named_on(&self, name: &str, known: &dyn Known) -> bool {
-        self.name.is_empty()
-            || mend_name(name) == mend_name(&self.name)
+        mend_name(name) == mend_name(&self.name)
             || !known.is_offered(mend_name(&self.name))
                 && known.is_offered(mend_name(&format!("{}{name}", self.name)))
     }

@@ -23,6 +23,9 @@ const SILENT: [&str; 9] = [
     "obfuscation",
 ];
 
+/// Most chunks without choices that wait for the identity of the answer.
+const MAX_EARLY: usize = 16;
+
 impl ChatStream {
     /// Reads one chunk and writes what the client is to see of it, if anything.
     pub(super) fn push_chunk(
@@ -34,38 +37,36 @@ impl ChatStream {
         self.identity.pin(&chunk);
         self.round.read_usage(chunk.shift_remove("usage"));
         let Some(mut choice) = first_choice(chunk.shift_remove("choices")) else {
-            if chunk
-                .iter()
-                .any(|(key, value)| !SILENT.contains(&key.as_str()) && !value.is_null())
-            {
-                self.write_chunk(chunk, Vec::new(), out);
+            let waits = self.identity.id.is_none() && self.early.len() < MAX_EARLY;
+            match chunk_tells(&chunk) {
+                true if waits => self.early.push(chunk),
+                true => self.write_chunk(chunk, Vec::new(), out),
+                false => {}
             }
             return Ok(());
         };
+        for early in std::mem::take(&mut self.early) {
+            self.write_chunk(early, Vec::new(), out);
+        }
         self.round.begun = true;
         let said = take_delta(&mut choice);
         let told = said.len();
-        let (delta, mut calls) = self.read_delta(said, known)?;
+        let mut delta = self.read_delta(said, known)?;
         if let Some(reason) = choice.shift_remove("finish_reason") {
             self.round.read_finish(&reason)?;
         }
-        calls.extend(self.round.calls.show(known, &mut self.shown));
-        let mut delta = delta;
+        let calls = self.round.calls.show(known, &mut self.shown);
         if !calls.is_empty() {
             delta.insert("tool_calls".to_owned(), Value::Array(calls));
         }
-        let choice_tells = choice
-            .iter()
-            .any(|(key, value)| key != "index" && !value.is_null());
-        let delta_tells = delta.values().any(|value| !value.is_null() && *value != "");
-        let silent = delta.is_empty() || delta.len() < told && !delta_tells;
-        let chunk_tells = chunk
-            .iter()
-            .any(|(key, value)| !SILENT.contains(&key.as_str()) && !value.is_null());
-        if silent && self.role_shown && !choice_tells && !chunk_tells {
-            return Ok(());
-        }
-        if silent && !self.role_shown && !choice_tells && !chunk_tells && told == 0 {
+        let is_first = !self.role_shown && told > 0;
+        let is_whole = told > 0 && delta.len() == told;
+        let tells = delta.values().any(|value| !value.is_null() && *value != "")
+            || choice
+                .iter()
+                .any(|(key, value)| key != "index" && !value.is_null())
+            || chunk_tells(&chunk);
+        if !(is_first || is_whole || tells) {
             return Ok(());
         }
         choice.insert("finish_reason".to_owned(), Value::Null);
@@ -79,7 +80,7 @@ impl ChatStream {
         &mut self,
         delta: JsonObject,
         known: &dyn Known,
-    ) -> Result<(JsonObject, Vec<Value>), StreamError> {
+    ) -> Result<JsonObject, StreamError> {
         let mut shown = JsonObject::new();
         let mut thoughts = None;
         let mut fragments = Vec::new();
@@ -127,7 +128,7 @@ impl ChatStream {
         if let Some(thoughts) = thoughts {
             add_text(&mut shown, REASONING[0], &thoughts);
         }
-        Ok((shown, Vec::new()))
+        Ok(shown)
     }
 
     /// A choice with this delta, `role` in front if it is the first.
@@ -212,6 +213,13 @@ impl ChatStream {
         self.identity.fill(&self.settings, &mut self.shown.ids);
         self.identity.envelope("chat.completion.chunk", rest)
     }
+}
+
+/// A chunk has members that say something without a choice.
+fn chunk_tells(chunk: &JsonObject) -> bool {
+    chunk
+        .iter()
+        .any(|(key, value)| !SILENT.contains(&key.as_str()) && !value.is_null())
 }
 
 /// The choice that an answer of one choice has.

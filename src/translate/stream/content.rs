@@ -35,6 +35,17 @@ impl Content {
         }
     }
 
+    /// Puts back the `<think>` that stood in the prompt, before a `</think>` that nothing opens. Only for a
+    /// text that is whole.
+    pub(crate) fn open_thoughts(&mut self) {
+        if let Some(text) = &mut self.text
+            && !text.contains("<think>")
+            && text.contains("</think>")
+        {
+            text.insert_str(0, "<think>");
+        }
+    }
+
     fn add(&mut self, value: &Value, thinking: bool) {
         match value {
             Value::String(text) if thinking => self.reasoning.push_str(text),

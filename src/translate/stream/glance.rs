@@ -42,8 +42,8 @@ struct Choice<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Delta<'a> {
-    #[serde(borrow, default)]
-    role: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    role: Option<Option<Text<'a>>>,
     #[serde(borrow, default)]
     content: Option<Text<'a>>,
     #[serde(borrow, default)]
@@ -81,6 +81,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
+/// Reads a member that is there, so that null can be told from nothing.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<Text<'de>>>, D::Error> {
+    Option::deserialize(from).map(Some)
+}
+
 impl<'a> Glance<'a> {
     /// Looks at a chunk. `None` if anything in it is not the plainest form of the contract.
     pub(super) fn of(data: &'a str) -> Option<Glance<'a>> {
@@ -101,11 +106,10 @@ impl<'a> Glance<'a> {
             && choice.message.is_none()
             && choice.delta.tool_calls.is_none()
             && choice.delta.function_call.is_none()
-            && choice
-                .delta
-                .role
-                .as_ref()
-                .is_none_or(|role| role.0 == "assistant")
+            && match &choice.delta.role {
+                None => true,
+                Some(role) => role.as_ref().is_some_and(|role| role.0 == "assistant"),
+            }
     }
 
     fn delta(&self) -> &Delta<'a> {
@@ -162,7 +166,13 @@ impl ChatStream {
         let role_fits = delta.role.is_some() != self.role_shown;
         let filter_waits = !self.round.filter.lets_through(glance.content());
         let one_line = event.is_plain() || !data.contains('\n');
-        if !one_line || glance.choice() != 0 || glance.counts() || !role_fits || filter_waits {
+        if !one_line
+            || !self.early.is_empty()
+            || glance.choice() != 0
+            || glance.counts()
+            || !role_fits
+            || filter_waits
+        {
             return Ok(false);
         }
         self.settle(glance);

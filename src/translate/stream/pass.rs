@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     ChatStream, Content, Filter, Fragment, Known, Round, Settings, StreamError,
+    arguments::Arguments,
     calls::Calls,
     chunk::add_text,
     glance::Glance,
@@ -31,6 +32,17 @@ pub(crate) struct Pass {
     choices: BTreeMap<u64, Choice>,
     /// `[DONE]` went out.
     pub(super) done_shown: bool,
+    /// The last chunk, which waits for the next event.
+    held: Option<Held>,
+}
+
+/// A chunk that begins a call with `{}` for arguments: the next event tells whether that was meant.
+#[derive(Debug)]
+struct Held {
+    bytes: Vec<u8>,
+    chunk: JsonObject,
+    choice: u64,
+    place: usize,
 }
 
 /// One of the choices of an answer.
@@ -55,6 +67,22 @@ impl Pass {
             .entry(index)
             .or_insert_with(|| Choice::new(settings)))
     }
+
+    /// The call in this chunk, if any, whose arguments are `{}` and no more so far.
+    fn new_placeholder(&self, chunk: &JsonObject) -> Option<(u64, usize)> {
+        let choices = chunk.get("choices")?.as_array()?;
+        choices.iter().find_map(|choice| {
+            let index = choice.get("index")?.as_u64()?;
+            let state = self.choices.get(&index).filter(|state| !state.finished)?;
+            let calls = choice.get("delta")?.get("tool_calls")?.as_array()?;
+            calls.iter().find_map(|call| {
+                let place = usize::try_from(call.get("index")?.as_u64()?).ok()?;
+                let says = call.get("function")?.get("arguments")?.as_str()?;
+                let waits = says.contains('{') && state.calls.is_placeholder(place);
+                waits.then_some((index, place))
+            })
+        })
+    }
 }
 
 impl ChatStream {
@@ -70,6 +98,7 @@ impl ChatStream {
             return Ok(false);
         }
         self.settle(glance);
+        self.release(out);
         write_raw(event.raw(), out);
         Ok(true)
     }
@@ -100,12 +129,40 @@ impl ChatStream {
         }
         let emptied = several && mended.is_empty() && chunk.get("usage").is_none_or(Value::is_null);
         chunk.insert("choices".to_owned(), Value::Array(mended));
+        let mut bytes = Vec::new();
         if chunk == before {
-            write_raw(event.raw(), out);
+            write_raw(event.raw(), &mut bytes);
         } else if !emptied {
-            write_event(&Value::Object(chunk), out);
+            write_event(&Value::Object(chunk.clone()), &mut bytes);
+        }
+        self.release(out);
+        match self.pass.new_placeholder(&chunk) {
+            Some((choice, place)) => {
+                self.pass.held = Some(Held {
+                    bytes,
+                    chunk,
+                    choice,
+                    place,
+                });
+            }
+            None => out.extend_from_slice(&bytes),
         }
         Ok(())
+    }
+
+    /// Lets a chunk go that was held because of its `{}`; without it, if that was not meant.
+    pub(super) fn release(&mut self, out: &mut Vec<u8>) {
+        let Some(mut held) = self.pass.held.take() else {
+            return;
+        };
+        let choice = self.pass.choices.get(&held.choice);
+        if choice.is_none_or(|choice| !choice.calls.was_placeholder(held.place)) {
+            return out.extend_from_slice(&held.bytes);
+        }
+        if let Some(body) = body_of_call(&mut held.chunk, held.choice, held.place) {
+            body.insert("arguments".to_owned(), "".into());
+        }
+        write_event(&Value::Object(held.chunk), out);
     }
 
     /// Fills in `id`, `object`, `created` and `model`, or sets their types right.
@@ -145,19 +202,25 @@ impl ChatStream {
         }
         let state = self.pass.choice(index, &self.settings)?;
         let ids = &mut self.shown.ids;
+        let had_none = !choice.get("delta").is_some_and(Value::is_object);
         let mut delta = match choice.get_mut("delta") {
             Some(Value::Object(delta)) => std::mem::take(delta),
             _ => JsonObject::new(),
         };
+        let told = delta.len();
         state.mend_delta(&mut delta, ids, known)?;
         let again = state.mend_finish(&mut choice, &mut delta, ids, known)?;
-        let silent = again && delta.is_empty();
+        let finishes = choice
+            .get("finish_reason")
+            .is_some_and(|reason| !reason.is_null());
+        let silent = delta.is_empty() && !finishes && (again || told > 0 || had_none);
         choice.insert("delta".to_owned(), Value::Object(delta));
         Ok((!silent).then_some(Value::Object(choice)))
     }
 
     /// The upstream's own `[DONE]` goes on, unless a finish reason has to be put before it.
     pub(super) fn pass_done(&mut self, event: &sse::Event, out: &mut Vec<u8>) {
+        self.release(out);
         let choices = &self.pass.choices;
         if !choices.is_empty() && choices.values().all(|choice| choice.finished) {
             write_raw(event.raw(), out);
@@ -172,6 +235,7 @@ impl ChatStream {
         known: &dyn Known,
         out: &mut Vec<u8>,
     ) -> Result<Round, StreamError> {
+        self.release(out);
         let ids = &mut self.shown.ids;
         let mut rest = Vec::new();
         for (index, choice) in &mut self.pass.choices {
@@ -192,6 +256,8 @@ impl ChatStream {
         if let Some(first) = self.pass.choices.get_mut(&0) {
             round.begun = true;
             round.finish = first.finish;
+            first.calls.set_ids(&first.ids);
+            first.calls.drop_nameless();
             round.calls = std::mem::take(&mut first.calls);
         }
         if !rest.is_empty() {
@@ -202,7 +268,10 @@ impl ChatStream {
         if broken_off && !round.done {
             return Err(StreamError::Ended);
         }
-        round.into_whole_round(known, &mut self.shown.ids)
+        let finish = round.finish;
+        let mut round = round.into_whole_round(known, &mut self.shown.ids)?;
+        round.finish = finish.unwrap_or(round.finish);
+        Ok(round)
     }
 
     /// Writes the finish reasons that the upstream left out.
@@ -267,22 +336,12 @@ impl Choice {
         if delta.get("role").is_some_and(Value::is_null) {
             delta.shift_remove("role");
         }
-        let mut calls = self.mend_content(delta, ids, known)?;
-        match delta.get_mut("tool_calls") {
-            None | Some(Value::Null) => {}
-            Some(list) => {
-                let elements = super::elements(list.take()).collect();
-                let mut mended = self.mend_calls(elements, ids, known)?;
-                mended.append(&mut calls);
-                calls = mended;
-                delta.insert("tool_calls".to_owned(), Value::Null);
-            }
+        let written = self.mend_content(delta, ids, known)?;
+        if let Some(list) = delta.get_mut("tool_calls").filter(|list| !list.is_null()) {
+            let elements = super::elements(list.take()).collect();
+            *list = self.mend_calls(elements, ids, known)?.into();
         }
-        if !calls.is_empty() {
-            delta.insert("tool_calls".to_owned(), Value::Array(calls));
-        } else if delta.get("tool_calls").is_some() {
-            delta.shift_remove("tool_calls");
-        }
+        add_calls(delta, written);
         Ok(())
     }
 
@@ -306,7 +365,12 @@ impl Choice {
         } else {
             self.filter.push(&text, known)
         };
-        *member = "".into();
+        let swallowed = !pieces.iter().any(|piece| matches!(piece, Piece::Text(_)));
+        if swallowed {
+            delta.shift_remove("content");
+        } else {
+            *member = "".into();
+        }
         if !content.reasoning.is_empty() {
             add_text(delta, REASONING[0], &content.reasoning);
         }
@@ -341,7 +405,8 @@ impl Choice {
     ) -> Result<Vec<Value>, StreamError> {
         let mut touched = Vec::new();
         let mut mended = Vec::new();
-        for element in elements {
+        for mut element in elements {
+            text_for_object(&mut element);
             let Some(fragment) = Fragment::read(element.clone()) else {
                 continue;
             };
@@ -434,15 +499,127 @@ impl Choice {
     ) -> Result<(), StreamError> {
         let pieces = self.filter.finish(known);
         let calls = self.add_pieces(pieces, delta, ids, known)?;
-        match delta.get_mut("tool_calls") {
-            Some(Value::Array(list)) => list.extend(calls),
-            _ if calls.is_empty() => {}
-            _ => {
-                delta.insert("tool_calls".to_owned(), Value::Array(calls));
-            }
-        }
+        add_calls(delta, calls);
         Ok(())
     }
+}
+
+/// The `function` of one call in a chunk.
+fn body_of_call(chunk: &mut JsonObject, choice: u64, place: usize) -> Option<&mut JsonObject> {
+    let choices = chunk.get_mut("choices")?.as_array_mut()?;
+    let choice = choices
+        .iter_mut()
+        .find(|one| one.get("index").is_some_and(|at| *at == choice))?;
+    let calls = choice
+        .get_mut("delta")?
+        .get_mut("tool_calls")?
+        .as_array_mut()?;
+    let call = calls
+        .iter_mut()
+        .find(|call| call.get("index").is_some_and(|at| *at == place))?;
+    call.get_mut("function")?.as_object_mut()
+}
+
+/// Adds to the calls of a delta. A list that stays empty goes: it is not a call.
+fn add_calls(delta: &mut JsonObject, calls: Vec<Value>) {
+    match delta.get_mut("tool_calls") {
+        Some(Value::Array(list)) => list.extend(calls),
+        _ if calls.is_empty() => {}
+        _ => {
+            delta.insert("tool_calls".to_owned(), Value::Array(calls));
+        }
+    }
+    if delta
+        .get("tool_calls")
+        .and_then(Value::as_array)
+        .is_some_and(Vec::is_empty)
+    {
+        delta.shift_remove("tool_calls");
+    }
+}
+
+/// Mends one choice of a plain answer in the same way.
+pub(crate) fn mend_whole(
+    choice: &mut JsonObject,
+    at: usize,
+    settings: &Settings,
+    known: &dyn Known,
+    ids: &mut Ids,
+) -> Result<(), StreamError> {
+    if choice.get("index").and_then(Value::as_u64).is_none() {
+        choice.insert("index".to_owned(), at.into());
+    }
+    let mut state = Choice::new(settings);
+    let mut message = super::take_delta(choice);
+    let indexed = message.get("tool_calls").is_some_and(|calls| {
+        calls
+            .get(0)
+            .is_some_and(|first| first.get("index").is_some())
+    });
+    if let Some(list) = message.get_mut("tool_calls").and_then(Value::as_array_mut) {
+        let calls = list.iter_mut().filter_map(Value::as_object_mut).enumerate();
+        calls.for_each(|(place, call)| {
+            call.entry("index").or_insert(place.into());
+        });
+    }
+    if settings.think_tags
+        && let Some(content) = message.get_mut("content")
+    {
+        let mut whole = Content::read(content.take());
+        whole.open_thoughts();
+        *content = whole.text.into();
+        if !whole.reasoning.is_empty() {
+            add_text(&mut message, REASONING[0], &whole.reasoning);
+        }
+    }
+    state.mend_delta(&mut message, ids, known)?;
+    if choice
+        .get("finish_reason")
+        .and_then(Value::as_str)
+        .is_none_or(|text| text.trim().is_empty())
+    {
+        choice.insert(
+            "finish_reason".to_owned(),
+            FinishReason::Stop.as_str().into(),
+        );
+    }
+    state.mend_finish(choice, &mut message, ids, known)?;
+    if let Some(calls) = message.get_mut("tool_calls").and_then(Value::as_array_mut) {
+        calls
+            .iter_mut()
+            .filter_map(Value::as_object_mut)
+            .for_each(|call| whole_call(call, indexed));
+    }
+    if let Some(Value::Object(body)) = message.get_mut("function_call") {
+        whole_arguments(body);
+    }
+    if message.get("role").is_none_or(|role| !role.is_string()) {
+        message.insert("role".to_owned(), "assistant".into());
+    }
+    message.entry("content").or_insert(Value::Null);
+    choice.insert("message".to_owned(), Value::Object(message));
+    Ok(())
+}
+
+fn whole_call(call: &mut JsonObject, indexed: bool) {
+    if !indexed {
+        call.shift_remove("index");
+    }
+    if let Some(Value::Object(body)) = call.get_mut("function") {
+        whole_arguments(body);
+    }
+}
+
+/// Makes a text of the arguments of a whole call; one that is there, and not two values, stays.
+fn whole_arguments(body: &mut JsonObject) {
+    let mut arguments = Arguments::default();
+    let member = body.get("arguments").unwrap_or(&Value::Null);
+    if member == "" {
+        return;
+    }
+    arguments.push(member);
+    arguments.close();
+    body.insert("arguments".to_owned(), arguments.into_text().into());
 }
 
 /// Sets name and arguments of a delta right; `added` is what it adds to the name.
@@ -450,9 +627,12 @@ fn mend_body(element: &mut JsonObject, added: &str, known: &dyn Known) {
     let nested = ["function", "custom"]
         .iter()
         .any(|key| element.get(*key).is_some_and(Value::is_object));
-    if !nested {
-        let inside = ["name", "arguments"];
-        let moved = inside
+    let outside: Vec<&str> = ["name", "arguments"]
+        .into_iter()
+        .filter(|key| !nested && element.contains_key(*key))
+        .collect();
+    if !outside.is_empty() {
+        let moved = outside
             .iter()
             .filter_map(|key| element.shift_remove_entry(*key))
             .collect();
@@ -471,7 +651,17 @@ fn mend_body(element: &mut JsonObject, added: &str, known: &dyn Known) {
             right.clone_into(name);
         }
     }
-    if let Some(arguments) = body.get_mut("arguments")
+}
+
+/// Makes a text of arguments that are none.
+fn text_for_object(element: &mut Value) {
+    let nested = element.get("function").is_some_and(Value::is_object);
+    let body = if nested {
+        element.get_mut("function")
+    } else {
+        Some(element)
+    };
+    if let Some(arguments) = body.and_then(|body| body.get_mut("arguments"))
         && !arguments.is_string()
         && !arguments.is_null()
     {

@@ -108,7 +108,9 @@ impl Reading {
             self.count(0)?;
             let pieces = self.filter.push(&text, known);
             let mut said = self.take(pieces, known)?;
-            said.text.get_or_insert_default();
+            if text.is_empty() {
+                said.text.get_or_insert_default();
+            }
             said
         };
         if !content.reasoning.is_empty() {

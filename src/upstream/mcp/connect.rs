@@ -6,6 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use http::StatusCode;
 use rmcp::{
     RoleClient,
     model::ProtocolVersion,
@@ -20,14 +21,19 @@ use tokio::{
     task::JoinHandle,
     time::{Instant, timeout, timeout_at},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use url::Url;
 
 use super::{
-    Transport,
+    HttpKind, Transport,
     entry::Entry,
+    legacy_sse::{self, SseLink},
+    pipe::PipeFault,
     progress::ProgressTable,
     session::{Ears, Session},
     stdio::{self, ChildLink, Program},
+    streamable,
+    web::{self, WebFault},
 };
 
 /// How long a server of unknown age may be silent on `server/discover`.
@@ -45,6 +51,8 @@ pub(super) enum Era {
     Handshake,
     /// It answers `server/discover` (2026-07-28), though perhaps not quickly.
     Discover,
+    /// It speaks HTTP+SSE (2024-11-05).
+    EventStream,
 }
 
 /// A live connection and all that belongs to it. Dropping it ends everything at once.
@@ -55,13 +63,16 @@ pub(super) struct Connection {
     /// How it is reached, in a word.
     pub(super) transport: &'static str,
     running: JoinHandle<()>,
-    stop: CancellationToken,
+    stop: DropGuard,
     link: Link,
 }
 
 /// What lies under a connection.
 enum Link {
     Child(ChildLink),
+    EventStream(SseLink),
+    /// rmcp owns it.
+    Streamable,
 }
 
 /// Connects before the deadline. `era` is what is known about the server, and learns from the attempt.
@@ -70,23 +81,27 @@ pub(super) async fn connect(
     era: &mut Era,
     deadline: Instant,
 ) -> Result<Connection, String> {
-    let first = match attempt(entry, *era, deadline).await {
-        Err(Fault {
-            next: Some(next), ..
-        }) => {
-            *era = next;
-            attempt(entry, next, deadline).await
-        }
-        first => first,
-    };
-    match first {
-        Ok(connection) => {
-            *era = connection.era();
-            Ok(connection)
-        }
-        Err(fault) => {
-            *era = Era::Unknown;
-            Err(fault.message)
+    let mut trying = *era;
+    loop {
+        match attempt(entry, trying, deadline).await {
+            Ok(connection) => {
+                *era = if trying == Era::EventStream {
+                    trying
+                } else {
+                    connection.era()
+                };
+                return Ok(connection);
+            }
+            Err(Fault {
+                next: Some(next), ..
+            }) => trying = next,
+            Err(Fault {
+                message,
+                next: None,
+            }) => {
+                *era = Era::Unknown;
+                return Err(message);
+            }
         }
     }
 }
@@ -113,10 +128,18 @@ async fn attempt(entry: &Entry, era: Era, deadline: Instant) -> Result<Connectio
             };
             attempt_child(entry, &program, era, deadline).await
         }
-        Transport::Http { .. } => Err(Fault {
-            message: "not built yet".to_owned(),
-            next: None,
-        }),
+        Transport::Http { url, headers, kind } => {
+            let client = web::client(headers).map_err(|message| Fault {
+                message,
+                next: None,
+            })?;
+            let wants_sse = *kind == Some(HttpKind::Sse) || era == Era::EventStream;
+            if wants_sse {
+                attempt_event_stream(entry, client, url, deadline).await
+            } else {
+                attempt_streamable(entry, client, url, *kind, era, deadline).await
+            }
+        }
     }
 }
 
@@ -149,7 +172,7 @@ async fn attempt_child(
             let next = match era {
                 _ if link.was_discovered_late() => Some(Era::Discover),
                 Era::Unknown => Some(Era::Handshake),
-                Era::Handshake | Era::Discover => None,
+                Era::Handshake | Era::Discover | Era::EventStream => None,
             };
             let ending = if failed.was_cut_off {
                 link.ending().await
@@ -172,6 +195,71 @@ struct Shaken {
     stop: CancellationToken,
 }
 
+async fn attempt_streamable(
+    entry: &Entry,
+    client: reqwest::Client,
+    url: &Url,
+    kind: Option<HttpKind>,
+    era: Era,
+    deadline: Instant,
+) -> Result<Connection, Fault> {
+    let patience = if era == Era::Discover {
+        entry.config.start_timeout
+    } else {
+        PROBE
+    };
+    let (limit, parallel) = (entry.config.max_message_bytes, entry.config.parallel_calls);
+    let (transport, refusal) = streamable::transport(client, url, limit, parallel, patience);
+    let failed = match handshake(transport, era, deadline).await {
+        Ok(shaken) => return Ok(shaken.into_connection("http", Link::Streamable)),
+        Err(failed) => failed,
+    };
+    let next = match (refusal.fault(), era) {
+        (Some(WebFault::Unreachable(_)), _) => None,
+        (Some(WebFault::Status(status)), _) if is_for_another_transport(status) => {
+            kind.is_none().then_some(Era::EventStream)
+        }
+        (Some(WebFault::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)), _) => None,
+        (_, Era::Unknown) => Some(Era::Handshake),
+        (_, Era::Handshake | Era::Discover | Era::EventStream) => None,
+    };
+    let message = refusal
+        .fault()
+        .map_or(failed.message, |fault| fault.to_string());
+    Err(Fault { message, next })
+}
+
+/// What an HTTP+SSE server answers to a message posted where its stream is
+/// (2025-11-25, "Transports", "Backwards Compatibility").
+fn is_for_another_transport(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
+    )
+}
+
+async fn attempt_event_stream(
+    entry: &Entry,
+    client: reqwest::Client,
+    url: &Url,
+    deadline: Instant,
+) -> Result<Connection, Fault> {
+    let fault = |message| Fault {
+        message,
+        next: None,
+    };
+    let opening = legacy_sse::open(client, url, entry.config.max_message_bytes);
+    let (pipe, link) = match timeout_at(deadline, opening).await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(error)) => return Err(fault(error.to_string())),
+        Err(_) => return Err(fault("the server did not get ready in time".to_owned())),
+    };
+    match handshake(pipe, Era::EventStream, deadline).await {
+        Ok(shaken) => Ok(shaken.into_connection("sse", Link::EventStream(link))),
+        Err(failed) => Err(fault(failed.message)),
+    }
+}
+
 /// Why both sides did not agree.
 struct HandshakeFault {
     message: String,
@@ -189,7 +277,7 @@ where
     };
     let stop = CancellationToken::new();
     let lifecycle = match era {
-        Era::Handshake => ClientLifecycleMode::Initialize,
+        Era::Handshake | Era::EventStream => ClientLifecycleMode::Initialize,
         Era::Unknown | Era::Discover => ClientLifecycleMode::Auto {
             preferred_versions: vec![ProtocolVersion::LATEST],
             legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
@@ -215,6 +303,11 @@ where
 fn explain(error: &ClientInitializeError) -> HandshakeFault {
     let (message, was_cut_off) = match error {
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => return explain(fallback),
+        ClientInitializeError::TransportError { error, .. }
+            if matches!(error.error.downcast_ref(), Some(PipeFault::Web(_))) =>
+        {
+            (error.error.to_string(), false)
+        }
         ClientInitializeError::ConnectionClosed(_)
         | ClientInitializeError::TransportError { .. } => (
             "the server closed the connection instead of answering".to_owned(),
@@ -243,6 +336,7 @@ impl Shaken {
         let session = Session {
             peer: self.running.peer().clone(),
             progress: self.ears.progress.clone(),
+            absence: Arc::default(),
         };
         let running = tokio::spawn(async move {
             let _ = self.running.waiting().await;
@@ -252,7 +346,7 @@ impl Shaken {
             changes: self.ears.changes,
             transport,
             running,
-            stop: self.stop,
+            stop: self.stop.drop_guard(),
             link,
         }
     }
@@ -284,7 +378,7 @@ impl Connection {
     /// Ends the connection and everything under it, and says how the server ended if it did so by itself.
     pub(super) async fn close(mut self) -> Option<String> {
         let ended_by_itself = self.running.is_finished();
-        self.stop.cancel();
+        self.stop.disarm().cancel();
         if !ended_by_itself {
             let _ = timeout(CLOSING, &mut self.running).await;
             self.running.abort();
@@ -299,6 +393,11 @@ impl Connection {
                 link.close().await;
                 ending
             }
+            Link::EventStream(link) => {
+                drop(link);
+                None
+            }
+            Link::Streamable => None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{Notify, watch},
+    sync::watch,
     time::{Instant, timeout_at},
 };
 
@@ -28,8 +28,6 @@ const WAIT_FOR_READY: Duration = Duration::from_secs(5);
 pub(super) struct Entry {
     pub(super) config: Config,
     pub(super) stderr: Arc<StderrTail>,
-    /// Rung when a call found the server gone, so that the supervisor looks.
-    pub(super) suspicion: Notify,
     place: usize,
     tools: watch::Sender<Arc<Vec<ServerTools>>>,
     access: watch::Sender<Access>,
@@ -84,7 +82,6 @@ impl Entry {
         };
         Entry {
             stderr: Arc::new(StderrTail::new(secrets)),
-            suspicion: Notify::new(),
             place,
             tools,
             access: watch::Sender::new(Access::Later),
@@ -112,14 +109,7 @@ impl Entry {
             .await
             .map_err(|_| CallError::Busy)??;
         let session = self.ready_session(options.deadline).await?;
-        let result = session.call(tool, arguments, options).await;
-        if matches!(
-            result,
-            Err(CallError::UpstreamUnavailable { unsent: true, .. })
-        ) {
-            self.suspicion.notify_one();
-        }
-        result
+        session.call(tool, arguments, options).await
     }
 
     async fn ready_session(&self, deadline: Instant) -> Result<Session, CallError> {

@@ -1,7 +1,13 @@
 //! What went wrong with a call, in words for the model: no addresses, no commands, no HTML.
 
-use rmcp::{model::ErrorData, service::ServiceError};
+use http::StatusCode;
+use rmcp::{
+    model::ErrorData,
+    service::ServiceError,
+    transport::{DynamicTransportError, streamable_http_client::StreamableHttpError},
+};
 
+use super::{pipe::PipeFault, web::WebFault};
 use crate::tool::CallError;
 
 /// Longest text of a server's own that is passed on in an error, in bytes.
@@ -14,10 +20,7 @@ pub(super) fn gone(unsent: bool) -> CallError {
     } else {
         "the connection to the tool's server was lost during the call; it may have been carried out"
     };
-    CallError::UpstreamUnavailable {
-        message: message.to_owned(),
-        unsent,
-    }
+    unavailable(message.to_owned(), unsent)
 }
 
 /// A call that was sent, or was meant to be.
@@ -25,8 +28,86 @@ pub(super) fn of_call(error: ServiceError) -> CallError {
     match error {
         ServiceError::McpError(error) => of_server(error),
         ServiceError::Cancelled { .. } => CallError::Cancelled,
+        ServiceError::TransportSend(error) => match NotSent::of(&error) {
+            NotSent::Web(fault) => of_request(fault),
+            NotSent::NoSession | NotSent::NoConnection => gone(true),
+            NotSent::Other => gone(false),
+        },
         _ => gone(false),
     }
+}
+
+/// The failure shows that there is no server, and not merely that it refuses.
+pub(super) fn shows_absence(error: &ServiceError) -> bool {
+    let ServiceError::TransportSend(error) = error else {
+        return false;
+    };
+    match NotSent::of(error) {
+        NotSent::Web(fault) => matches!(fault, WebFault::Unreachable(_)),
+        NotSent::NoSession | NotSent::NoConnection => true,
+        NotSent::Other => false,
+    }
+}
+
+/// Why a transport did not send a message.
+enum NotSent<'a> {
+    /// Its request failed.
+    Web(&'a WebFault),
+    /// The old session is gone and a new one could not be had.
+    NoSession,
+    /// The connection was closed already.
+    NoConnection,
+    /// Something else; the message may be out.
+    Other,
+}
+
+impl NotSent<'_> {
+    fn of(error: &DynamicTransportError) -> NotSent<'_> {
+        use StreamableHttpError as Http;
+        match error.error.downcast_ref() {
+            Some(PipeFault::Web(fault)) => return NotSent::Web(fault),
+            Some(PipeFault::Closed) => return NotSent::NoConnection,
+            None => {}
+        }
+        match error.error.downcast_ref::<Http<WebFault>>() {
+            Some(Http::Client(fault)) => NotSent::Web(fault),
+            Some(Http::SessionExpired | Http::ReinitializationFailed(_)) => NotSent::NoSession,
+            Some(Http::TransportChannelClosed) => NotSent::NoConnection,
+            _ => NotSent::Other,
+        }
+    }
+}
+
+fn of_request(fault: &WebFault) -> CallError {
+    match fault {
+        WebFault::Unreachable(_) => gone(true),
+        WebFault::Broken(_) => gone(false),
+        WebFault::Status(status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => {
+            unavailable(
+                format!(
+                    "the tool's server refuses access (HTTP {})",
+                    status.as_u16()
+                ),
+                true,
+            )
+        }
+        WebFault::Status(StatusCode::TOO_MANY_REQUESTS) => unavailable(
+            "the tool's server is busy (HTTP 429); try again later".to_owned(),
+            true,
+        ),
+        WebFault::Status(status) => {
+            let message = format!("the tool's server answered with HTTP {}", status.as_u16());
+            unavailable(message, status.is_client_error())
+        }
+        WebFault::NotMcp(_) => unavailable(
+            "the tool's server answered with something that is not MCP".to_owned(),
+            false,
+        ),
+    }
+}
+
+fn unavailable(message: String, unsent: bool) -> CallError {
+    CallError::UpstreamUnavailable { message, unsent }
 }
 
 fn of_server(error: ErrorData) -> CallError {

@@ -19,6 +19,9 @@ use serde_json::Value;
 
 use crate::mcp::envelope;
 
+/// Most requests that are kept. Over HTTP nobody says that a request was given up.
+const MAX_PENDING: usize = 4096;
+
 /// How the answer to a request is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
@@ -45,8 +48,11 @@ impl Pending {
     pub(super) fn note_sent(&self, message: &ClientJsonRpcMessage) {
         match message {
             ClientJsonRpcMessage::Request(request) => {
-                self.requests()
-                    .insert(request.id.clone(), reading_of(&request.request));
+                let mut requests = self.requests();
+                requests.insert(request.id.clone(), reading_of(&request.request));
+                if requests.len() > MAX_PENDING {
+                    drop_oldest(&mut requests, &request.id);
+                }
             }
             ClientJsonRpcMessage::Notification(notification) => {
                 if let ClientNotification::CancelledNotification(cancelled) =
@@ -72,6 +78,21 @@ impl Pending {
             ErrorCode::METHOD_NOT_FOUND,
             why.to_owned(),
         ))
+    }
+
+    /// Fails a request; nothing if it was answered already.
+    pub(super) fn fail(&self, id: &RequestId, why: &str) -> Option<ServerJsonRpcMessage> {
+        self.requests().remove(id)?;
+        Some(failure(
+            id.clone(),
+            ErrorCode::INTERNAL_ERROR,
+            why.to_owned(),
+        ))
+    }
+
+    /// Takes note that a request will not be answered.
+    pub(super) fn forget(&self, id: &RequestId) {
+        self.requests().remove(id);
     }
 
     /// A request that was given up was answered well after all.
@@ -142,6 +163,15 @@ impl Pending {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Forgets the requests made long before this one. rmcp numbers them in their order.
+fn drop_oldest(requests: &mut HashMap<RequestId, Reading>, newest: &RequestId) {
+    let RequestId::Number(newest) = *newest else {
+        return;
+    };
+    let oldest = newest - MAX_PENDING as i64 / 2;
+    requests.retain(|id, _| matches!(id, RequestId::Number(id) if *id > oldest));
 }
 
 fn reading_of(request: &ClientRequest) -> Reading {

@@ -10,16 +10,22 @@ use rmcp::{
     model::{ClientJsonRpcMessage, ClientRequest, RequestId, ServerJsonRpcMessage},
     transport::Transport,
 };
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{
+        mpsc::{self, error::TrySendError},
+        oneshot,
+    },
+    time::Instant,
+};
 
-use super::pending::Pending;
+use super::{pending::Pending, web::WebFault};
 
 /// Messages that wait in each direction.
 const WAITING: usize = 64;
 
 /// The client's end of a connection.
 pub(super) struct Pipe {
-    outgoing: Option<mpsc::Sender<ClientJsonRpcMessage>>,
+    outgoing: Option<mpsc::Sender<Outgoing>>,
     incoming: mpsc::Receiver<ServerJsonRpcMessage>,
     pending: Pending,
     patience: Duration,
@@ -29,17 +35,61 @@ pub(super) struct Pipe {
 /// The server's end of a connection.
 pub(super) struct PipeEnd {
     /// What is to be written. Ends when the client is done.
-    pub(super) outgoing: mpsc::Receiver<ClientJsonRpcMessage>,
+    pub(super) outgoing: mpsc::Receiver<Outgoing>,
     /// What was read. Dropping it tells the client that the server is gone.
     pub(super) incoming: mpsc::Sender<ServerJsonRpcMessage>,
     /// The requests that wait for an answer.
     pub(super) pending: Pending,
 }
 
-/// The server is gone; nothing was sent.
+/// A message on its way out.
+pub(super) struct Outgoing {
+    message: ClientJsonRpcMessage,
+    sent: oneshot::Sender<Result<(), WebFault>>,
+}
+
+/// A message that is being sent. Dropping it says that the message may or may not be out.
+pub(super) struct Sending(Option<oneshot::Sender<Result<(), WebFault>>>);
+
+impl Outgoing {
+    /// Begins to send. A message of which this was never asked did not get out.
+    pub(super) fn begin(self) -> (ClientJsonRpcMessage, Sending) {
+        (self.message, Sending(Some(self.sent)))
+    }
+}
+
+impl Sending {
+    /// The message is out, or the request that carried it failed.
+    pub(super) fn finish(mut self, outcome: Result<(), WebFault>) {
+        if let Some(sent) = self.0.take() {
+            let _ = sent.send(outcome);
+        }
+    }
+
+    /// The message did not get out.
+    pub(super) fn give_up(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if let Some(sent) = self.0.take() {
+            let _ = sent.send(Err(WebFault::Broken("the connection ended".to_owned())));
+        }
+    }
+}
+
+/// Why a message was not sent.
 #[derive(Debug, thiserror::Error)]
-#[error("the connection is closed")]
-pub(super) struct PipeClosed;
+pub(super) enum PipeFault {
+    /// The server is gone; nothing was sent.
+    #[error("the connection is closed")]
+    Closed,
+    /// The request that should have carried it failed.
+    #[error(transparent)]
+    Web(#[from] WebFault),
+}
 
 /// Makes a pipe that waits `patience` long for an answer to `server/discover`.
 pub(super) fn pipe(patience: Duration) -> (Pipe, PipeEnd) {
@@ -64,12 +114,12 @@ pub(super) fn pipe(patience: Duration) -> (Pipe, PipeEnd) {
 }
 
 impl Transport<RoleClient> for Pipe {
-    type Error = PipeClosed;
+    type Error = PipeFault;
 
     fn send(
         &mut self,
         message: ClientJsonRpcMessage,
-    ) -> impl Future<Output = Result<(), PipeClosed>> + Send + 'static {
+    ) -> impl Future<Output = Result<(), PipeFault>> + Send + 'static {
         self.pending.note_sent(&message);
         if let ClientJsonRpcMessage::Request(request) = &message
             && matches!(request.request, ClientRequest::DiscoverRequest(_))
@@ -78,18 +128,21 @@ impl Transport<RoleClient> for Pipe {
         }
         // rmcp polls these futures side by side; sending at once keeps a cancellation behind its request.
         let outgoing = self.outgoing.clone();
-        let attempt = match &outgoing {
-            Some(outgoing) => outgoing.try_send(message),
-            None => Err(mpsc::error::TrySendError::Closed(message)),
-        };
+        let (sent, is_sent) = oneshot::channel();
+        let attempt = outgoing
+            .as_ref()
+            .map(|outgoing| outgoing.try_send(Outgoing { message, sent }));
         async move {
-            match (attempt, outgoing) {
-                (Ok(()), _) => Ok(()),
-                (Err(mpsc::error::TrySendError::Full(message)), Some(outgoing)) => {
-                    outgoing.send(message).await.map_err(|_| PipeClosed)
-                }
-                (Err(_), _) => Err(PipeClosed),
+            if let (Some(Err(TrySendError::Full(message))), Some(outgoing)) = (attempt, outgoing) {
+                outgoing
+                    .send(message)
+                    .await
+                    .map_err(|_| PipeFault::Closed)?;
             }
+            is_sent
+                .await
+                .map_err(|_| PipeFault::Closed)?
+                .map_err(PipeFault::Web)
         }
     }
 
@@ -119,7 +172,7 @@ impl Transport<RoleClient> for Pipe {
         }
     }
 
-    async fn close(&mut self) -> Result<(), PipeClosed> {
+    async fn close(&mut self) -> Result<(), PipeFault> {
         self.outgoing = None;
         self.incoming.close();
         Ok(())

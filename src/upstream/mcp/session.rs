@@ -1,6 +1,6 @@
 //! One live connection to a server: its tools listed, its tools called.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use rmcp::{
@@ -10,17 +10,16 @@ use rmcp::{
         ClientCapabilities, ClientConfig, ClientNotification, ClientRequest, ElicitRequestParams,
         ElicitResult, ErrorCode, ErrorData, Implementation, ListToolsRequest,
         PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, RequestId,
-        ServerResult,
     },
     service::{NotificationContext, Peer, PeerRequestOptions, RequestContext, ServiceError},
 };
 use serde_json::Value;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc, watch},
     time::Instant,
 };
 
-use super::{faults, progress::ProgressTable};
+use super::{faults, progress::ProgressTable, streamable};
 use crate::{
     mcp::{
         results,
@@ -63,6 +62,8 @@ pub(super) struct Ears {
 pub(super) struct Session {
     pub(super) peer: Peer<RoleClient>,
     pub(super) progress: ProgressTable,
+    /// Rung when a call shows that there is no server any more.
+    pub(super) absence: Arc<Notify>,
 }
 
 impl Session {
@@ -78,7 +79,7 @@ impl Session {
                 ..ListToolsRequest::default()
             };
             let request = ClientRequest::ListToolsRequest(request);
-            let page = raw(self.peer.send_request(request).await?);
+            let page = streamable::unwrap(self.peer.send_request(request).await?);
             cursor = listing.add_page(&page)?;
             if cursor.is_none() {
                 return Ok(listing);
@@ -129,8 +130,13 @@ impl Session {
             let _ = listener.try_send(step);
         }
         match answer {
-            Ok(Ok(result)) => read_answer(raw(result)),
-            Ok(Err(error)) => Err(faults::of_call(error)),
+            Ok(Ok(result)) => read_answer(streamable::unwrap(result)),
+            Ok(Err(error)) => {
+                if faults::shows_absence(&error) {
+                    self.absence.notify_one();
+                }
+                Err(faults::of_call(error))
+            }
             Err(_) => Err(faults::gone(false)),
         }
     }
@@ -154,14 +160,6 @@ fn read_answer(raw: Value) -> Result<ToolResult, CallError> {
         });
     }
     Ok(results::read_result(raw))
-}
-
-/// The result as it came from the server.
-fn raw(result: ServerResult) -> Value {
-    match result {
-        ServerResult::CustomResult(raw) => raw.0,
-        typed => serde_json::to_value(typed).unwrap_or_default(),
-    }
 }
 
 /// Tells the server that nobody waits for a call any more.

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::model::ServerJsonRpcMessage;
 use serde_json::Value;
 use tokio::{
     io::{AsyncWriteExt, BufReader},
@@ -18,7 +18,7 @@ use super::{
     child::{self, Process, Spawned},
     lines::{Line, next_line},
     pending::{Pending, too_long},
-    pipe::{Pipe, PipeEnd, pipe},
+    pipe::{Outgoing, Pipe, PipeEnd, pipe},
     stderr::StderrTail,
 };
 use crate::{secret::Secret, tool::ServerId};
@@ -163,19 +163,21 @@ async fn after(token: CancellationToken, pause: Duration) {
 
 /// Writes one message a line until there are no more; the child's input is closed then, or on `stop`.
 async fn write_messages(
-    mut outgoing: mpsc::Receiver<ClientJsonRpcMessage>,
+    mut outgoing: mpsc::Receiver<Outgoing>,
     mut stdin: ChildStdin,
     stop: CancellationToken,
 ) {
     let write_all = async {
         while let Some(message) = outgoing.recv().await {
+            let (message, sending) = message.begin();
             let Ok(mut line) = serde_json::to_vec(&message) else {
                 continue;
             };
             line.push(b'\n');
             if stdin.write_all(&line).await.is_err() || stdin.flush().await.is_err() {
-                return;
+                return sending.give_up();
             }
+            sending.finish(Ok(()));
         }
     };
     tokio::select! {

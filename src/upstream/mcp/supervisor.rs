@@ -101,11 +101,12 @@ async fn serve(entry: &Arc<Entry>, mut connection: Connection, stop: &Cancellati
     if connection.announces_changes_by_subscription() {
         followers.spawn(subscribe(session.clone(), connection.changes.clone()));
     }
+    let absence = Arc::clone(&session.absence);
     entry.set_ready(session, connection.transport, connection.protocol_version());
     let end = tokio::select! {
         () = stop.cancelled() => End::Stopped,
         () = connection.ended() => End::Lost("the connection ended".to_owned()),
-        () = entry.suspicion.notified() => End::Lost("the server cannot be reached".to_owned()),
+        () = absence.notified() => End::Lost("the server cannot be reached".to_owned()),
     };
     entry.set_closing();
     followers.shutdown().await;

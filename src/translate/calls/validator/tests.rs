@@ -75,6 +75,32 @@ fn a_schema_that_refers_to_itself_alone_does_not_go_on_for_ever() {
 }
 
 #[test]
+fn a_schema_at_the_bounds_does_not_overflow_the_stack() {
+    let schema = |count: usize, last: Value| {
+        let mut definitions = JsonObject::new();
+        for i in 0..count {
+            let next = json!({"$ref": format!("#/$defs/a{}", i + 1)});
+            definitions.insert(format!("a{i}"), json!({"allOf": [next]}));
+        }
+        definitions.insert(format!("a{count}"), last);
+        json!({"$ref": "#/$defs/a0", "$defs": definitions})
+    };
+    let deepest = (1..300).rev().find_map(|count| {
+        Validator::compile(&object(&schema(count, json!({"required": ["x"]})))).ok()
+    });
+    assert!(deepest.unwrap().check(&JsonObject::new()).is_err());
+
+    let again = json!({"additionalProperties": {"$ref": "#/$defs/a0"}});
+    for count in [1, 10, 50, 80] {
+        let validator = Validator::compile(&object(&schema(count, again.clone()))).unwrap();
+        for depth in 1..120 {
+            let nested = (0..depth).fold(json!({}), |inner, _| json!({ "a": inner }));
+            let _ = validator.check(&object(&nested));
+        }
+    }
+}
+
+#[test]
 fn a_reference_to_a_file_or_a_url_is_not_fetched() {
     for reference in [
         "http://127.0.0.1:1/x.json",
@@ -117,6 +143,15 @@ fn the_draft_is_the_one_the_schema_names() {
     });
     check(&schema, &json!({"a": 1}), false);
     check(&schema, &json!({"a": 2}), true);
+}
+
+#[test]
+fn a_format_is_left_to_the_server() {
+    let schema = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "properties": {"at": {"type": "string", "format": "date-time"}},
+    });
+    check(&schema, &json!({"at": "tomorrow"}), true);
 }
 
 #[test]

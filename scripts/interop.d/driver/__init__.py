@@ -1,0 +1,1 @@
+"""What `scripts/interop` is made of: install, start, drive, judge. Standard library only."""

@@ -1,0 +1,249 @@
+//! How far a schema can lead a validator, told before it is compiled.
+//!
+//! `jsonschema` follows references by recursion and again for every path to them. A schema of a few
+//! kilobytes can thereby overflow the stack, which ends the process, or take hours. Tool schemas come from
+//! anywhere, so one that leads too far is not compiled.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+/// Longest path through a schema, references followed; each object and list on it counts.
+const MAX_HEIGHT: usize = 256;
+
+/// Most schemas there are when every reference is replaced by what it stands for.
+const MAX_WEIGHT: usize = 1 << 20;
+
+/// Most references that are no pointers into the schema itself; where these lead is not followed here.
+const MAX_NAMED: usize = 8;
+
+/// Longest path through a schema that leads back into itself, times the depth of the arguments.
+const MAX_RECURSION: usize = 2048;
+
+/// What was found out about a schema.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Deepest arguments that it can be asked about; `None` where depth makes no difference.
+    pub(super) max_depth: Option<usize>,
+}
+
+/// Measures a schema; the error says why it leads too far.
+pub(super) fn measure(schema: &Value) -> Result<Shape, &'static str> {
+    let mut walk = Walk {
+        root: schema,
+        seen: HashMap::new(),
+        named: 0,
+        is_recursive: false,
+    };
+    let whole = walk.follow(schema, 0)?;
+    let max_depth = walk
+        .is_recursive
+        .then(|| MAX_RECURSION / whole.height.max(1));
+    Ok(Shape { max_depth })
+}
+
+#[derive(Clone, Copy, Default)]
+struct Extent {
+    height: usize,
+    weight: usize,
+}
+
+impl Extent {
+    fn add(&mut self, part: Extent) {
+        self.height = self.height.max(part.height);
+        self.weight = self.weight.saturating_add(part.weight);
+    }
+}
+
+struct Walk<'s> {
+    root: &'s Value,
+    /// The extent of what references lead to; `None` while it is being measured.
+    seen: HashMap<&'s str, Option<Extent>>,
+    named: usize,
+    is_recursive: bool,
+}
+
+impl<'s> Walk<'s> {
+    /// The extent of a value that stands `depth` steps from the top; never deeper than the bound.
+    ///
+    /// Data, as under `enum`, is followed as if it were a schema: that can only make the extent greater.
+    fn follow(&mut self, value: &'s Value, depth: usize) -> Result<Extent, &'static str> {
+        if depth > MAX_HEIGHT {
+            return Err("its references lead too deep");
+        }
+        let mut extent = Extent::default();
+        match value {
+            Value::Array(values) => {
+                for value in values {
+                    extent.add(self.follow(value, depth + 1)?);
+                }
+            }
+            Value::Object(members) => {
+                extent.weight = 1;
+                for (keyword, value) in members {
+                    let part = match (keyword.as_str(), value) {
+                        // What a pointer leads to would depend on where it stands.
+                        ("$id" | "$schema", Value::String(_)) if depth > 0 => {
+                            return Err("a part of it has an `$id` or `$schema` of its own");
+                        }
+                        ("id", Value::String(_)) if depth > 0 && self.is_draft_4() => {
+                            return Err("a part of it has an `id` of its own");
+                        }
+                        ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(target)) => {
+                            self.refer(target, depth + 1)?
+                        }
+                        _ => self.follow(value, depth + 1)?,
+                    };
+                    extent.add(part);
+                }
+            }
+            _ => return Ok(extent),
+        }
+        extent.height += 1;
+        match extent.weight > MAX_WEIGHT {
+            true => Err("its references branch too often"),
+            false => Ok(extent),
+        }
+    }
+
+    fn is_draft_4(&self) -> bool {
+        let draft = self.root.get("$schema").and_then(Value::as_str);
+        draft.is_some_and(|draft| draft.contains("draft-04"))
+    }
+
+    /// The extent of what a reference leads to.
+    fn refer(&mut self, target: &'s str, depth: usize) -> Result<Extent, &'static str> {
+        match self.seen.get(target) {
+            Some(Some(extent)) if depth + extent.height > MAX_HEIGHT => {
+                return Err("its references lead too deep");
+            }
+            Some(Some(extent)) => return Ok(*extent),
+            Some(None) => {
+                self.is_recursive = true;
+                return Ok(Extent {
+                    height: 1,
+                    weight: 1,
+                });
+            }
+            None => {}
+        }
+        // An escape such as `%31` could lead elsewhere than it reads.
+        let pointer = target
+            .strip_prefix('#')
+            .filter(|pointer| !pointer.contains('%'));
+        let Some(value) = pointer.and_then(|pointer| self.root.pointer(pointer)) else {
+            self.named += 1;
+            self.is_recursive = true;
+            return match self.named > MAX_NAMED {
+                true => Err("it has too many references that are no pointers into it"),
+                false => Ok(Extent {
+                    height: 1,
+                    weight: 1,
+                }),
+            };
+        };
+        self.seen.insert(target, None);
+        let extent = self.follow(value, depth)?;
+        self.seen.insert(target, Some(extent));
+        Ok(extent)
+    }
+}
+
+/// How deep a value is nested; its own level counts.
+pub(super) fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(values) => 1 + values.iter().map(depth).max().unwrap_or(0),
+        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+
+    /// `count` definitions, each made from the name of the next.
+    fn chain(count: usize, link: impl Fn(&str) -> Value) -> Value {
+        let mut definitions = Map::new();
+        for i in 0..count {
+            definitions.insert(format!("a{i}"), link(&format!("#/$defs/a{}", i + 1)));
+        }
+        definitions.insert(format!("a{count}"), json!({"type": "object"}));
+        json!({"$ref": "#/$defs/a0", "$defs": definitions})
+    }
+
+    #[track_caller]
+    fn check(schema: &Value, expected: Result<Option<usize>, &str>) {
+        assert_eq!(measure(schema).map(|shape| shape.max_depth), expected);
+    }
+
+    #[test]
+    fn what_tools_have_is_measured_and_taken() {
+        check(&json!({}), Ok(None));
+        check(
+            &json!({"properties": {"id": {"type": "string"}, "$id": {}}}),
+            Ok(None),
+        );
+        check(
+            &json!({"$id": "https://example.com/a", "default": {"id": "b"}}),
+            Ok(None),
+        );
+        check(&chain(50, |next| json!({"$ref": next})), Ok(None));
+    }
+
+    #[test]
+    fn a_chain_of_thousands_of_references_leads_too_deep() {
+        let expected = Err("its references lead too deep");
+        check(&chain(10_000, |next| json!({"$ref": next})), expected);
+        check(
+            &chain(200, |next| json!({"allOf": [{"$ref": next}]})),
+            expected,
+        );
+    }
+
+    #[test]
+    fn a_chain_behind_a_property_with_the_name_of_a_keyword_is_seen() {
+        for name in ["default", "enum", "const"] {
+            let mut schema = chain(10_000, |next| json!({"$ref": next}));
+            schema["$ref"].take();
+            schema["properties"] = json!({name: {"$ref": "#/$defs/a0"}});
+            check(&schema, Err("its references lead too deep"));
+        }
+    }
+
+    #[test]
+    fn references_that_double_at_each_step_branch_too_often() {
+        let twice = |next: &str| json!({"allOf": [{"$ref": next}, {"$ref": next}]});
+        check(&chain(10, twice), Ok(None));
+        check(&chain(40, twice), Err("its references branch too often"));
+    }
+
+    #[test]
+    fn references_that_cannot_be_followed_are_few_or_refused() {
+        let anchored = |count: usize| {
+            let all: Vec<Value> = (0..count)
+                .map(|i| json!({"$ref": format!("#x{i}")}))
+                .collect();
+            json!({"anyOf": all})
+        };
+        assert!(measure(&anchored(8)).is_ok());
+        assert!(measure(&anchored(9)).is_err());
+        let inner = json!({"$defs": {"a": {"$id": "https://example.com/b"}}});
+        check(
+            &inner,
+            Err("a part of it has an `$id` or `$schema` of its own"),
+        );
+    }
+
+    #[test]
+    fn a_schema_that_leads_back_into_itself_bounds_the_depth_of_arguments() {
+        let tree = json!({"properties": {"children": {"items": {"$ref": "#"}}}});
+        assert!(measure(&tree).unwrap().max_depth.unwrap() > 127);
+        let long = |i: usize| format!("#/$defs/a{i}");
+        let mut schema = chain(100, |next| json!({"$ref": next}));
+        schema["$defs"]["a100"] = json!({"additionalProperties": {"$ref": long(0)}});
+        assert_eq!(measure(&schema).unwrap().max_depth, Some(2048 / 105));
+    }
+}

@@ -1,0 +1,200 @@
+//! Server-sent events on the level of bytes: whole events, one at a time, with a bound on what is kept of each.
+//!
+//! The parsers above only ever see one whole event: `eventsource-stream` reads a pending line anew at every chunk and
+//! panics on a byte-order mark, and `sse-stream` has no bound.
+
+use std::{collections::VecDeque, mem};
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+
+/// How much is kept of each end of an event that is too long.
+const KEPT: usize = 4096;
+
+/// One event, with the blank line that ends it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RawEvent {
+    /// All of it.
+    Whole(Bytes),
+    /// The ends of an event that was longer than the limit; the rest was thrown away.
+    Cut {
+        /// Its first bytes, at most 4096.
+        head: Vec<u8>,
+        /// Its last bytes, at most 4096.
+        tail: Vec<u8>,
+    },
+}
+
+/// Splits a stream of bytes into events. What follows the last blank line is an event too.
+pub(super) fn raw_events<S, E>(bytes: S, limit: usize) -> impl Stream<Item = Result<RawEvent, E>>
+where
+    S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+{
+    let start = (Box::pin(bytes), Splitter::new(limit), VecDeque::new());
+    stream::unfold(start, |(mut bytes, mut splitter, mut ready)| async move {
+        loop {
+            if let Some(event) = ready.pop_front() {
+                return Some((Ok(event), (bytes, splitter, ready)));
+            }
+            match bytes.next().await {
+                Some(Ok(chunk)) => splitter.push(&chunk, &mut ready),
+                Some(Err(error)) => return Some((Err(error), (bytes, splitter, ready))),
+                None => ready.push_back(splitter.finish()?),
+            }
+        }
+    })
+}
+
+/// Finds the blank lines, whatever line breaks they are made of.
+struct Splitter {
+    limit: usize,
+    event: Vec<u8>,
+    /// The end of an event whose beginning is in `event`, once that is full.
+    tail: Option<Vec<u8>>,
+    line_is_empty: bool,
+    after_cr: bool,
+    at_start: bool,
+}
+
+impl Splitter {
+    fn new(limit: usize) -> Splitter {
+        Splitter {
+            limit,
+            event: Vec::new(),
+            tail: None,
+            line_is_empty: true,
+            after_cr: false,
+            at_start: true,
+        }
+    }
+
+    fn push(&mut self, chunk: &[u8], ready: &mut VecDeque<RawEvent>) {
+        let mut from = 0;
+        for (at, &byte) in chunk.iter().enumerate() {
+            let ends_line = match byte {
+                b'\n' if mem::take(&mut self.after_cr) => {
+                    // The second half of a line break that has been seen.
+                    if self.event.is_empty() && self.tail.is_none() && from == at {
+                        from = at + 1;
+                    }
+                    continue;
+                }
+                b'\r' | b'\n' => true,
+                _ => false,
+            };
+            self.after_cr = byte == b'\r';
+            if ends_line && self.line_is_empty {
+                self.keep(&chunk[from..=at]);
+                from = at + 1;
+                ready.extend(self.finish());
+            }
+            self.line_is_empty = ends_line;
+        }
+        self.keep(&chunk[from..]);
+    }
+
+    fn keep(&mut self, part: &[u8]) {
+        if self.tail.is_none() && self.event.len() + part.len() > self.limit {
+            let whole_tail = self.event.split_off(self.event.len().min(KEPT));
+            self.tail = Some(whole_tail);
+            let room = KEPT.saturating_sub(self.event.len()).min(part.len());
+            self.event.extend_from_slice(&part[..room]);
+        }
+        match &mut self.tail {
+            None => self.event.extend_from_slice(part),
+            Some(tail) => {
+                tail.extend_from_slice(&part[part.len().saturating_sub(KEPT)..]);
+                tail.drain(..tail.len().saturating_sub(KEPT));
+            }
+        }
+    }
+
+    /// Takes what was kept as an event, if it is more than line breaks.
+    fn finish(&mut self) -> Option<RawEvent> {
+        self.line_is_empty = true;
+        let mut event = mem::take(&mut self.event);
+        if mem::take(&mut self.at_start) && event.starts_with(b"\xef\xbb\xbf") {
+            event.drain(..3);
+        }
+        if let Some(tail) = self.tail.take() {
+            return Some(RawEvent::Cut { head: event, tail });
+        }
+        if event.trim_ascii().is_empty() {
+            return None;
+        }
+        if !event.ends_with(b"\n\n") {
+            event.extend_from_slice(b"\n\n");
+        }
+        Some(RawEvent::Whole(event.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    async fn split(text: &[u8], chunk: usize, limit: usize) -> Vec<RawEvent> {
+        let chunks: Vec<_> = text
+            .chunks(chunk)
+            .map(|part| Ok::<_, Infallible>(Bytes::copy_from_slice(part)))
+            .collect();
+        raw_events(stream::iter(chunks), limit)
+            .map(|event| event.unwrap())
+            .collect()
+            .await
+    }
+
+    #[track_caller]
+    fn parsed(events: Vec<RawEvent>) -> Vec<String> {
+        let texts = events.into_iter().map(|event| match event {
+            RawEvent::Whole(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+            RawEvent::Cut { .. } => panic!("nothing should be cut"),
+        });
+        texts
+            .map(|text| {
+                text.replace("\r\n", "\n")
+                    .replace('\r', "\n")
+                    .trim_end()
+                    .to_owned()
+            })
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn events_come_out_whatever_the_chunks_and_line_breaks_are() {
+        for line_break in ["\n", "\r\n", "\r"] {
+            let text =
+                ["id: 1", "data: a", "", "", "data: b", "data: c", "", ": d"].join(line_break);
+            for chunk in 1..text.len() {
+                let events = parsed(split(text.as_bytes(), chunk, 100).await);
+                assert_eq!(events, ["id: 1\ndata: a", "data: b\ndata: c", ": d"]);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_byte_order_mark_goes() {
+        for chunk in 1..8 {
+            assert_eq!(
+                parsed(split(b"\xef\xbb\xbfdata: a\n\n", chunk, 100).await),
+                ["data: a"]
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn an_event_over_the_limit_keeps_its_ends_and_costs_no_other() {
+        let text = format!("data: {{{}}}\n\ndata: next\n\n", "x".repeat(50_000));
+        for chunk in [7, 100, 9000, 100_000] {
+            let events = split(text.as_bytes(), chunk, 10_000).await;
+            let RawEvent::Cut { head, tail } = &events[0] else {
+                panic!("should be cut")
+            };
+            assert!(head.starts_with(b"data: {x") && head.len() <= KEPT);
+            assert!(tail.ends_with(b"x}\n\n") && tail.len() <= KEPT);
+            assert_eq!(parsed(events[1..].to_vec()), ["data: next"]);
+        }
+    }
+}

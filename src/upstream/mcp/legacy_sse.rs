@@ -1,0 +1,173 @@
+//! HTTP+SSE, the transport of 2024-11-05: one stream of events from the server, one POST for every message to it.
+//!
+//! rmcp has no client for it. See the specification of 2024-11-05, "Transports", "HTTP with SSE".
+
+use std::{convert::Infallible, time::Duration};
+
+use bytes::Bytes;
+use eventsource_stream::{Event, Eventsource};
+use futures::{Stream, StreamExt, stream::BoxStream};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use rmcp::model::ServerJsonRpcMessage;
+use tokio::{sync::mpsc, task::JoinSet, time::timeout};
+use url::Url;
+
+use super::{
+    events::{RawEvent, raw_events},
+    pending::{Pending, too_long},
+    pipe::{Outgoing, Pipe, PipeEnd, pipe},
+    web::{self, WebFault},
+};
+
+/// How long a message waits for the answer to the one before it, which keeps their order.
+const IN_ORDER: Duration = Duration::from_secs(1);
+
+/// Longest time for one POST; what it starts is answered on the stream.
+const POST: Duration = Duration::from_secs(60);
+
+/// Most POSTs under way at once.
+const POSTS: usize = 32;
+
+type RawEvents = BoxStream<'static, Result<RawEvent, reqwest::Error>>;
+
+/// The tasks that serve a connection. Dropping it closes the connection.
+pub(super) struct SseLink {
+    _tasks: JoinSet<()>,
+}
+
+/// Opens the stream and waits for the endpoint. The caller sets the deadline.
+pub(super) async fn open(
+    client: reqwest::Client,
+    url: &Url,
+    limit: usize,
+) -> Result<(Pipe, SseLink), WebFault> {
+    let response = client
+        .get(url.clone())
+        .header(ACCEPT, "text/event-stream")
+        .send()
+        .await?;
+    if !response.status().is_success() {
+        return Err(WebFault::Status(response.status()));
+    }
+    let media_type = web::media_type(&response);
+    if media_type != "text/event-stream" {
+        return Err(WebFault::NotMcp(media_type));
+    }
+    let base = response.url().clone();
+    let mut events = raw_events(response.bytes_stream(), limit).boxed();
+    let endpoint = endpoint(&mut events, &base).await?;
+
+    // Only newer servers know `server/discover`, and they do not speak this transport.
+    let (
+        pipe,
+        PipeEnd {
+            outgoing,
+            incoming,
+            pending,
+        },
+    ) = pipe(Duration::ZERO);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        // Without its stream a connection is of no use, and without anything to send neither.
+        tokio::select! {
+            () = read_events(events, incoming, pending, limit) => {}
+            () = post_messages(client, endpoint, outgoing) => {}
+        }
+    });
+    Ok((pipe, SseLink { _tasks: tasks }))
+}
+
+/// Where messages are posted: named by the first event, and on the server's own origin only.
+async fn endpoint(events: &mut RawEvents, base: &Url) -> Result<Url, WebFault> {
+    while let Some(event) = events.next().await {
+        let RawEvent::Whole(bytes) = event? else {
+            continue;
+        };
+        let Some(event) = parse(bytes).await.filter(|event| event.event == "endpoint") else {
+            continue;
+        };
+        let url = base
+            .join(event.data.trim())
+            .map_err(|error| WebFault::NotMcp(error.to_string()))?;
+        if url.origin() != base.origin() {
+            return Err(WebFault::NotMcp(
+                "its endpoint is on another origin".to_owned(),
+            ));
+        }
+        return Ok(url);
+    }
+    Err(WebFault::NotMcp("its stream names no endpoint".to_owned()))
+}
+
+/// Reads one whole event; comments and broken UTF-8 give nothing.
+async fn parse(bytes: Bytes) -> Option<Event> {
+    let one = futures::stream::iter([Ok::<_, Infallible>(bytes)]);
+    one.eventsource().next().await?.ok()
+}
+
+/// Reads messages until the stream ends or nobody listens any more.
+async fn read_events(
+    mut events: impl Stream<Item = Result<RawEvent, reqwest::Error>> + Unpin,
+    incoming: mpsc::Sender<ServerJsonRpcMessage>,
+    pending: Pending,
+    limit: usize,
+) {
+    while let Some(Ok(event)) = events.next().await {
+        let message = match event {
+            RawEvent::Whole(bytes) => {
+                let event = parse(bytes).await.filter(|event| event.event == "message");
+                let message = event.and_then(|event| serde_json::from_str(&event.data).ok());
+                message.and_then(|message| pending.read(message))
+            }
+            RawEvent::Cut { head, tail } => {
+                pending.read_cut(after_data_field(&head), &tail, &too_long(limit))
+            }
+        };
+        if let Some(message) = message
+            && incoming.send(message).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// The beginning of the data in the beginning of an event.
+fn after_data_field(head: &[u8]) -> &[u8] {
+    memchr::memmem::find(head, b"data:").map_or(head, |at| &head[at + 5..])
+}
+
+/// Posts messages in their order until there are no more.
+async fn post_messages(
+    client: reqwest::Client,
+    endpoint: Url,
+    mut outgoing: mpsc::Receiver<Outgoing>,
+) {
+    let mut posts = JoinSet::new();
+    while let Some(message) = outgoing.recv().await {
+        posts.spawn(post(client.clone(), endpoint.clone(), message));
+        // The next message waits for this one, but not for ever: some servers answer a POST when its work is done.
+        let _ = timeout(IN_ORDER, posts.join_next()).await;
+        while posts.len() >= POSTS {
+            posts.join_next().await;
+        }
+    }
+}
+
+async fn post(client: reqwest::Client, endpoint: Url, message: Outgoing) {
+    let (message, sending) = message.begin();
+    let Ok(body) = serde_json::to_vec(&message) else {
+        return;
+    };
+    let request = client
+        .post(endpoint)
+        .timeout(POST)
+        .header(CONTENT_TYPE, "application/json");
+    let outcome = match request.body(body).send().await {
+        Ok(response) if response.status().is_success() => Ok(()),
+        Ok(response) => Err(WebFault::Status(response.status())),
+        // The server may be busy with the message all the same; its stream says when it is done.
+        Err(error) if error.is_timeout() && !error.is_connect() => Ok(()),
+        Err(error) => Err(WebFault::from(error)),
+    };
+    sending.finish(outcome);
+}

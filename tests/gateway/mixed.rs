@@ -1,0 +1,241 @@
+//! Mixed turns: the model calls a tool of the gateway and one of the client's own in one turn
+//! (design.md, "What the client sees", point 5).
+
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{Toolway, own_function, toolway},
+    model::{Model, Reply, call, say, say_and_call},
+    tools::tools,
+};
+
+const QUESTION: &str = "add and look up";
+
+fn user() -> Value {
+    json!({"role": "user", "content": QUESTION})
+}
+
+fn mixed() -> Reply {
+    call(&[
+        ("call_gate", "calc__add", json!({"a": 1, "b": 2})),
+        ("call_own", "lookup", json!({"key": "x"})),
+    ])
+}
+
+async fn start(script: impl IntoIterator<Item = Reply>) -> Toolway {
+    let model = Model::start(script).await;
+    toolway(model).server("calc", tools().add()).start().await
+}
+
+fn request(messages: Value) -> Value {
+    json!({"messages": messages, "tools": [own_function("lookup")]})
+}
+
+/// What a client sends when it comes back with its answer.
+fn come_back(id: &str, content: Value) -> Value {
+    json!([
+        user(),
+        {"role": "assistant", "content": content, "tool_calls": [
+            {"id": id, "type": "function", "function": {"name": "lookup", "arguments": "{\"key\": \"x\"}"}}]},
+        {"role": "tool", "tool_call_id": id, "content": "found"},
+    ])
+}
+
+/// The conversation as the model sees it: role, ids of calls or of the answered call, and content.
+fn seen(messages: &[Value]) -> Vec<(String, String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let ids = |message: &Value| match message["tool_calls"].as_array() {
+        Some(calls) => calls
+            .iter()
+            .map(|call| text(&call["id"]))
+            .collect::<Vec<_>>()
+            .join("+"),
+        None => text(&message["tool_call_id"]),
+    };
+    messages
+        .iter()
+        .map(|message| {
+            (
+                text(&message["role"]),
+                ids(message),
+                text(&message["content"]),
+            )
+        })
+        .collect()
+}
+
+#[track_caller]
+fn check(messages: &[Value], expected: &[(&str, &str, &str)]) {
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(role, ids, text)| ((*role).to_owned(), (*ids).to_owned(), (*text).to_owned()))
+        .collect();
+    assert_eq!(seen(messages), expected);
+}
+
+const PUT_BACK: [(&str, &str, &str); 4] = [
+    ("user", "", QUESTION),
+    ("assistant", "call_gate+call_own", ""),
+    ("tool", "call_gate", "3"),
+    ("tool", "call_own", "found"),
+];
+
+#[tokio::test]
+async fn a_streamed_mixed_turn_shows_the_clients_call_only_and_puts_the_other_back() {
+    let gw = start([mixed(), say("both done")]).await;
+    let answer = gw.streamed(request(json!([user()]))).await;
+    assert_eq!(
+        answer.calls(),
+        [(
+            "call_own".to_owned(),
+            "lookup".to_owned(),
+            r#"{"key":"x"}"#.to_owned()
+        )]
+    );
+    assert_eq!(answer.finishes(), ["tool_calls"]);
+    assert_eq!(
+        gw.servers[0].calls().len(),
+        1,
+        "the gateway's call ran before the client was asked"
+    );
+    let answer = gw
+        .streamed(request(come_back("call_own", Value::Null)))
+        .await;
+    assert_eq!(answer.text(), "both done");
+    check(&gw.model.messages(1), &PUT_BACK);
+    assert_eq!(gw.servers[0].calls().len(), 1, "and did not run again");
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_plain_mixed_turn_shows_the_clients_call_only_and_puts_the_other_back() {
+    let gw = start([mixed(), say("both done")]).await;
+    let answer = gw.plain(request(json!([user()]))).await;
+    let message = &answer["choices"][0]["message"];
+    assert_eq!(message["tool_calls"].as_array().unwrap().len(), 1);
+    assert_eq!(message["tool_calls"][0]["id"], "call_own");
+    assert_eq!(message["content"], Value::Null);
+    assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls");
+    let answer = gw.plain(request(come_back("call_own", json!("")))).await;
+    assert_eq!(answer["choices"][0]["message"]["content"], "both done");
+    check(&gw.model.messages(1), &PUT_BACK);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn what_was_parked_is_put_back_again_in_every_later_turn() {
+    let gw = start([mixed(), say("both done"), say("later")]).await;
+    gw.streamed(request(json!([user()]))).await;
+    let mut messages = come_back("call_own", Value::Null);
+    gw.streamed(request(messages.clone())).await;
+    let list = messages.as_array_mut().unwrap();
+    list.push(json!({"role": "assistant", "content": "both done"}));
+    list.push(json!({"role": "user", "content": "and now?"}));
+    gw.streamed(request(messages)).await;
+    let mut expected = PUT_BACK.to_vec();
+    expected.extend([("assistant", "", "both done"), ("user", "", "and now?")]);
+    check(&gw.model.messages(2), &expected);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn rounds_before_the_clients_call_are_put_back_too() {
+    let first = say_and_call(
+        "First. ",
+        &[("call_1st", "calc__add", json!({"a": 0, "b": 3}))],
+    );
+    let gw = start([first, mixed(), say("done")]).await;
+    let answer = gw.streamed(request(json!([user()]))).await;
+    assert_eq!(answer.text(), "First. ");
+    assert_eq!(answer.calls().len(), 1);
+    gw.streamed(request(come_back("call_own", json!("First. "))))
+        .await;
+    let mut expected = vec![
+        PUT_BACK[0],
+        ("assistant", "call_1st", "First. "),
+        ("tool", "call_1st", "3"),
+    ];
+    expected.extend(&PUT_BACK[1..]);
+    check(&gw.model.messages(2), &expected);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_was_never_parked_goes_on_without_it() {
+    let gw = start([say("fine")]).await;
+    let answer = gw
+        .streamed(request(come_back("call_lost", Value::Null)))
+        .await;
+    assert_eq!(answer.text(), "fine");
+    assert_eq!(gw.model.messages(0).len(), 3);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_parked_turn_is_never_put_into_another_conversation() {
+    let gw = start([mixed(), say("other"), say("other")]).await;
+    gw.streamed(request(json!([user()]))).await;
+    // Another question before the same id, as upstreams that count their ids would have it.
+    let mut messages = come_back("call_own", Value::Null);
+    messages[0]["content"] = json!("something else");
+    gw.streamed(request(messages)).await;
+    assert_eq!(gw.model.messages(1).len(), 3);
+    // Another client with the same words.
+    let mut body = request(come_back("call_own", Value::Null));
+    body["stream"] = json!(true);
+    let response = gw
+        .send(body, &[("authorization", "Bearer somebody-else")])
+        .await;
+    assert_eq!(response.status(), 200);
+    response.text().await.unwrap();
+    assert_eq!(gw.model.messages(2).len(), 3);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn an_id_that_another_conversation_is_waiting_with_is_changed() {
+    let gw = start([mixed(), mixed()]).await;
+    gw.streamed(request(json!([user()]))).await;
+    let other = gw
+        .streamed(request(
+            json!([{"role": "user", "content": "somebody else asks"}]),
+        ))
+        .await;
+    let (id, name, _) = other.calls().remove(0);
+    assert_eq!(name, "lookup");
+    assert_ne!(id, "call_own");
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_call_that_the_client_left_unanswered_is_answered_for_it() {
+    let gw = start([mixed(), say("go on")]).await;
+    gw.streamed(request(json!([user()]))).await;
+    let mut messages = come_back("call_own", Value::Null);
+    messages[2] = json!({"role": "user", "content": "never mind"});
+    gw.streamed(request(messages)).await;
+    let messages = gw.model.messages(1);
+    assert_eq!(messages[3]["tool_call_id"], "call_own");
+    assert!(
+        messages[3]["content"]
+            .as_str()
+            .unwrap()
+            .contains("cancelled")
+    );
+    assert_eq!(messages[4]["content"], "never mind");
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn only_own_calls_park_nothing_and_leave_the_history_as_it_is() {
+    let gw = start([
+        call(&[("call_own", "lookup", json!({"key": "x"}))]),
+        say("done"),
+    ])
+    .await;
+    gw.streamed(request(json!([user()]))).await;
+    gw.streamed(request(come_back("call_own", Value::Null)))
+        .await;
+    assert_eq!(gw.model.messages(1).len(), 3);
+    gw.join().await;
+}

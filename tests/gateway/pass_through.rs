@@ -1,0 +1,191 @@
+//! What no gateway tool applies to goes through as it is (design.md, "What the client sees", point 12).
+
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{own_function, toolway},
+    model::{Model, raw, say},
+    tools::tools,
+};
+
+const BODY: &str = r#"{ "stream" :false,"model":"m", "messages":[{"role":"user","content":[{"type":"text","text":"hü"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}]}],
+  "logprobs": true, "unknown_field": {"b": 1, "a": 1e400}, "temperature": 0.10 }"#;
+
+#[tokio::test]
+async fn the_body_goes_through_byte_for_byte_both_ways() {
+    let answer = r#"{"id":"x", "object":"chat.completion","created":1,"model":"m","unknown":1.10,"choices":[{"index":0,"message":{"role":"assistant","content":"hi","refusal":null,"audio":{"id":"a"}},"logprobs":{"content":[]},"finish_reason":"stop"}]}"#;
+    let gw = toolway(Model::start([raw(200, "application/json", answer)]).await)
+        .start()
+        .await;
+    let request = gw
+        .http
+        .post(format!("{}/v1/chat/completions", gw.base))
+        .header("content-type", "application/json");
+    let response = request.body(BODY).send().await.unwrap();
+    assert_eq!(response.text().await.unwrap(), answer);
+    assert_eq!(gw.model.asked()[0].raw, BODY);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_stream_goes_through_byte_for_byte() {
+    let stream = ": a comment\n\ndata: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"odd\":  1.0,\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"hi\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n\
+        data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"type\":\"function\",\"function\":{\"name\":\"own\",\"arguments\":\"{}\"}}]},\"finish_reason\":null}]}\n\n\
+        data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\n\
+        data: [DONE]\n\n";
+    let gw = toolway(Model::start([raw(200, "text/event-stream", stream)]).await)
+        .start()
+        .await;
+    let answer = gw.streamed(json!({"tools": [own_function("own")]})).await;
+    assert_eq!(answer.raw, stream);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn several_answers_pass_when_there_are_no_gateway_tools() {
+    let gw = toolway(Model::start([say("x")]).await).start().await;
+    assert_eq!(gw.send(json!({"n": 3}), &[]).await.status(), 200);
+    assert_eq!(gw.model.asked()[0].body["n"], 3);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn tool_choice_none_and_legacy_functions_keep_the_gateway_out() {
+    for body in [
+        json!({"tool_choice": "none"}),
+        json!({"functions": [{"name": "f", "parameters": {"type": "object"}}]}),
+    ] {
+        let gw = toolway(Model::start([say("x")]).await)
+            .server("s", tools().add())
+            .start()
+            .await;
+        gw.streamed(body).await;
+        assert!(gw.model.asked()[0].body.get("tools").is_none());
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn other_paths_go_to_the_upstream_with_body_query_and_headers() {
+    let gw = toolway(Model::start([]).await)
+        .server("s", tools().add())
+        .start()
+        .await;
+    let request = gw
+        .http
+        .post(format!("{}/v1/embeddings?a=b%20c", gw.base))
+        .header("openai-beta", "x")
+        .header("authorization", "Bearer k");
+    let response = request
+        .body("{\"model\":\"m\",\"input\":\"hü\"}")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 201, "the upstream's status");
+    assert_eq!(response.headers()["x-own"], "1");
+    assert_eq!(response.headers()["x-upstream-request-id"], "theirs");
+    let said: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+    assert_eq!(said["method"], "POST");
+    assert_eq!(said["uri"], "/v1/embeddings?a=b%20c");
+    assert_eq!(said["body"], "{\"model\":\"m\",\"input\":\"hü\"}");
+    assert_eq!(said["headers"]["openai-beta"], "x");
+    assert_eq!(said["headers"]["authorization"], "Bearer k");
+    let response = gw
+        .http
+        .delete(format!("{}/v1/files/f%2F1", gw.base))
+        .send()
+        .await
+        .unwrap();
+    let said: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+    assert_eq!(
+        (&said["method"], &said["uri"]),
+        (&json!("DELETE"), &json!("/v1/files/f%2F1"))
+    );
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn models_are_merged_and_found() {
+    let second = Model::start([])
+        .await
+        .with_models(&["m", "b/two", "hidden"]);
+    let config = format!(
+        "[[upstreams]]\nname = \"one\"\nbase_url = \"MODEL\"\nmodels = [\"m\"]\n\
+         [[upstreams]]\nname = \"two\"\nbase_url = \"{}\"\nmodels = [\"m\", \"b/*\"]\n\
+         [[upstreams]]\nname = \"gone\"\nbase_url = \"http://127.0.0.1:1/v1\"\nmodels = [\"gone-1\", \"gone-*\"]\n",
+        second.base
+    );
+    let gw = toolway(Model::start([]).await)
+        .config(&config)
+        .start()
+        .await;
+    let list = gw.json("/v1/models").await;
+    assert_eq!(list["object"], "list");
+    let ids: Vec<&str> = list["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|model| model["id"].as_str().unwrap())
+        .collect();
+    assert_eq!(ids, ["m", "b/two", "gone-1"]);
+    assert_eq!(
+        list["data"][0]["extra"], 1,
+        "what the upstream says of its models is kept"
+    );
+    assert_eq!(gw.json("/v1/models/b/two").await["id"], "b/two");
+    assert_eq!(gw.get("/v1/models/hidden").await.status(), 404);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn the_upstream_is_chosen_by_the_model() {
+    let second = Model::start([say("two")]).await;
+    let config = format!(
+        "[[upstreams]]\nname = \"one\"\nbase_url = \"MODEL\"\napi_key = \"k1\"\nmodels = [\"m*\"]\n\
+         [[upstreams]]\nname = \"two\"\nbase_url = \"{}\"\n",
+        second.base
+    );
+    let gw = toolway(Model::start([say("one")]).await)
+        .config(&config)
+        .start()
+        .await;
+    assert_eq!(gw.streamed(json!({"model": "mini"})).await.text(), "one");
+    let answer = gw
+        .streamed_with(
+            json!({"model": "other"}),
+            &[("authorization", "Bearer mine")],
+        )
+        .await;
+    assert_eq!(answer.text(), "two");
+    assert_eq!(
+        gw.model.asked()[0].headers["authorization"],
+        "Bearer k1",
+        "the key from the configuration"
+    );
+    assert_eq!(
+        second.asked()[0].headers["authorization"],
+        "Bearer mine",
+        "the client's own key, passed on"
+    );
+    for (sent, reached) in [
+        (
+            reqwest::Body::from("{\"input\": [1, 2], \"model\": \"other\"}"),
+            &second.base,
+        ),
+        (
+            reqwest::Body::from("{\"input\": [1, 2], \"model\": \"mx\"}"),
+            &gw.model.base,
+        ),
+    ] {
+        let response = gw
+            .http
+            .post(format!("{}/v1/embeddings", gw.base))
+            .body(sent)
+            .send()
+            .await
+            .unwrap();
+        let said: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+        assert!(reached.contains(said["headers"]["host"].as_str().unwrap()));
+    }
+    gw.join().await;
+}

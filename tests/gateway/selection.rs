@@ -1,0 +1,212 @@
+//! Which tools a request offers: headers, `mcp` entries, limits, order.
+
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{Toolway, own_function, toolway},
+    model::{Model, say},
+    tools::{Does, Tools, tools},
+};
+
+async fn start(config: &str) -> Toolway {
+    let files = tools().tool("read", Does::Echoes).listed(
+        json!({"name": "stat", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}}),
+        Does::Echoes,
+    );
+    let model = Model::start([]).await.then_always(say("ok"));
+    toolway(model)
+        .config(config)
+        .server("calc", tools().add())
+        .server("files", files)
+        .start()
+        .await
+}
+
+/// The names that the model is offered.
+async fn offered(gw: &Toolway, body: Value, headers: &[(&str, &str)]) -> Vec<String> {
+    gw.streamed_with(body, headers).await;
+    let asked = gw.model.asked().pop().unwrap();
+    let tools = asked.body["tools"].as_array().cloned().unwrap_or_default();
+    tools
+        .iter()
+        .map(|tool| tool["function"]["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn every_tool_is_offered_in_a_fixed_order() {
+    let gw = start("").await;
+    for _ in 0..3 {
+        assert_eq!(
+            offered(&gw, json!({}), &[]).await,
+            ["calc__add", "files__read", "files__stat"]
+        );
+    }
+    let tool = &gw.model.asked()[0].body["tools"][1];
+    assert_eq!(tool["type"], "function");
+    assert_eq!(tool["function"]["description"], "The tool read.");
+    assert_eq!(
+        tool["function"]["parameters"],
+        json!({"type": "object", "properties": {}})
+    );
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn headers_narrow_by_patterns() {
+    let gw = start("").await;
+    for (header, value, expected) in [
+        ("x-toolway-tools", "calc__*", vec!["calc__add"]),
+        (
+            "x-toolway-tools",
+            "files/stat, calc__add",
+            vec!["calc__add", "files__stat"],
+        ),
+        (
+            "x-toolway-tools",
+            "!files__read",
+            vec!["calc__add", "files__stat"],
+        ),
+        ("x-toolway-tools", "none", vec![]),
+        ("x-toolway-tools", "", vec![]),
+        (
+            "x-toolway-servers",
+            "files",
+            vec!["files__read", "files__stat"],
+        ),
+        ("x-toolway-servers", "!files", vec!["calc__add"]),
+    ] {
+        assert_eq!(
+            offered(&gw, json!({}), &[(header, value)]).await,
+            expected,
+            "{header}: {value}"
+        );
+    }
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn mcp_entries_narrow_and_mix_with_own_functions() {
+    let gw = start("").await;
+    let entry = |server: &str, allowed: Value| json!({"type": "mcp", "server_label": server, "server_url": "x", "allowed_tools": allowed});
+    let body = json!({"tools": [own_function("own"), entry("files", json!(["stat"]))]});
+    assert_eq!(offered(&gw, body, &[]).await, ["own", "files__stat"]);
+    let body =
+        json!({"tools": [entry("files", json!({"read_only": true})), entry("calc", Value::Null)]});
+    assert_eq!(offered(&gw, body, &[]).await, ["calc__add", "files__stat"]);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn tool_choice_works_by_the_offered_names_and_by_server() {
+    let gw = start("").await;
+    let choice = json!({"type": "mcp", "server_label": "files", "name": "stat"});
+    gw.streamed(json!({"tool_choice": choice})).await;
+    let expected = json!({"type": "function", "function": {"name": "files__stat"}});
+    assert_eq!(gw.model.asked()[0].body["tool_choice"], expected);
+    let allowed = json!({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "mcp", "server_label": "calc", "name": "add"}]}});
+    gw.streamed(json!({"tool_choice": allowed})).await;
+    let tools = &gw.model.asked()[1].body["tool_choice"]["allowed_tools"]["tools"];
+    assert_eq!(
+        *tools,
+        json!([{"type": "function", "function": {"name": "calc__add"}}])
+    );
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_clients_own_function_wins_over_a_tool_of_the_same_name() {
+    let gw = start("").await;
+    let body = json!({"tools": [own_function("calc__add")]});
+    assert_eq!(
+        offered(&gw, body, &[]).await,
+        ["calc__add", "files__read", "files__stat"]
+    );
+    assert_eq!(
+        gw.model.asked()[0].body["tools"][0],
+        own_function("calc__add")
+    );
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn more_tools_than_the_upstream_takes_are_left_out_and_named() {
+    let many: Tools = (0..200).fold(tools(), |tools, n| {
+        tools.tool(&format!("t{n:03}"), Does::Echoes)
+    });
+    let gw = toolway(Model::start([]).await.then_always(say("ok")))
+        .server("many", many)
+        .start()
+        .await;
+    assert_eq!(offered(&gw, json!({}), &[]).await.len(), 128);
+    assert_eq!(
+        offered(&gw, json!({"tools": [own_function("own")]}), &[])
+            .await
+            .len(),
+        128,
+        "the client's own included"
+    );
+    let forced = json!({"tool_choice": {"type": "function", "function": {"name": "many__t199"}}});
+    assert!(
+        offered(&gw, forced, &[])
+            .await
+            .contains(&"many__t199".to_owned())
+    );
+    let listed = gw.json("/tools").await;
+    assert_eq!(listed["tools"].as_array().unwrap().len(), 200);
+    assert_eq!(listed["left_out"].as_array().unwrap().len(), 72);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn one_broken_tool_is_dropped_alone_and_named() {
+    let odd = tools()
+        .add()
+        .listed(json!({"name": "broken", "inputSchema": true}), Does::Echoes)
+        .listed(
+            json!({"name": "strange.name with spaces", "inputSchema": {"type": "object"}}),
+            Does::Echoes,
+        );
+    let gw = toolway(Model::start([]).await.then_always(say("ok")))
+        .server("s", odd)
+        .start()
+        .await;
+    let names = offered(&gw, json!({}), &[]).await;
+    assert_eq!(names.len(), 2);
+    assert!(names.iter().all(|name| {
+        name.bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
+    }));
+    let listed = gw.json("/tools").await;
+    assert_eq!(listed["dropped"][0]["tool"], "broken");
+    assert_eq!(
+        listed["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|tool| tool["renamed"] == true)
+            .count(),
+        1
+    );
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn health_says_how_the_servers_are() {
+    let gw = start("[servers.gone]\ncommand = \"/no/such/program\"\n").await;
+    let response = gw.get("/health").await;
+    assert_eq!(response.status(), 200);
+    let health: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+    assert_eq!(health["status"], "ok");
+    let servers = health["servers"].as_array().unwrap();
+    let state = |name: &str| {
+        servers
+            .iter()
+            .find(|server| server["name"] == name)
+            .unwrap()["state"]
+            .clone()
+    };
+    assert_eq!(state("calc"), "ready");
+    assert_ne!(state("gone"), "ready");
+    gw.join().await;
+}

@@ -1,0 +1,395 @@
+//! A scripted MCP server at a URL: Streamable HTTP of both eras, and HTTP+SSE.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use futures::{Stream, stream};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
+use toolway::upstream::mcp::{Config, HttpKind, Transport};
+
+use crate::harness::{id, scripted};
+
+/// What a site does.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Script {
+    /// It answers `server/discover` with 2026-07-28 and knows no sessions.
+    pub(crate) modern: bool,
+    /// It answers in a stream of events, and not with JSON.
+    pub(crate) answers_in_events: bool,
+    /// What it does on `server/discover`, unless `modern`.
+    pub(crate) probe: Probe,
+    /// The tools it lists, word for word; absent: one tool `act`.
+    pub(crate) tools: Option<Value>,
+    /// What the event stream of HTTP+SSE names as the endpoint.
+    pub(crate) endpoint: Option<String>,
+}
+
+/// What an old server does on `server/discover`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Probe {
+    #[default]
+    BadRequest,
+    ServerError,
+    Html,
+    Silence,
+}
+
+/// A running site.
+pub(crate) struct Site {
+    pub(crate) address: SocketAddr,
+    pub(crate) seen: Arc<Seen>,
+    server: JoinHandle<()>,
+}
+
+/// What a site got, and its state.
+#[derive(Default)]
+pub(crate) struct Seen {
+    script: Script,
+    messages: Mutex<Vec<(HeaderMap, Value)>>,
+    /// Counts the sessions; the last one is valid.
+    sessions: AtomicUsize,
+    /// A call that hung was given up by its client.
+    pub(crate) hang_was_dropped: AtomicBool,
+    /// Where events that belong to no request go.
+    listeners: Mutex<Vec<mpsc::UnboundedSender<String>>>,
+    tools: Mutex<Option<Value>>,
+}
+
+impl Site {
+    pub(crate) async fn start(script: Script) -> Site {
+        Site::start_at("127.0.0.1:0".parse().expect("an address"), script).await
+    }
+
+    pub(crate) async fn start_at(address: SocketAddr, script: Script) -> Site {
+        let tools = Mutex::new(script.tools.clone());
+        let seen = Arc::new(Seen {
+            script,
+            tools,
+            ..Seen::default()
+        });
+        let app = Router::new()
+            .route(
+                "/mcp",
+                post(streamable)
+                    .get(listen)
+                    .delete(|| async { StatusCode::OK }),
+            )
+            .route("/sse", get(event_stream))
+            .route("/messages", post(message))
+            .route("/moved", post(moved))
+            .with_state(Arc::clone(&seen));
+        let listener = bind(address).await;
+        let address = listener.local_addr().expect("the listener has an address");
+        let server = tokio::spawn(async move {
+            let _ = axum::serve(listener, app).await;
+        });
+        Site {
+            address,
+            seen,
+            server,
+        }
+    }
+
+    /// The configuration of this site as the server `s`.
+    pub(crate) fn config(&self, path: &str, kind: Option<HttpKind>) -> Config {
+        let url = format!("http://{}{path}", self.address)
+            .parse()
+            .expect("a URL");
+        let transport = Transport::Http {
+            url,
+            headers: Vec::new(),
+            kind,
+        };
+        Config {
+            server: id("s"),
+            transport,
+            ..scripted(json!({}))
+        }
+    }
+
+    /// Takes the site down, open connections included.
+    pub(crate) async fn stop(self) -> SocketAddr {
+        self.server.abort();
+        let _ = self.server.await;
+        self.seen.listeners.lock().unwrap().clear();
+        self.address
+    }
+
+    /// Somebody waits for events that belong to no request.
+    pub(crate) fn is_listened_to(&self) -> bool {
+        !self.seen.listeners.lock().unwrap().is_empty()
+    }
+
+    /// The messages with this method, with their headers.
+    pub(crate) fn got(&self, method: &str) -> Vec<(HeaderMap, Value)> {
+        let messages = self.seen.messages.lock().unwrap();
+        messages
+            .iter()
+            .filter(|(_, message)| message["method"] == method)
+            .cloned()
+            .collect()
+    }
+}
+
+/// Binds an address that may have been in use a moment ago.
+async fn bind(address: SocketAddr) -> TcpListener {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.set_reuseaddr(true).expect("the option can be set");
+    socket.bind(address).expect("the address is free");
+    socket.listen(64).expect("the socket listens")
+}
+
+async fn streamable(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Bytes) -> Response {
+    let message: Value = serde_json::from_slice(&body).expect("the client writes JSON");
+    seen.messages
+        .lock()
+        .unwrap()
+        .push((headers.clone(), message.clone()));
+    let id = message["id"].clone();
+    let method = message["method"].as_str().unwrap_or_default();
+    let is_handshake = matches!(method, "initialize" | "server/discover");
+    if !seen.script.modern && !is_handshake && !seen.knows(&headers) {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    match method {
+        "server/discover" if seen.script.modern => seen.reply(discovered(&id)),
+        "server/discover" => seen.refuse_probe().await,
+        "initialize" if !seen.script.modern => {
+            let number = seen.sessions.fetch_add(1, Ordering::Relaxed) + 1;
+            let mut response = seen.reply(initialized(&id, "2025-06-18"));
+            let session = format!("session-{number}").parse().expect("a header value");
+            response.headers_mut().insert("mcp-session-id", session);
+            response
+        }
+        "tools/list" => seen.reply(seen.list(&id)),
+        "tools/call" => seen.act(&message).await,
+        _ if id.is_null() => StatusCode::ACCEPTED.into_response(),
+        _ => seen
+            .reply(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}})),
+    }
+}
+
+/// The stream of events that belong to no request.
+async fn listen(State(seen): State<Arc<Seen>>) -> Response {
+    if seen.script.modern {
+        return StatusCode::METHOD_NOT_ALLOWED.into_response();
+    }
+    let (sender, receiver) = mpsc::unbounded_channel();
+    seen.listeners.lock().unwrap().push(sender);
+    events(received(receiver))
+}
+
+/// HTTP+SSE: the stream on which every answer comes.
+async fn event_stream(State(seen): State<Arc<Seen>>) -> Response {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let endpoint = seen
+        .script
+        .endpoint
+        .as_deref()
+        .unwrap_or("/messages?session=1");
+    // A byte-order mark and a comment, as some servers send.
+    let _ = sender.send(format!(
+        "\u{feff}: hello\r\n\r\nevent: endpoint\r\ndata: {endpoint}\r\n\r\n"
+    ));
+    seen.listeners.lock().unwrap().push(sender);
+    events(received(receiver))
+}
+
+/// HTTP+SSE: one message to the server.
+async fn message(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Bytes) -> Response {
+    let message: Value = serde_json::from_slice(&body).expect("the client writes JSON");
+    seen.messages
+        .lock()
+        .unwrap()
+        .push((headers, message.clone()));
+    let id = &message["id"];
+    let answer = match message["method"].as_str() {
+        Some("initialize") => Some(initialized(id, "2024-11-05")),
+        Some("tools/list") => Some(seen.list(id)),
+        Some("tools/call") => match message["params"]["arguments"]["do"].as_str() {
+            Some("refuse") => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+            Some("hang") => None,
+            Some("disconnect") => {
+                seen.listeners.lock().unwrap().clear();
+                None
+            }
+            _ => seen.result(&message),
+        },
+        _ => None,
+    };
+    if let Some(answer) = answer {
+        seen.tell(&format!("event: message\r\ndata: {answer}\r\n\r\n"));
+    }
+    (StatusCode::ACCEPTED, "Accepted").into_response()
+}
+
+async fn moved() -> Response {
+    (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, "/mcp")]).into_response()
+}
+
+impl Seen {
+    fn knows(&self, headers: &HeaderMap) -> bool {
+        let current = format!("session-{}", self.sessions.load(Ordering::Relaxed));
+        headers
+            .get("mcp-session-id")
+            .is_some_and(|session| *session == current)
+    }
+
+    fn reply(&self, message: Value) -> Response {
+        if self.script.answers_in_events {
+            return one_event(&message);
+        }
+        (
+            [(header::CONTENT_TYPE, "application/json")],
+            message.to_string(),
+        )
+            .into_response()
+    }
+
+    async fn refuse_probe(&self) -> Response {
+        match self.script.probe {
+            Probe::BadRequest => (StatusCode::BAD_REQUEST, "no session").into_response(),
+            Probe::ServerError => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+            Probe::Html => ([(header::CONTENT_TYPE, "text/html")], "<html>").into_response(),
+            Probe::Silence => std::future::pending().await,
+        }
+    }
+
+    fn list(&self, id: &Value) -> Value {
+        let default = json!([{"name": "act", "inputSchema": {"type": "object"}}]);
+        let tools = self.tools.lock().unwrap().clone().unwrap_or(default);
+        json!({"jsonrpc": "2.0", "id": id, "result": {"tools": tools, "ttlMs": 0, "cacheScope": "private"}})
+    }
+
+    /// The answer to a call that needs nothing but its arguments.
+    fn result(&self, message: &Value) -> Option<Value> {
+        let arguments = &message["params"]["arguments"];
+        let result = match arguments["do"].as_str() {
+            Some("result") => arguments["result"].clone(),
+            Some("big") => text(&"x".repeat(arguments["bytes"].as_u64()? as usize)),
+            Some("change") => {
+                *self.tools.lock().unwrap() = Some(arguments["tools"].clone());
+                let changed =
+                    json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+                self.tell(&format!("data: {changed}\n\n"));
+                text("changed")
+            }
+            _ => text(&arguments.to_string()),
+        };
+        Some(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+    }
+
+    async fn act(self: &Arc<Self>, message: &Value) -> Response {
+        let arguments = &message["params"]["arguments"];
+        match arguments["do"].as_str() {
+            // Answers with this status and an HTML page.
+            Some("status") => {
+                let status = arguments["status"]
+                    .as_u64()
+                    .and_then(|n| u16::try_from(n).ok());
+                let status = StatusCode::from_u16(status.unwrap_or(500)).expect("a status");
+                let page = "<html>at Secret.java:5</html>";
+                (status, [(header::CONTENT_TYPE, "text/html")], page).into_response()
+            }
+            // Answers nothing, within an answer that has begun.
+            Some("hang") => events(hanging(Arc::clone(self))),
+            // Ends every session, then answers.
+            Some("forget") => {
+                let response = self.reply(self.result(message).expect("an answer"));
+                self.sessions.fetch_add(1, Ordering::Relaxed);
+                response
+            }
+            // Tells of progress, then answers.
+            Some("progress") => {
+                let token = &message["params"]["_meta"]["progressToken"];
+                let step = |n: u32| json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": n, "total": 2}});
+                let answer = self.result(message).expect("an answer");
+                let parts = [step(1), step(2), answer].map(|part| format!("data: {part}\n\n"));
+                events(stream::iter(parts))
+            }
+            // Breaks off within an answer that has begun.
+            Some("break") => events(stream::iter([": nothing\n\n".to_owned()])),
+            _ => self.reply(self.result(message).expect("an answer")),
+        }
+    }
+
+    fn tell(&self, event: &str) {
+        self.listeners
+            .lock()
+            .unwrap()
+            .retain(|listener| listener.send(event.to_owned()).is_ok());
+    }
+}
+
+/// A stream that never says anything, and notes when nobody listens any more.
+fn hanging(seen: Arc<Seen>) -> impl Stream<Item = String> {
+    struct Note(Arc<Seen>);
+    impl Drop for Note {
+        fn drop(&mut self) {
+            self.0.hang_was_dropped.store(true, Ordering::Relaxed);
+        }
+    }
+    let note = Note(seen);
+    stream::unfold((note, true), |(note, is_first)| async move {
+        if !is_first {
+            std::future::pending::<()>().await;
+        }
+        Some((": still here\n\n".to_owned(), (note, false)))
+    })
+}
+
+fn received(receiver: mpsc::UnboundedReceiver<String>) -> impl Stream<Item = String> {
+    stream::unfold(receiver, |mut receiver| async move {
+        receiver.recv().await.map(|event| (event, receiver))
+    })
+}
+
+fn events(parts: impl Stream<Item = String> + Send + 'static) -> Response {
+    use futures::StreamExt;
+    let body = Body::from_stream(parts.map(Ok::<_, Infallible>));
+    (
+        [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")],
+        body,
+    )
+        .into_response()
+}
+
+fn one_event(message: &Value) -> Response {
+    events(stream::iter([format!(
+        "event: message\ndata: {message}\n\n"
+    )]))
+}
+
+fn text(text: &str) -> Value {
+    json!({"content": [{"type": "text", "text": text}]})
+}
+
+fn discovered(id: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "result": {
+        "resultType": "complete", "supportedVersions": ["2026-07-28"],
+        "capabilities": {"tools": {}}, "serverInfo": {"name": "site", "version": "1"},
+        "ttlMs": 0, "cacheScope": "private",
+    }})
+}
+
+fn initialized(id: &Value, version: &str) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "result": {
+        "protocolVersion": version, "capabilities": {"tools": {"listChanged": true}},
+        "serverInfo": {"name": "site", "version": "1"},
+    }})
+}

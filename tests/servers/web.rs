@@ -1,0 +1,437 @@
+//! Servers at a URL: Streamable HTTP of both eras and HTTP+SSE, over real sockets.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::{sync::mpsc, time::Instant};
+use toolway::{
+    health::State,
+    secret::Secret,
+    tool::{CallError, Content},
+    upstream::mcp::{CallOptions, Config, HttpKind, Transport},
+};
+
+use crate::{
+    harness::{Rig, options, text},
+    site::{Probe, Script, Site},
+};
+
+/// Every way in which a site can be reached: both eras and both forms of an answer, and HTTP+SSE.
+async fn every_site(then: impl AsyncFn(&Site, Config)) {
+    for (modern, answers_in_events) in [(false, false), (false, true), (true, false), (true, true)]
+    {
+        let site = Site::start(Script {
+            modern,
+            answers_in_events,
+            ..Script::default()
+        })
+        .await;
+        then(&site, site.config("/mcp", None)).await;
+    }
+    let site = Site::start(Script::default()).await;
+    then(&site, site.config("/sse", None)).await;
+}
+
+#[tokio::test]
+async fn every_kind_of_server_is_started_listed_and_called() {
+    every_site(async |site, config| {
+        let rig = Rig::start(vec![config]).await;
+        assert_eq!(rig.health().state, State::Ready, "{:?}", rig.health());
+        assert_eq!(rig.tool_names(), ["act"]);
+        assert_eq!(text(rig.act(json!({"a": 1})).await), r#"{"a":1}"#);
+        let versions = if site.got("server/discover").is_empty() {
+            0
+        } else {
+            1
+        };
+        assert!(
+            site.got("server/discover").len() <= versions,
+            "one probe at most"
+        );
+        rig.servers.shutdown().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn results_arrive_as_they_were_sent_whatever_the_transport() {
+    every_site(async |_, config| {
+        let rig = Rig::start(vec![config]).await;
+        let content = json!([{"type": "video", "x": 1}, {"type": "text", "text": "a", "annotations": {"audience": ["system"]}}]);
+        let result = json!({"content": content, "structuredContent": {"n": 5, "none": null}});
+        let result = rig.act(json!({"do": "result", "result": result})).await.unwrap();
+        let video = Content::Unknown(json!({"type": "video", "x": 1}));
+        assert_eq!(result.content, [video, Content::Text("a".to_owned())]);
+        assert_eq!(result.structured_content, Some(json!({"n": 5, "none": null})));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_result_that_is_too_large_costs_only_its_call_whatever_the_transport() {
+    every_site(async |_, mut config| {
+        config.max_message_bytes = 100_000;
+        let rig = Rig::start(vec![config]).await;
+        let error = rig
+            .act(json!({"do": "big", "bytes": 5 << 20}))
+            .await
+            .unwrap_err();
+        assert_eq!(error.to_string(), "the result is larger than 100000 bytes");
+        assert_eq!(
+            text(rig.act(json!({"do": "big", "bytes": 90_000})).await).len(),
+            90_000
+        );
+        assert_eq!(rig.health().restarts, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn broken_tools_cost_only_themselves_whatever_the_transport() {
+    let tools = json!([{"name": "a", "inputSchema": {}}, {"name": "b"}, {"name": "c", "inputSchema": true}]);
+    for (modern, answers_in_events, path) in [
+        (false, false, "/mcp"),
+        (true, true, "/mcp"),
+        (false, true, "/sse"),
+    ] {
+        let tools = Some(tools.clone());
+        let site = Site::start(Script {
+            modern,
+            answers_in_events,
+            tools,
+            ..Script::default()
+        })
+        .await;
+        let rig = Rig::start(vec![site.config(path, None)]).await;
+        assert_eq!(rig.tool_names(), ["a"]);
+        assert_eq!(rig.listed().dropped.len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn the_transport_and_the_version_are_known() {
+    let seen = async |script: Script, path: &str| {
+        let site = Site::start(script).await;
+        let health = Rig::start(vec![site.config(path, None)]).await.health();
+        (
+            health.transport,
+            health.protocol_version.unwrap_or_default(),
+        )
+    };
+    let modern = Script {
+        modern: true,
+        ..Script::default()
+    };
+    assert_eq!(
+        seen(modern, "/mcp").await,
+        ("http", "2026-07-28".to_owned())
+    );
+    assert_eq!(
+        seen(Script::default(), "/mcp").await,
+        ("http", "2025-06-18".to_owned())
+    );
+    assert_eq!(
+        seen(Script::default(), "/sse").await,
+        ("sse", "2024-11-05".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn an_old_server_is_reached_whatever_it_does_on_the_probe() {
+    for probe in [
+        Probe::BadRequest,
+        Probe::ServerError,
+        Probe::Html,
+        Probe::Silence,
+    ] {
+        let site = Site::start(Script {
+            probe,
+            ..Script::default()
+        })
+        .await;
+        let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+        assert_eq!(
+            rig.health().state,
+            State::Ready,
+            "{probe:?}: {:?}",
+            rig.health()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_modern_request_names_its_method_and_tool_in_headers() {
+    let schema = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
+    let tools = Some(json!([{"name": "act", "inputSchema": schema}]));
+    for answers_in_events in [false, true] {
+        let tools = tools.clone();
+        let script = Script {
+            modern: true,
+            answers_in_events,
+            tools,
+            ..Script::default()
+        };
+        let site = Site::start(script).await;
+        let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+        rig.act(json!({"region": "eu"})).await.unwrap();
+        let (headers, message) = site.got("tools/call").remove(0);
+        assert_eq!(headers["mcp-method"], "tools/call");
+        assert_eq!(headers["mcp-name"], "act");
+        assert_eq!(headers["mcp-param-region"], "eu");
+        assert_eq!(headers["mcp-protocol-version"], "2026-07-28");
+        let meta = &message["params"]["_meta"];
+        assert_eq!(
+            meta["io.modelcontextprotocol/protocolVersion"],
+            "2026-07-28"
+        );
+        assert_eq!(
+            rig.listed().tools[0].input_schema["properties"]["region"]["type"],
+            "string"
+        );
+    }
+}
+
+#[tokio::test]
+async fn configured_headers_go_with_every_request_and_stay_on_the_origin() {
+    let other = Site::start(Script::default()).await;
+    let site = Site::start(Script::default()).await;
+    for path in ["/mcp", "/sse", "/moved"] {
+        let mut config = site.config(path, None);
+        let Transport::Http { headers, .. } = &mut config.transport else {
+            unreachable!()
+        };
+        headers.push((http::header::AUTHORIZATION, Secret::new("Bearer s3cret")));
+        let rig = Rig::start(vec![config]).await;
+        rig.act(json!({})).await.unwrap();
+        rig.servers.shutdown().await;
+        for (headers, message) in [site.got("initialize"), site.got("tools/call")].concat() {
+            assert_eq!(headers["authorization"], "Bearer s3cret", "{message}");
+        }
+        assert!(!format!("{:?}", rig.health()).contains("s3cret"));
+    }
+    assert!(other.got("initialize").is_empty());
+}
+
+#[tokio::test]
+async fn an_endpoint_on_another_origin_is_refused() {
+    let other = Site::start(Script::default()).await;
+    let endpoint = Some(format!("http://{}/messages", other.address));
+    let site = Site::start(Script {
+        endpoint,
+        ..Script::default()
+    })
+    .await;
+    let rig = Rig::start(vec![site.config("/sse", Some(HttpKind::Sse))]).await;
+    let error = rig.health().last_error.unwrap_or_default();
+    assert!(error.contains("another origin"), "{error}");
+    assert!(other.got("initialize").is_empty());
+}
+
+#[tokio::test]
+async fn a_lost_session_is_made_anew() {
+    let site = Site::start(Script::default()).await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    rig.act(json!({"do": "forget"})).await.unwrap();
+    assert_eq!(text(rig.act(json!({})).await), "{}");
+    assert_eq!(site.got("initialize").len(), 2);
+    assert_eq!(rig.health().restarts, 0);
+}
+
+#[tokio::test]
+async fn a_server_that_went_away_is_looked_for_and_found_again() {
+    for path in ["/mcp", "/sse"] {
+        let site = Site::start(Script::default()).await;
+        let rig = Rig::start(vec![site.config(path, None)]).await;
+        let address = site.stop().await;
+        let soon = CallOptions {
+            deadline: Instant::now() + Duration::from_secs(2),
+            ..options()
+        };
+        let error = rig.act_with(json!({}), soon).await.unwrap_err();
+        assert_eq!(error.kind(), "upstream_unavailable", "{path}: {error:?}");
+        assert!(!error.to_string().contains("127.0.0.1"), "{error}");
+        assert_eq!(
+            rig.tool_names(),
+            ["act"],
+            "the last known tools stay offered"
+        );
+
+        let tools =
+            Some(json!([{"name": "act", "inputSchema": {}}, {"name": "new", "inputSchema": {}}]));
+        let _site = Site::start_at(
+            address,
+            Script {
+                tools,
+                ..Script::default()
+            },
+        )
+        .await;
+        rig.until("the server is found again", |rig| {
+            rig.tool_names() == ["act", "new"]
+        })
+        .await;
+        rig.until("it is ready", |rig| rig.health().state == State::Ready)
+            .await;
+        assert_eq!(text(rig.act(json!({})).await), "{}");
+    }
+}
+
+#[tokio::test]
+async fn an_http_error_is_told_without_its_page() {
+    #[track_caller]
+    fn check(error: CallError, unsent: bool, part: &str) {
+        let message = error.to_string();
+        assert!(
+            message.contains(part) && !message.contains("java"),
+            "{message}"
+        );
+        assert_eq!(
+            (error.kind(), error.is_unsent()),
+            ("upstream_unavailable", unsent)
+        );
+    }
+    let site = Site::start(Script::default()).await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    let status = async |status: u16| {
+        rig.act(json!({"do": "status", "status": status}))
+            .await
+            .unwrap_err()
+    };
+    check(status(500).await, false, "HTTP 500");
+    check(status(503).await, false, "HTTP 503");
+    check(status(401).await, true, "refuses access");
+    check(status(429).await, true, "busy");
+    check(status(413).await, true, "HTTP 413");
+    check(status(200).await, false, "not MCP");
+    assert_eq!(text(rig.act(json!({})).await), "{}");
+    assert_eq!(rig.health().restarts, 0);
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_fails_at_once() {
+    let site = Site::start(Script::default()).await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    let error = rig.act(json!({"do": "break"})).await.unwrap_err();
+    assert!(
+        matches!(error, CallError::UpstreamUnavailable { unsent: false, .. }),
+        "{error:?}"
+    );
+    assert_eq!(text(rig.act(json!({})).await), "{}");
+}
+
+#[tokio::test]
+async fn progress_is_passed_on() {
+    for modern in [false, true] {
+        let site = Site::start(Script {
+            modern,
+            ..Script::default()
+        })
+        .await;
+        let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+        let (sender, mut progress) = mpsc::channel(10);
+        let options = CallOptions {
+            progress: Some(sender),
+            ..options()
+        };
+        rig.act_with(json!({"do": "progress"}), options)
+            .await
+            .unwrap();
+        let mut steps = Vec::new();
+        while let Some(step) = progress.recv().await {
+            steps.push(step.progress);
+        }
+        assert_eq!(steps.last(), Some(&2.0), "{steps:?}");
+    }
+}
+
+#[tokio::test]
+async fn dropping_a_call_closes_a_modern_answer() {
+    let site = Site::start(Script {
+        modern: true,
+        ..Script::default()
+    })
+    .await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    let call = rig.act_beside(json!({"do": "hang"}));
+    rig.until("the call arrives", |_| !site.got("tools/call").is_empty())
+        .await;
+    call.abort();
+    rig.until("the answer is closed", |_| {
+        site.seen.hang_was_dropped.load(Ordering::Relaxed)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn dropping_a_call_is_told_to_an_older_server() {
+    for path in ["/mcp", "/sse"] {
+        let site = Site::start(Script::default()).await;
+        let rig = Rig::start(vec![site.config(path, None)]).await;
+        let call = rig.act_beside(json!({"do": "hang"}));
+        rig.until("the call arrives", |_| !site.got("tools/call").is_empty())
+            .await;
+        call.abort();
+        rig.until("the cancellation arrives", |_| {
+            !site.got("notifications/cancelled").is_empty()
+        })
+        .await;
+        let (called, cancelled) = (
+            site.got("tools/call").remove(0).1,
+            site.got("notifications/cancelled").remove(0).1,
+        );
+        assert_eq!(cancelled["params"]["requestId"], called["id"]);
+    }
+}
+
+#[tokio::test]
+async fn changes_of_an_older_server_come_on_its_own_stream() {
+    for path in ["/mcp", "/sse"] {
+        let site = Site::start(Script::default()).await;
+        let rig = Rig::start(vec![site.config(path, None)]).await;
+        let tools: Value = json!([{"name": "new", "inputSchema": {}}]);
+        // The stream is opened beside the first requests, so the first change may come too early.
+        rig.until("the stream is open", |_| site.is_listened_to())
+            .await;
+        rig.act(json!({"do": "change", "tools": tools}))
+            .await
+            .unwrap();
+        rig.until("the new tool is offered", |rig| rig.tool_names() == ["new"])
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_legacy_stream_that_ends_fails_its_calls_and_is_opened_again() {
+    let site = Site::start(Script::default()).await;
+    let rig = Rig::start(vec![site.config("/sse", None)]).await;
+    let error = rig.act(json!({"do": "disconnect"})).await.unwrap_err();
+    assert!(
+        matches!(error, CallError::UpstreamUnavailable { unsent: false, .. }),
+        "{error:?}"
+    );
+    assert_eq!(text(rig.act(json!({})).await), "{}");
+    assert_eq!(rig.health().restarts, 1);
+}
+
+#[tokio::test]
+async fn a_post_that_a_legacy_server_refuses_fails_its_call() {
+    let site = Site::start(Script::default()).await;
+    let rig = Rig::start(vec![site.config("/sse", None)]).await;
+    let error = rig.act(json!({"do": "refuse"})).await.unwrap_err();
+    assert!(error.to_string().contains("HTTP 500"), "{error}");
+}
+
+#[tokio::test]
+async fn nobody_at_the_address_is_a_failure_with_a_reason() {
+    let site = Site::start(Script::default()).await;
+    let config = site.config("/mcp", None);
+    site.stop().await;
+    let rig = Rig::start(vec![config]).await;
+    let health = rig.health();
+    assert_eq!(health.state, State::Failed);
+    assert!(
+        health
+            .last_error
+            .is_some_and(|error| error.contains("cannot be reached"))
+    );
+}
