@@ -128,6 +128,95 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(output.status.code(), Some(0));
 }
 
+/// A configuration with the built-in MCP server of the demo, and an upstream that takes fewer tools.
+fn with_demo_server() -> String {
+    let program = env!("CARGO_BIN_EXE_toolway");
+    let server = format!("command = '{program}'\nargs = ['demo-server']");
+    let upstream = "name = 'small'\nbase_url = 'http://127.0.0.1:9/v1'\nmax_tools = 2";
+    format!("[[upstreams]]\n{upstream}\n[servers.demo]\n{server}")
+}
+
+#[test]
+fn tools_are_listed_as_models_see_them() {
+    let output = run(&with_demo_server(), &["tools"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stdout).starts_with("demo  3 tools\n"),
+        "{}",
+        text(&output.stdout)
+    );
+    assert!(text(&output.stdout).contains("\n  demo__multiply "));
+    let output = run(&with_demo_server(), &["tools", "--json"]);
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["tools"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_call_prints_what_the_tool_answers() {
+    let call = ["call", "demo__multiply", r#"{"a": 6, "b": 7}"#];
+    let output = run(&with_demo_server(), &call);
+    assert_eq!(
+        (output.status.code(), text(&output.stdout)),
+        (Some(0), "42\n")
+    );
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn a_call_that_fails_exits_1() {
+    for (args, said) in [
+        (
+            &["call", "demo__multply"][..],
+            "did you mean demo__multiply?",
+        ),
+        (&["call", "demo__multiply", r#"{"a": 6}"#], "required"),
+        (&["call", "demo__multiply", "{"], "error: "),
+    ] {
+        let output = run(&with_demo_server(), args);
+        assert_eq!(
+            (output.status.code(), text(&output.stdout)),
+            (Some(1), ""),
+            "{args:?}"
+        );
+        assert!(
+            text(&output.stderr).contains(said),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+    let output = run(&with_demo_server(), &["call", "demo__multply", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["error"]["type"], "unknown_tool");
+}
+
+#[test]
+fn check_starts_the_servers_and_names_what_is_left_out() {
+    let output = run(&with_demo_server(), &["check"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let out = text(&output.stdout);
+    assert!(out.contains("  demo  ready  stdio  "), "{out}");
+    assert!(out.contains("  left out demo__wait for small: "), "{out}");
+}
+
+#[test]
+fn check_exits_1_when_a_server_does_not_come_up() {
+    let output = run(
+        "[servers.gone]\ncommand = 'no-such-program'",
+        &["check", "--json"],
+    );
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["ok"], false);
+    assert_eq!(value["servers"][0]["state"], "failed");
+    assert!(
+        value["servers"][0]["last_error"]
+            .as_str()
+            .unwrap()
+            .contains("no-such-program")
+    );
+}
+
 /// What stands between the marks of a README is what the program says.
 #[test]
 fn the_help_in_the_readme_is_the_help_of_the_program() {

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::words;
-use crate::tool::{CallError, Content, ToolResult};
+use crate::{
+    tool::{CallError, Content, ToolResult},
+    translate::results::error_to_openai,
+};
 
 /// What a call ended with: the tool's answer, or why there is none.
 pub(super) type Outcome = Result<ToolResult, CallError>;
@@ -58,7 +61,11 @@ pub(super) fn text(outcome: &Outcome) -> Answer {
 }
 
 fn failure(error: &CallError) -> String {
-    let mut text = line(&words::error(&error.to_string()));
+    let what = match error {
+        CallError::InvalidParams { path, message, .. } if path.is_empty() => message.clone(),
+        error => error.to_string(),
+    };
+    let mut text = line(&words::error(&what));
     match error {
         CallError::UnknownTool { did_you_mean, .. } if !did_you_mean.is_empty() => {
             text.push_str(&line(&format!("did you mean {}?", did_you_mean.join(", "))));
@@ -115,7 +122,7 @@ pub(super) fn json(outcome: &Outcome) -> serde_json::Result<String> {
             }
             value
         }
-        Err(error) => json!({"error": {"type": error.kind(), "message": error.to_string()}}),
+        Err(error) => serde_json::from_str(&error_to_openai(error))?,
     };
     Ok(serde_json::to_string_pretty(&value)? + "\n")
 }
@@ -250,6 +257,29 @@ mod tests {
             &Err(error),
             "",
             "error: there is no tool named `fles__read`\ndid you mean files__read, files__write?\n",
+            false,
+        );
+    }
+
+    #[test]
+    fn wrong_arguments_come_with_what_they_should_fit() {
+        let wrong = |path: &str| CallError::InvalidParams {
+            path: path.into(),
+            message: "\"b\" is a required property".into(),
+            input_schema: json!({"required": ["b"]}),
+        };
+        let fit = "it should fit {\"required\":[\"b\"]}\n";
+        let message = "\"b\" is a required property\n";
+        check(
+            &Err(wrong("")),
+            "",
+            &format!("error: {message}{fit}"),
+            false,
+        );
+        check(
+            &Err(wrong("/a")),
+            "",
+            &format!("error: /a: {message}{fit}"),
             false,
         );
     }

@@ -5,13 +5,12 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
     answer::Outcome,
     serve,
-    survey::{Dropped, LeftOut, ServerLine, Survey, ToolLine},
+    survey::{Dropped, ServerLine, Survey, ToolLine},
 };
 use crate::{
     catalog::{Catalog, Offered},
@@ -47,7 +46,6 @@ async fn settled(config: &Config) -> Result<Arc<Gateway>> {
 
 fn look(gateway: &Gateway) -> Survey {
     let catalog = gateway.catalog();
-    let left_out = listing::left_out(&catalog, gateway.models());
     Survey {
         servers: gateway.health().into_iter().map(server).collect(),
         tools: catalog
@@ -56,14 +54,8 @@ fn look(gateway: &Gateway) -> Survey {
             .map(|offered| tool(offered))
             .collect(),
         dropped: dropped(&catalog),
-        left_out: left_out
-            .into_iter()
-            .map(|left| LeftOut {
-                upstream: left.upstream,
-                name: left.name,
-                reason: left.reason,
-            })
-            .collect(),
+        left_out: listing::left_out(&catalog, gateway.models()),
+        listing: listing::listing(&catalog, gateway.models()),
     }
 }
 
@@ -87,17 +79,16 @@ fn tool(offered: &Offered) -> ToolLine {
         server: offered.server.to_string(),
         tool: offered.tool.name.clone(),
         description: offered.tool.description.clone(),
-        input_schema: Value::Object(offered.tool.input_schema.clone()),
         renamed: offered.renamed,
         notes: offered.notes.clone(),
     }
 }
 
 fn dropped(catalog: &Catalog) -> Vec<Dropped> {
-    let dropped = catalog.dropped().iter().map(|(server, tool)| Dropped {
+    let odd = catalog.dropped().iter().map(|(server, tool)| Dropped {
         server: server.to_string(),
-        name: tool.name.clone(),
+        tool: tool.name.clone(),
         reason: tool.reason.clone(),
     });
-    dropped.collect()
+    odd.collect()
 }

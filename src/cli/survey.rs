@@ -5,10 +5,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{problems, words};
-use crate::config::{Config, Problem};
+use crate::{
+    config::{Config, Problem},
+    gateway::listing::LeftOut,
+};
 
 /// The servers and tools as they were found.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Survey {
     /// Each server, by name.
     pub(super) servers: Vec<ServerLine>,
@@ -18,6 +21,8 @@ pub(super) struct Survey {
     pub(super) dropped: Vec<Dropped>,
     /// What one of the upstreams is not given, because it takes fewer tools.
     pub(super) left_out: Vec<LeftOut>,
+    /// All of it as `GET /tools` has it.
+    pub(super) listing: Value,
 }
 
 /// One server.
@@ -52,8 +57,6 @@ pub(super) struct ToolLine {
     pub(super) tool: String,
     /// What the model is told about it.
     pub(super) description: Option<String>,
-    /// The schema of its arguments, as the server gives it.
-    pub(super) input_schema: Value,
     /// `name` is not just `server__tool`.
     pub(super) renamed: bool,
     /// What the person who configured the server should know.
@@ -66,19 +69,8 @@ pub(super) struct Dropped {
     /// Its server.
     pub(super) server: String,
     /// The server's own name for it.
-    pub(super) name: String,
+    pub(super) tool: String,
     /// What is wrong with it.
-    pub(super) reason: String,
-}
-
-/// A tool that one upstream is not given.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct LeftOut {
-    /// Which upstream.
-    pub(super) upstream: String,
-    /// The name models call it by.
-    pub(super) name: String,
-    /// Why.
     pub(super) reason: String,
 }
 
@@ -112,14 +104,9 @@ impl Survey {
         out
     }
 
-    /// `toolway tools --json`.
+    /// `toolway tools --json`: the same as `GET /tools`.
     pub(super) fn tools_json(&self) -> serde_json::Result<String> {
-        let all = json!({
-            "tools": self.tools,
-            "dropped": self.dropped,
-            "left_out": self.left_out,
-        });
-        Ok(serde_json::to_string_pretty(&all)? + "\n")
+        Ok(serde_json::to_string_pretty(&self.listing)? + "\n")
     }
 }
 
@@ -263,11 +250,11 @@ fn survey_text(survey: &Survey) -> String {
     }
     for Dropped {
         server,
-        name,
+        tool,
         reason,
     } in &survey.dropped
     {
-        out.push_str(&note("dropped", &format!("{server}/{name}"), reason));
+        out.push_str(&note("dropped", &format!("{server}/{tool}"), reason));
     }
     for LeftOut {
         upstream,
@@ -362,7 +349,7 @@ mod tests {
         };
         let dropped = Dropped {
             server: "files".into(),
-            name: "broken".into(),
+            tool: "broken".into(),
             reason: "its schema is no object".into(),
         };
         let left_out = LeftOut {
@@ -378,6 +365,7 @@ mod tests {
             ],
             dropped: vec![dropped],
             left_out: vec![left_out],
+            listing: Value::Null,
         }
     }
 

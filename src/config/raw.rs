@@ -27,7 +27,7 @@ pub struct RawConfig {
     pub max_body_bytes: Option<i64>,
     /// Deepest nesting of a request body, 8 to 1000. Default: `128`.
     pub max_body_depth: Option<i64>,
-    /// Requests that are served side by side, streams included; more are told to come back.
+    /// Requests that are served side by side, streams included, 1 to 1000000; more are told to come back.
     /// Default: `4096`.
     pub max_requests: Option<i64>,
     /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or a filter such as
