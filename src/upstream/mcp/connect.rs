@@ -38,7 +38,7 @@ use super::{
 };
 
 /// How long a server of unknown age may be silent on `server/discover`.
-const PROBE: Duration = Duration::from_millis(1500);
+const PROBE: Duration = Duration::from_secs(2);
 
 /// Longest orderly end of a connection; what still runs then is dropped.
 const CLOSING: Duration = Duration::from_secs(3);
@@ -169,7 +169,7 @@ async fn attempt_child(
         message: format!("`{}` cannot be started: {error}", program.command),
         next: None,
     })?;
-    match handshake(pipe, era, deadline).await {
+    match handshake(pipe, link.progress(), era, deadline).await {
         Ok(shaken) => Ok(shaken.into_connection("stdio", Link::Child(link))),
         Err(failed) => {
             let next = match era {
@@ -195,6 +195,7 @@ async fn attempt_child(
 struct Shaken {
     running: RunningService<RoleClient, Ears>,
     ears: Ears,
+    progress: ProgressTable,
     changes_seen: watch::Receiver<u64>,
     stop: CancellationToken,
 }
@@ -213,8 +214,9 @@ async fn attempt_streamable(
         PROBE
     };
     let (limit, parallel) = (entry.config.max_message_bytes, entry.config.parallel_calls);
-    let (transport, refusal) = streamable::transport(client, url, limit, parallel, patience);
-    let failed = match handshake(transport, era, deadline).await {
+    let (transport, refusal, progress) =
+        streamable::transport(client, url, limit, parallel, patience);
+    let failed = match handshake(transport, progress, era, deadline).await {
         Ok(shaken) => return Ok(shaken.into_connection("http", Link::Streamable)),
         Err(failed) => failed,
     };
@@ -258,7 +260,7 @@ async fn attempt_event_stream(
         Ok(Err(error)) => return Err(fault(error.to_string())),
         Err(_) => return Err(fault("the server did not get ready in time".to_owned())),
     };
-    match handshake(pipe, Era::EventStream, deadline).await {
+    match handshake(pipe, link.progress.clone(), Era::EventStream, deadline).await {
         Ok(shaken) => Ok(shaken.into_connection("sse", Link::EventStream(link))),
         Err(failed) => Err(fault(failed.message)),
     }
@@ -271,15 +273,17 @@ struct HandshakeFault {
     was_cut_off: bool,
 }
 
-async fn handshake<T>(transport: T, era: Era, deadline: Instant) -> Result<Shaken, HandshakeFault>
+async fn handshake<T>(
+    transport: T,
+    progress: ProgressTable,
+    era: Era,
+    deadline: Instant,
+) -> Result<Shaken, HandshakeFault>
 where
     T: RmcpTransport<RoleClient> + 'static,
 {
     let (changes, changes_seen) = watch::channel(0);
-    let ears = Ears {
-        changes,
-        progress: ProgressTable::default(),
-    };
+    let ears = Ears { changes };
     let stop = CancellationToken::new();
     let lifecycle = match era {
         Era::Handshake | Era::EventStream => ClientLifecycleMode::Initialize,
@@ -294,6 +298,7 @@ where
         Ok(Ok(running)) => Ok(Shaken {
             running,
             ears,
+            progress,
             changes_seen,
             stop,
         }),
@@ -341,7 +346,7 @@ impl Shaken {
     fn into_connection(self, transport: &'static str, link: Link) -> Connection {
         let session = Session {
             peer: self.running.peer().clone(),
-            progress: self.ears.progress.clone(),
+            progress: self.progress,
             absence: Arc::default(),
         };
         let changes_seen = self.changes_seen;
