@@ -134,8 +134,10 @@ impl ChildLink {
     pub(super) async fn close(mut self) {
         self.stop.cancel();
         let _ = (&mut self.minder).await;
-        self.tasks.abort_all();
-        while self.tasks.join_next().await.is_some() {}
+        // What the child wrote last, and why it died, is still to be read.
+        let read_on = async { while self.tasks.join_next().await.is_some() {} };
+        let _ = timeout(LAST_WORDS, read_on).await;
+        self.tasks.shutdown().await;
     }
 }
 
