@@ -4,5 +4,6 @@
 //! 2024-11-05 to 2026-07-28.
 
 pub mod envelope;
+pub mod progress;
 pub mod results;
 pub mod tools;

@@ -77,6 +77,8 @@ fn is_id(value: &Value) -> bool {
 #[cfg(test)]
 #[expect(clippy::needless_pass_by_value, reason = "the cases read better")]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[track_caller]
@@ -162,5 +164,29 @@ mod tests {
         check("hello", "world", None);
         check("[1,2", "3]", None);
         check(r#"{"a" 5"#, "", None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(head: Vec<u8>, tail: Vec<u8>) {
+            let _ = id_of_cut_response(&head, &tail);
+        }
+
+        #[test]
+        fn the_id_is_found_on_either_side_of_a_long_result(
+            id in prop_oneof![any::<i64>().prop_map(Value::from), "[a-z\"]{1,9}".prop_map(Value::from)],
+            is_first: bool,
+            text in "[a-z\"{}:,]{300,400}",
+        ) {
+            let result = json!({"content": [{"type": "text", "text": text}], "id": "inner"});
+            let message = if is_first {
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
+            } else {
+                format!(r#"{{"result":{result},"jsonrpc":"2.0","id":{id}}}"#)
+            };
+            let bytes = message.as_bytes();
+            let found = id_of_cut_response(&bytes[..120], &bytes[bytes.len() - 120..]);
+            prop_assert_eq!(found, Some(id));
+        }
     }
 }

@@ -6,6 +6,7 @@
 
 mod child;
 mod connect;
+mod connection;
 mod entry;
 mod events;
 mod faults;

@@ -195,8 +195,11 @@ impl Server {
             "result" => reply(&id, arguments["result"].clone()),
             // Answers with `error`, word for word.
             "error" => fail(&id, arguments["error"].clone()),
-            // Ends at once.
-            "exit" => exit(7),
+            // Says `stderr` and ends at once.
+            "exit" => {
+                eprintln!("{}", arguments["stderr"].as_str().unwrap_or("bye"));
+                exit(7)
+            }
             // Never answers.
             "hang" => {}
             // Answers once `file` exists.

@@ -102,3 +102,18 @@ async fn the_last_lines_of_standard_error_are_known_and_hold_no_secret() {
     .await;
     assert_eq!(rig.health().stderr_tail.len(), 20);
 }
+
+#[tokio::test]
+async fn the_last_words_of_a_dying_server_are_known() {
+    let rig = Rig::scripted(json!({})).await;
+    let words = "x".repeat(400);
+    for n in 0..3 {
+        let last = format!("{words} {n}");
+        rig.act(json!({"do": "exit", "stderr": last}))
+            .await
+            .unwrap_err();
+        rig.until("the server is back", |rig| rig.health().restarts == n + 1)
+            .await;
+        assert_eq!(rig.health().stderr_tail.last(), Some(&last));
+    }
+}

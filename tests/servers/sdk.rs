@@ -233,7 +233,11 @@ async fn progress_arrives_before_the_answer() {
         rig.act_with(json!({"do": "progress"}), options)
             .await
             .unwrap();
-        assert!(progress.recv().await.is_some());
+        let mut steps = Vec::new();
+        while let Some(step) = progress.recv().await {
+            steps.push(step.progress);
+        }
+        assert_eq!(steps, [1.0, 2.0, 3.0]);
     }
 }
 

@@ -132,7 +132,8 @@ impl Site {
 
     /// Somebody waits for events that belong to no request.
     pub(crate) fn is_listened_to(&self) -> bool {
-        !self.seen.listeners.lock().unwrap().is_empty()
+        let listeners = self.seen.listeners.lock().unwrap();
+        listeners.iter().any(|listener| !listener.is_closed())
     }
 
     /// The messages with this method, with their headers.

@@ -5,7 +5,6 @@ use toolway::health::State;
 
 use crate::harness::{Rig, scripted, text};
 
-#[track_caller]
 fn named(name: &str) -> Value {
     json!({"name": name, "inputSchema": {"type": "object"}})
 }

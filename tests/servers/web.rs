@@ -340,7 +340,7 @@ async fn progress_is_passed_on() {
         while let Some(step) = progress.recv().await {
             steps.push(step.progress);
         }
-        assert_eq!(steps.last(), Some(&2.0), "{steps:?}");
+        assert_eq!(steps, [1.0, 2.0]);
     }
 }
 
@@ -434,4 +434,17 @@ async fn nobody_at_the_address_is_a_failure_with_a_reason() {
             .last_error
             .is_some_and(|error| error.contains("cannot be reached"))
     );
+}
+
+#[tokio::test]
+async fn nothing_stays_open_when_the_servers_are_dropped() {
+    for path in ["/mcp", "/sse"] {
+        let site = Site::start(Script::default()).await;
+        let mut rig = Rig::start(vec![site.config(path, None)]).await;
+        rig.until("the stream is open", |_| site.is_listened_to())
+            .await;
+        rig.servers = Rig::start(Vec::new()).await.servers;
+        rig.until("the stream is closed", |_| !site.is_listened_to())
+            .await;
+    }
 }

@@ -133,6 +133,9 @@ impl Splitter {
 mod tests {
     use std::convert::Infallible;
 
+    use futures::FutureExt;
+    use proptest::prelude::*;
+
     use super::*;
 
     async fn split(text: &[u8], chunk: usize, limit: usize) -> Vec<RawEvent> {
@@ -181,6 +184,19 @@ mod tests {
                 parsed(split(b"\xef\xbb\xbfdata: a\n\n", chunk, 100).await),
                 ["data: a"]
             );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_make_no_difference(
+            parts in proptest::collection::vec("(data: a|\u{feff}|: b|x|\r\n|\r|\n)", 0..12),
+            chunk in 1_usize..9,
+        ) {
+            let text = parts.concat();
+            let whole = split(text.as_bytes(), text.len().max(1), 1000).now_or_never();
+            prop_assert!(whole.is_some());
+            prop_assert_eq!(split(text.as_bytes(), chunk, 1000).now_or_never(), whole);
         }
     }
 

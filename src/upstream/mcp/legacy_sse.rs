@@ -16,6 +16,7 @@ use super::{
     events::{RawEvent, raw_events},
     pending::{Pending, too_long},
     pipe::{Outgoing, Pipe, PipeEnd, pipe},
+    progress::ProgressTable,
     web::{self, WebFault},
 };
 
@@ -32,6 +33,8 @@ type RawEvents = BoxStream<'static, Result<RawEvent, reqwest::Error>>;
 
 /// The tasks that serve a connection. Dropping it closes the connection.
 pub(super) struct SseLink {
+    /// Where the progress of calls goes.
+    pub(super) progress: ProgressTable,
     _tasks: JoinSet<()>,
 }
 
@@ -66,6 +69,7 @@ pub(super) async fn open(
             pending,
         },
     ) = pipe(Duration::ZERO);
+    let progress = pending.progress();
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         // Without its stream a connection is of no use, and without anything to send neither.
@@ -74,7 +78,13 @@ pub(super) async fn open(
             () = post_messages(client, endpoint, outgoing) => {}
         }
     });
-    Ok((pipe, SseLink { _tasks: tasks }))
+    Ok((
+        pipe,
+        SseLink {
+            progress,
+            _tasks: tasks,
+        },
+    ))
 }
 
 /// Where messages are posted: named by the first event, and on the server's own origin only.

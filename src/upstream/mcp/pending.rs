@@ -17,6 +17,7 @@ use rmcp::model::{
 };
 use serde_json::Value;
 
+use super::progress::ProgressTable;
 use crate::mcp::envelope;
 
 /// Most requests that are kept. Over HTTP nobody says that a request was given up.
@@ -42,10 +43,16 @@ pub(super) struct Pending(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     requests: Mutex<HashMap<RequestId, Reading>>,
+    progress: ProgressTable,
     answered_late: AtomicBool,
 }
 
 impl Pending {
+    /// Where the progress of these requests goes.
+    pub(super) fn progress(&self) -> ProgressTable {
+        self.0.progress.clone()
+    }
+
     /// Notes what a message that is about to be sent will be answered with.
     pub(super) fn note_sent(&self, message: &ClientJsonRpcMessage) {
         match message {
@@ -104,8 +111,13 @@ impl Pending {
 
     /// Reads one message of the server; what makes no sense gives nothing.
     pub(super) fn read(&self, message: Value) -> Option<ServerJsonRpcMessage> {
-        if message.get("method").is_some() {
-            return serde_json::from_value(message).ok();
+        match message.get("method") {
+            Some(method) if method == "notifications/progress" => {
+                self.0.progress.deliver(&message["params"]);
+                return None;
+            }
+            Some(_) => return serde_json::from_value(message).ok(),
+            None => {}
         }
         let Value::Object(mut message) = message else {
             return None;

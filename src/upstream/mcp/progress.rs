@@ -1,14 +1,18 @@
 //! Progress of running calls: from the server's notifications to whoever waits for the call.
+//!
+//! Notifications are taken out of the stream of messages before rmcp sees them: it hands each to a task of its
+//! own, so that the last step could arrive after the answer.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use rmcp::model::{ProgressNotificationParam, ProgressToken};
+use rmcp::model::{NumberOrString, ProgressToken};
+use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::tool::Progress;
+use crate::{mcp::progress::read_progress, tool::Progress};
 
 /// Progress that may wait to be seen, per call; more is left out.
 const WAITING: usize = 16;
@@ -16,7 +20,7 @@ const WAITING: usize = 16;
 /// Messages with a token that no call has claimed yet, which are kept for a moment.
 const EARLY: usize = 64;
 
-/// The calls that want to hear of progress, by token.
+/// The calls of one connection that want to hear of progress, by token.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProgressTable(Arc<Mutex<Table>>);
 
@@ -31,7 +35,6 @@ pub(super) struct Claim {
     table: ProgressTable,
     token: ProgressToken,
     progress: mpsc::Receiver<Progress>,
-    latest: f64,
 }
 
 impl ProgressTable {
@@ -49,26 +52,23 @@ impl ProgressTable {
             table: self.clone(),
             token,
             progress,
-            latest: f64::NEG_INFINITY,
         }
     }
 
-    /// Delivers one notification.
-    pub(super) fn deliver(&self, params: ProgressNotificationParam) {
-        let progress = Progress {
-            progress: params.progress,
-            total: params.total,
-            message: params.message,
+    /// Delivers the `params` of one notification; what makes no sense is left out.
+    pub(super) fn deliver(&self, params: &Value) {
+        let Some((token, progress)) = token(params).zip(read_progress(params)) else {
+            return;
         };
         let mut table = self.table();
-        if let Some(call) = table.claimed.get(&params.progress_token) {
+        if let Some(call) = table.claimed.get(&token) {
             let _ = call.try_send(progress);
             return;
         }
         if table.early.len() >= EARLY {
             table.early.clear();
         }
-        table.early.insert(params.progress_token, progress);
+        table.early.insert(token, progress);
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -76,18 +76,19 @@ impl ProgressTable {
     }
 }
 
+/// The token, which rmcp makes of numbers and which may come back as their digits.
+fn token(params: &Value) -> Option<ProgressToken> {
+    let token = &params["progressToken"];
+    let number = token.as_i64().or_else(|| token.as_str()?.parse().ok())?;
+    Some(ProgressToken(NumberOrString::Number(number)))
+}
+
 impl Claim {
-    /// The next progress; never ends. What came out of order is left out. Cancel safe.
+    /// The next progress; never ends. Cancel safe.
     pub(super) async fn next(&mut self) -> Progress {
-        loop {
-            match self.progress.recv().await {
-                Some(progress) if progress.progress >= self.latest => {
-                    self.latest = progress.progress;
-                    return progress;
-                }
-                Some(_) => {}
-                None => std::future::pending().await,
-            }
+        match self.progress.recv().await {
+            Some(progress) => progress,
+            None => std::future::pending().await,
         }
     }
 }
@@ -101,16 +102,12 @@ impl Drop for Claim {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
-    use rmcp::model::NumberOrString;
+    use serde_json::json;
 
     use super::*;
 
-    fn token(n: i64) -> ProgressToken {
-        ProgressToken(NumberOrString::Number(n))
-    }
-
-    fn deliver(table: &ProgressTable, n: i64, progress: f64) {
-        table.deliver(ProgressNotificationParam::new(token(n), progress));
+    fn claim(table: &ProgressTable, n: i64) -> Claim {
+        table.claim(ProgressToken(NumberOrString::Number(n)))
     }
 
     fn next(claim: &mut Claim) -> Option<f64> {
@@ -123,35 +120,27 @@ mod tests {
     #[tokio::test]
     async fn progress_that_comes_before_its_claim_is_not_lost() {
         let table = ProgressTable::default();
-        deliver(&table, 1, 0.5);
-        let mut claim = table.claim(token(1));
-        deliver(&table, 1, 0.7);
-        deliver(&table, 2, 0.9);
-        assert_eq!(
-            (next(&mut claim), next(&mut claim), next(&mut claim)),
-            (Some(0.5), Some(0.7), None)
-        );
-    }
-
-    #[tokio::test]
-    async fn progress_never_goes_back() {
-        let table = ProgressTable::default();
-        let mut claim = table.claim(token(1));
-        for step in [1.0, 3.0, 2.0, 3.0] {
-            deliver(&table, 1, step);
-        }
-        assert_eq!(
-            (next(&mut claim), next(&mut claim), next(&mut claim)),
-            (Some(1.0), Some(3.0), Some(3.0))
-        );
+        table.deliver(&json!({"progressToken": 1, "progress": 0.5}));
+        let mut claim = claim(&table, 1);
+        table.deliver(&json!({"progressToken": "1", "progress": 0.7}));
+        table.deliver(&json!({"progressToken": 2, "progress": 0.9}));
+        let all = (next(&mut claim), next(&mut claim), next(&mut claim));
+        assert_eq!(all, (Some(0.5), Some(0.7), None));
     }
 
     #[tokio::test]
     async fn strangers_do_not_pile_up() {
         let table = ProgressTable::default();
         for n in 0..1000 {
-            deliver(&table, n, 0.0);
+            table.deliver(&json!({"progressToken": n, "progress": 0}));
         }
         assert!(table.table().early.len() <= EARLY);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_over_hears_nothing_more() {
+        let table = ProgressTable::default();
+        drop(claim(&table, 1));
+        assert!(table.table().claimed.is_empty());
     }
 }

@@ -9,7 +9,7 @@ use rmcp::{
         CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
         ClientCapabilities, ClientConfig, ClientNotification, ClientRequest, ElicitRequestParams,
         ElicitResult, ErrorCode, ErrorData, Implementation, ListToolsRequest,
-        PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, RequestId,
+        PaginatedRequestParams, ProtocolVersion, RequestId,
     },
     service::{NotificationContext, Peer, PeerRequestOptions, RequestContext, ServiceError},
 };
@@ -53,8 +53,6 @@ pub(super) enum ListFault {
 pub(super) struct Ears {
     /// Counts the times the server said that its tools changed.
     pub(super) changes: watch::Sender<u64>,
-    /// The calls that wait for progress.
-    pub(super) progress: ProgressTable,
 }
 
 /// A live connection.
@@ -206,14 +204,6 @@ impl ClientHandler for Ears {
         let this = Implementation::new("toolway", env!("CARGO_PKG_VERSION"));
         ClientConfig::new(ClientCapabilities::default(), this)
             .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
-    }
-
-    async fn on_progress(
-        &self,
-        params: ProgressNotificationParam,
-        _: NotificationContext<RoleClient>,
-    ) {
-        self.progress.deliver(params);
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {

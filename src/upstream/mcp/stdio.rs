@@ -19,6 +19,7 @@ use super::{
     lines::{Line, next_line},
     pending::{Pending, too_long},
     pipe::{Outgoing, Pipe, PipeEnd, pipe},
+    progress::ProgressTable,
     stderr::StderrTail,
 };
 use crate::{secret::Secret, tool::ServerId};
@@ -110,6 +111,11 @@ pub(super) fn start(
 }
 
 impl ChildLink {
+    /// Where the progress of calls goes.
+    pub(super) fn progress(&self) -> ProgressTable {
+        self.pending.progress()
+    }
+
     /// The server answered `server/discover` after it had been given up.
     pub(super) fn was_discovered_late(&self) -> bool {
         self.pending.was_answered_late()
@@ -128,8 +134,10 @@ impl ChildLink {
     pub(super) async fn close(mut self) {
         self.stop.cancel();
         let _ = (&mut self.minder).await;
-        self.tasks.abort_all();
-        while self.tasks.join_next().await.is_some() {}
+        // What the child wrote last, and why it died, is still to be read.
+        let read_on = async { while self.tasks.join_next().await.is_some() {} };
+        let _ = timeout(LAST_WORDS, read_on).await;
+        self.tasks.shutdown().await;
     }
 }
 
@@ -210,6 +218,9 @@ impl Reader {
                 }
             }
             if self.pending.was_answered_late() {
+                // The client shall hear that this is over, and the server shall end in peace.
+                drop(incoming);
+                let _ = tokio::io::copy(&mut reader, &mut tokio::io::sink()).await;
                 return;
             }
         }

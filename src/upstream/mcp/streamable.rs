@@ -34,6 +34,7 @@ use url::Url;
 use super::{
     events::{RawEvent, raw_events},
     pending::{Pending, too_long},
+    progress::ProgressTable,
     web::{self, WebFault},
 };
 
@@ -81,7 +82,7 @@ impl Refusal {
     }
 }
 
-/// rmcp's transport to a server, and what it was refused for. `patience` is how long the server may be silent on
+/// rmcp's transport to a server, what it was refused for, and where the progress of calls goes. `patience` is how long the server may be silent on
 /// `server/discover`.
 pub(super) fn transport(
     client: reqwest::Client,
@@ -89,13 +90,18 @@ pub(super) fn transport(
     limit: usize,
     parallel_calls: usize,
     patience: Duration,
-) -> (StreamableHttpClientTransport<Poster>, Refusal) {
-    let refusal = Refusal::default();
+) -> (
+    StreamableHttpClientTransport<Poster>,
+    Refusal,
+    ProgressTable,
+) {
+    let (refusal, pending) = (Refusal::default(), Pending::default());
+    let progress = pending.progress();
     let poster = Poster {
         client,
         limit,
         patience,
-        pending: Pending::default(),
+        pending,
         refusal: refusal.clone(),
     };
     let mut backoff = ExponentialBackoff::default();
@@ -107,6 +113,7 @@ pub(super) fn transport(
     (
         StreamableHttpClientTransport::with_client(poster, config),
         refusal,
+        progress,
     )
 }
 

@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
-    connect::{self, Connection, Era},
+    connect,
+    connection::{Connection, Era},
     entry::Entry,
     follow,
 };
@@ -42,7 +43,8 @@ pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
         };
         let server = &entry.config.server;
         let pause = restarts.pause_after(up);
-        warn!(server.id = %server, error, ?pause, "Server `{server}` is gone; starting it again");
+        let stderr = entry.stderr.lines().join("\n");
+        warn!(server.id = %server, error, ?pause, stderr, "Server `{server}` is gone; starting it again");
         entry.set_failed(error);
         if stop.run_until_cancelled(sleep(pause)).await.is_none() {
             break;
