@@ -129,8 +129,10 @@ pub struct CallRecord {
 #[derive(Debug)]
 struct Open {
     call: Call,
-    /// The server and tool, once it is known.
-    offered: Option<Arc<Offered>>,
+    /// It was sent.
+    is_sent: bool,
+    /// It was not sent because it failed in the same way before.
+    is_stopped: bool,
     answer: Option<Answer>,
 }
 
@@ -195,7 +197,7 @@ impl Turn {
         self.records
             .iter()
             .any(|record| record.duration_ms > 0 || record.status == "ok")
-            || self.open.iter().any(|open| open.offered.is_some())
+            || self.open.iter().any(|open| open.is_sent)
     }
 
     /// The calls so far, in order.
@@ -241,7 +243,8 @@ impl Turn {
             .into_iter()
             .map(|call| Open {
                 call,
-                offered: None,
+                is_sent: false,
+                is_stopped: false,
                 answer: None,
             })
             .collect();
@@ -284,10 +287,14 @@ impl Turn {
             };
             match decided {
                 Ok(Decision::Run(job)) => {
-                    self.open[place].offered = Some(job.offered.clone());
+                    self.open[place].is_sent = true;
                     jobs.push(job);
                 }
                 Ok(Decision::Answer(text)) => self.settle(place, "ok", Answer::text(text), 0),
+                Ok(Decision::Stop(text)) => {
+                    self.open[place].is_stopped = true;
+                    self.settle(place, "repeated", Answer::text(text), 0);
+                }
                 Err(error) => self.fail(place, &error, 0),
             }
         }
@@ -297,7 +304,7 @@ impl Turn {
     fn decide(&mut self, place: usize) -> Result<Decision, CallError> {
         let call = &self.open[place].call.call;
         if let Some(earlier) = self.repeats.stops(&call.name, &call.arguments) {
-            return Ok(Decision::Answer(earlier));
+            return Ok(Decision::Stop(earlier));
         }
         if call.name == READ_MORE {
             return self.read_more(&call.arguments).map(Decision::Answer);
@@ -427,10 +434,7 @@ impl Turn {
             return self.finish(FinishReason::Stop);
         };
         let open = std::mem::take(&mut self.open);
-        let is_stuck = open.iter().all(|open| {
-            self.repeats
-                .is_stopped(&open.call.call.name, &open.call.call.arguments)
-        });
+        let is_stuck = open.iter().all(|open| open.is_stopped);
         let (calls, answers): (Vec<Call>, Vec<_>) = open
             .into_iter()
             .map(|open| (open.call, open.answer))
@@ -485,6 +489,7 @@ impl Turn {
 enum Decision {
     Run(Job),
     Answer(String),
+    Stop(String),
 }
 
 fn is_settled(open: &Open) -> bool {

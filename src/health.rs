@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(
             serde_json::to_value(health).unwrap(),
             serde_json::json!({
-                "server": "files", "state": "restarting", "transport": "stdio",
+                "name": "files", "state": "restarting", "transport": "stdio",
                 "protocol_version": "2025-11-25", "tools": 3, "restarts": 1, "last_error": null,
                 "stderr_tail": ["boom"],
             })

@@ -23,7 +23,12 @@ impl Secret {
 impl PartialEq for Secret {
     fn eq(&self, other: &Secret) -> bool {
         self.0.len() == other.0.len()
-            && self.0.bytes().zip(other.0.bytes()).fold(0, |acc, (a, b)| acc | (a ^ b)) == 0
+            && self
+                .0
+                .bytes()
+                .zip(other.0.bytes())
+                .fold(0, |acc, (a, b)| acc | (a ^ b))
+                == 0
     }
 }
 

@@ -38,7 +38,10 @@ fn check_alphabet(text: &str) -> Result<(), NameError> {
     if text.is_empty() {
         return Err(NameError::Empty);
     }
-    if let Some(c) = text.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))) {
+    if let Some(c) = text
+        .chars()
+        .find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-')))
+    {
         return Err(NameError::Forbidden(c));
     }
     if text.len() > MAX_NAME {
@@ -155,7 +158,10 @@ pub struct ToolResult {
 impl ToolResult {
     /// A result of one text.
     pub fn text(text: impl Into<String>) -> ToolResult {
-        ToolResult { content: vec![Content::Text(text.into())], ..ToolResult::default() }
+        ToolResult {
+            content: vec![Content::Text(text.into())],
+            ..ToolResult::default()
+        }
     }
 }
 
@@ -333,7 +339,10 @@ mod tests {
     #[test]
     fn a_name_of_65_characters_is_too_long() {
         assert!(FunctionName::parse(&"a".repeat(64)).is_ok());
-        assert_eq!(FunctionName::parse(&"a".repeat(65)), Err(NameError::TooLong(65)));
+        assert_eq!(
+            FunctionName::parse(&"a".repeat(65)),
+            Err(NameError::TooLong(65))
+        );
     }
 
     #[test]

@@ -39,13 +39,6 @@ impl Repeats {
         }
     }
 
-    /// The call is not to be sent again.
-    pub fn is_stopped(&self, name: &str, arguments: &str) -> bool {
-        self.failures
-            .get(&(name.to_owned(), arguments.to_owned()))
-            .is_some_and(|failure| failure.times >= MAX_SAME_FAILURES)
-    }
-
     /// What to tell the model instead of sending the call; `None` when it may be sent.
     pub fn stops(&self, name: &str, arguments: &str) -> Option<String> {
         let failure = self
@@ -90,7 +83,7 @@ mod tests {
         repeats.failed("a", "{}", FAILED);
         repeats.failed("a", "{}", "something else");
         repeats.failed("a", "{\"x\":1}", FAILED);
-        assert!(!repeats.is_stopped("a", "{}"));
-        assert!(!repeats.is_stopped("a", "{\"x\":1}"));
+        assert!(repeats.stops("a", "{}").is_none());
+        assert!(repeats.stops("a", "{\"x\":1}").is_none());
     }
 }

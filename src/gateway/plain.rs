@@ -14,6 +14,7 @@ use crate::{
         completion::{self, Completion, Summary},
         ids::Ids,
         stream::{Mode, StreamError},
+        whole,
     },
     upstream::model::retry,
 };
@@ -22,6 +23,7 @@ use super::{
     calls::{self, CallEvent, Patience},
     chat::Chat,
     failure::{Failed, Failure},
+    stream::is_event_stream,
     watch::{self, Watch},
 };
 
@@ -162,21 +164,26 @@ impl Run<'_> {
     }
 }
 
-/// One question, one whole answer.
+/// One question, one whole answer. An upstream that streams it all the same is read to the end.
 async fn ask_once(chat: &Chat<'_>, ask: &Ask) -> Result<(HeaderMap, Bytes), Failure> {
     let which = if ask.first {
         retry::Round::First
     } else {
         retry::Round::Later
     };
-    let incoming = chat
+    let asking = chat
         .upstream
-        .chat(&chat.input.headers, chat.body(ask), which)
-        .await?;
+        .chat(&chat.input.headers, chat.body(ask), which);
+    let incoming = asking.await?;
     let headers = incoming.headers.clone();
+    let is_stream = incoming.is_stream;
     let body = incoming.read_all(MAX_BODY_BYTES).await?;
     if body.trim_ascii().is_empty() {
         return Err(chat.faulty(StreamError::Ended));
     }
-    Ok((headers, body))
+    if !is_event_stream(is_stream, &body) {
+        return Ok((headers, body));
+    }
+    let whole = whole::to_completion(body, &chat.settings(Mode::PassThrough), chat);
+    Ok((headers, whole.map_err(|error| chat.faulty(error))?.into()))
 }

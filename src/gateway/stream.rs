@@ -137,7 +137,7 @@ impl Run<'_> {
         let Some(first) = incoming.next().await? else {
             return Err(self.chat.faulty(StreamError::Ended));
         };
-        if !is_event_stream(&incoming, &first) {
+        if !is_event_stream(incoming.is_stream, &first) {
             return self.whole(incoming, first).await;
         }
         self.read(incoming, first).await
@@ -303,7 +303,7 @@ impl Run<'_> {
 }
 
 /// By its type, or by its first bytes where the type is wrong.
-pub(super) fn is_event_stream(incoming: &Incoming, first: &[u8]) -> bool {
+pub(super) fn is_event_stream(is_named_so: bool, first: &[u8]) -> bool {
     let first = first
         .strip_prefix(b"\xef\xbb\xbf")
         .unwrap_or(first)
@@ -312,7 +312,7 @@ pub(super) fn is_event_stream(incoming: &Incoming, first: &[u8]) -> bool {
     let looks_like_events = [&b"data:"[..], b"event:", b":", b"id:", b"retry:"]
         .iter()
         .any(|start| first.starts_with(start));
-    looks_like_events || (incoming.is_stream && !looks_like_json)
+    looks_like_events || (is_named_so && !looks_like_json)
 }
 
 fn status(outcome: &Result<ToolResult, CallError>) -> &'static str {

@@ -228,17 +228,19 @@ impl StreamError {
     pub fn body(&self) -> ErrorBody {
         match self {
             StreamError::Upstream(body, _) => (**body).clone(),
-            StreamError::InvalidEvent(_) | StreamError::InvalidCall | StreamError::Frame(_) => {
-                ErrorBody::new(
-                    "server_error",
-                    "upstream_invalid_response",
-                    self.to_string(),
-                )
-            }
+            StreamError::InvalidEvent(_)
+            | StreamError::InvalidCall
+            | StreamError::Frame(sse::FrameError::InvalidUtf8) => ErrorBody::new(
+                "server_error",
+                "upstream_invalid_response",
+                self.to_string(),
+            ),
             StreamError::Ended => {
                 ErrorBody::new("server_error", "upstream_incomplete", self.to_string())
             }
-            StreamError::TooLarge | StreamError::TooManyCalls => ErrorBody::new(
+            StreamError::TooLarge
+            | StreamError::TooManyCalls
+            | StreamError::Frame(sse::FrameError::TooLong { .. }) => ErrorBody::new(
                 "server_error",
                 "upstream_response_too_large",
                 self.to_string(),

@@ -1,6 +1,9 @@
 //! The whole gateway over real sockets, with scripted models and servers.
 
-#![expect(unreachable_pub, reason = "the modules of one test binary share what they have")]
+#![expect(
+    unreachable_pub,
+    reason = "the modules of one test binary share what they have"
+)]
 
 mod harness;
 mod model;

@@ -320,7 +320,11 @@ fn respond(
     let end = stream::once(async move {
         match then {
             Then::End => None,
-            Then::Break => Some(Err(std::io::Error::other("broken"))),
+            Then::Break => {
+                // A reset overtakes bytes that nobody has read yet; they are to be read first.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                Some(Err(std::io::Error::other("broken")))
+            }
             Then::Silence => std::future::pending().await,
         }
     });

@@ -141,7 +141,10 @@ fn in_xml(text: &str, known: &dyn Known) -> Option<Vec<TextCall>> {
             let value = value.strip_prefix('\n').unwrap_or(value);
             let value = value.strip_suffix('\n').unwrap_or(value);
             let key = key.trim_matches(['"', '\'', ' ']);
-            arguments.insert(key.to_owned(), coerced(value, known.parameters(name).as_ref(), key));
+            arguments.insert(
+                key.to_owned(),
+                coerced(value, known.parameters(name).as_ref(), key),
+            );
         }
         calls.push(offered(name, Some(&Value::Object(arguments)), known)?);
     }
