@@ -189,6 +189,10 @@ fn log<B>(response: &http::Response<B>, latency: Duration, _: &tracing::Span) {
     tracing::info!(status, duration_ms, "Answered {status}");
 }
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "tower-http gives the panic by value"
+)]
 fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text
@@ -196,4 +200,25 @@ fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
         .unwrap_or_default();
     tracing::error!(panic = text, "A handler panicked");
     Refusal::Internal.into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_internal_error() {
+        let response = panicked(Box::new("oh"));
+        assert_eq!(response.status(), 500);
+        let body = axum::body::to_bytes(response.into_body(), 1000)
+            .await
+            .unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["error"]["type"], "server_error");
+        assert_eq!(body["error"]["code"], "internal_error");
+        assert!(
+            !body.to_string().contains("oh"),
+            "what it says is for the log"
+        );
+    }
 }

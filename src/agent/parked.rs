@@ -41,12 +41,8 @@ pub struct Restored {
 /// What a parked turn is found by, besides the ids of its calls: a print of the last user message before it.
 /// Upstreams that count their ids from `call_1` must not mix up two conversations.
 pub fn question(messages: &[&RawValue]) -> u64 {
-    let heads = messages.iter().map(|message| head(message));
-    let last = heads
-        .zip(messages)
-        .filter(|(head, _)| head.role == "user")
-        .last();
-    print(last.map(|(head, _)| head))
+    let mut latest_first = messages.iter().rev().map(|message| head(message));
+    print(latest_first.find(|head| head.role == "user"))
 }
 
 /// Puts back what was parked. `None` when there is nothing to put back, so that the messages stay as they are.

@@ -73,7 +73,7 @@ async fn run_one(
         let outcome = attempt(servers, &job, patience, events).await;
         match outcome {
             Err(error) if route::may_repeat(&error, job.offered.tool.annotations, attempts) => {
-                attempts += 1
+                attempts += 1;
             }
             outcome => break outcome,
         }

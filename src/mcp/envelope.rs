@@ -1,8 +1,8 @@
-//! The JSON-RPC envelope of a message that is too long, or too broken, to be read as a whole.
+//! Messages that are not what they should be: too long or too broken to be read as a whole, or incomplete.
 //!
-//! All that is asked of such a message is which request it answers, so that this one call fails and no other.
+//! All that is asked of an unreadable message is which request it answers, so that this one call fails and no other.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Finds the `id` of a response of which only the first and the last bytes were kept.
 ///
@@ -49,6 +49,27 @@ fn next_value(bytes: &[u8]) -> Option<(Value, &[u8])> {
     (!rest.is_empty()).then_some((value, rest))
 }
 
+/// Fills in what the result of an `initialize` must have and careless servers leave out.
+pub fn mend_initialize(mut result: Value) -> Value {
+    let Some(object) = result.as_object_mut() else {
+        return result;
+    };
+    let capabilities = object.entry("capabilities").or_insert_with(|| json!({}));
+    if !capabilities.is_object() {
+        *capabilities = json!({});
+    }
+    let server = object.entry("serverInfo").or_insert_with(|| json!({}));
+    if !server.is_object() {
+        *server = json!({});
+    }
+    for name in ["name", "version"] {
+        if !server[name].is_string() {
+            server[name] = json!("unknown");
+        }
+    }
+    result
+}
+
 fn is_id(value: &Value) -> bool {
     value.is_number() || value.is_string()
 }
@@ -56,8 +77,6 @@ fn is_id(value: &Value) -> bool {
 #[cfg(test)]
 #[expect(clippy::needless_pass_by_value, reason = "the cases read better")]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[track_caller]
@@ -117,6 +136,24 @@ mod tests {
     fn an_id_of_another_kind_is_no_id() {
         check(r#"{"id":null,"result":{}"#, "", None);
         check(r#"{"id":{},"result":{}"#, "", None);
+    }
+
+    #[test]
+    fn a_careless_handshake_is_completed_and_a_careful_one_left_alone() {
+        let mended = mend_initialize(json!({"protocolVersion": "2024-11-05"}));
+        let expected = json!({
+            "protocolVersion": "2024-11-05", "capabilities": {},
+            "serverInfo": {"name": "unknown", "version": "unknown"},
+        });
+        assert_eq!(mended, expected);
+        assert_eq!(mend_initialize(expected.clone()), expected);
+        let half = json!({"capabilities": null, "serverInfo": {"name": "x", "title": "X"}});
+        let server = json!({"name": "x", "title": "X", "version": "unknown"});
+        assert_eq!(
+            mend_initialize(half),
+            json!({"capabilities": {}, "serverInfo": server})
+        );
+        assert_eq!(mend_initialize(json!(5)), 5);
     }
 
     #[test]

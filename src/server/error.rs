@@ -181,12 +181,11 @@ fn model(error: ModelError, message: String) -> (StatusCode, ErrorBody, HeaderMa
                 none,
             )
         }
-        ModelError::Refused {
-            status,
-            error,
-            headers,
-            ..
-        } => (error_status(Some(status.as_u16())), error, headers),
+        ModelError::Refused(refused) => (
+            error_status(Some(refused.status.as_u16())),
+            refused.error,
+            refused.headers,
+        ),
         ModelError::Invalid { .. } => (
             StatusCode::BAD_GATEWAY,
             body("server_error", message, None, "upstream_invalid_response"),

@@ -466,3 +466,6 @@ fn write_raw(raw: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(b"\n\n");
     }
 }
+
+#[cfg(test)]
+mod tests;

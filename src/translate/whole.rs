@@ -48,14 +48,13 @@ pub fn to_completion(
     let mut shown = Vec::new();
     let mut framer = Framer::new(body.len());
     framer.push(body);
-    let mut events = std::iter::from_fn(|| framer.next());
     let mut is_done = false;
-    while let Some(event) = events.next().filter(|_| !is_done) {
+    while let Some(event) = framer
+        .next()
+        .or_else(|| framer.finish())
+        .filter(|_| !is_done)
+    {
         is_done = stream.push(&event?, known, &mut shown)? == Pushed::Done;
-    }
-    drop(events);
-    if let Some(event) = framer.finish().filter(|_| !is_done) {
-        stream.push(&event?, known, &mut shown)?;
     }
     let round = stream.end_round(known, &mut shown)?;
     let mut said = Summary::default();

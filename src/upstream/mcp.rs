@@ -9,6 +9,7 @@ mod connect;
 mod entry;
 mod events;
 mod faults;
+mod follow;
 mod legacy_sse;
 mod lines;
 mod pending;

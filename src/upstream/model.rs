@@ -98,17 +98,8 @@ pub enum ModelError {
         reason: String,
     },
     /// It answered with an error status.
-    #[error("the upstream `{upstream}` answered {status}: {}", error.message)]
-    Refused {
-        /// The upstream's name.
-        upstream: String,
-        /// Its status, 400–599.
-        status: StatusCode,
-        /// Its error, in OpenAI's form.
-        error: ErrorBody,
-        /// Those of its headers that clients act on.
-        headers: HeaderMap,
-    },
+    #[error("the upstream `{}` answered {}: {}", .0.upstream, .0.status, .0.error.message)]
+    Refused(Box<Refused>),
     /// It answered with something that is no answer.
     #[error("the upstream `{upstream}` answered {what}")]
     Invalid {
@@ -117,6 +108,19 @@ pub enum ModelError {
         /// What came instead.
         what: String,
     },
+}
+
+/// An error status of a model provider.
+#[derive(Debug)]
+pub struct Refused {
+    /// The upstream's name.
+    pub upstream: String,
+    /// Its status, 400–599.
+    pub status: StatusCode,
+    /// Its error, in OpenAI's form.
+    pub error: ErrorBody,
+    /// Those of its headers that clients act on.
+    pub headers: HeaderMap,
 }
 
 /// All model providers, in the order of the configuration.
@@ -354,12 +358,12 @@ impl Upstream {
         let headers = incoming.headers.clone();
         let body = incoming.read_start(MAX_ERROR_BYTES).await;
         let error = ErrorBody::from_upstream(status.as_u16(), Some(&content_type), &body);
-        Err(ModelError::Refused {
+        Err(ModelError::Refused(Box::new(Refused {
             upstream: self.config.name.clone(),
             status,
             error,
             headers,
-        })
+        })))
     }
 
     fn invalid(&self, what: &str) -> ModelError {

@@ -5,7 +5,8 @@
 //! - `versions`: the handshake versions it speaks, the newest last; `[]` for none. Default: 2025-11-25.
 //! - `modern`: it answers `server/discover` with 2026-07-28.
 //! - `unknown`: what it does on a method it does not know: `error` (default), `silent`, `exit`.
-//! - `initialize`: `silent` to never answer it.
+//! - `initialize`: `silent` to never answer it, `careless` to answer with the version only.
+//! - `no_tools`: it knows no `tools/list` and says so in its capabilities.
 //! - `tools`: the tools it lists, word for word. Default: one tool `act`.
 //! - `page`: tools per page of the list. Default: all. `circle`: every page has the same cursor.
 //! - `list_error`: `tools/list` fails.
@@ -100,6 +101,14 @@ impl Server {
             None => self.pass_answer_on(message),
             Some("initialize") if self.script["initialize"] != "silent" => {
                 match self.version(&message["params"]["protocolVersion"]) {
+                    Some(version) if self.script["initialize"] == "careless" => {
+                        reply(id, json!({"protocolVersion": version}));
+                    }
+                    Some(version) if self.script["no_tools"] == true => {
+                        let mut result = initialized(&version);
+                        result["capabilities"] = json!({"prompts": {}});
+                        reply(id, result);
+                    }
                     Some(version) => reply(id, initialized(&version)),
                     None => fail(id, json!({"code": -32601, "message": "no handshake here"})),
                 }
@@ -113,7 +122,7 @@ impl Server {
                     "ttlMs": 0, "cacheScope": "private",
                 }),
             ),
-            Some("tools/list") => self.list(message),
+            Some("tools/list") if self.script["no_tools"] != true => self.list(message),
             Some("tools/call") => self.act(message),
             Some("subscriptions/listen") if self.script["modern"] == true => {
                 let accepted = message["params"]["notifications"].clone();

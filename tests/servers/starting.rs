@@ -96,3 +96,16 @@ async fn a_list_that_runs_in_a_circle_is_a_failure() {
             .is_some_and(|error| error.contains("circle"))
     );
 }
+
+#[tokio::test]
+async fn a_server_without_tools_is_ready() {
+    let rig = Rig::scripted(json!({"no_tools": true})).await;
+    assert_eq!(rig.health().state, State::Ready);
+    assert!(rig.tool_names().is_empty());
+}
+
+#[tokio::test]
+async fn a_careless_handshake_is_enough() {
+    let rig = Rig::scripted(json!({"initialize": "careless"})).await;
+    assert_eq!(rig.tool_names(), ["act"]);
+}

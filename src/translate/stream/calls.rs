@@ -15,6 +15,9 @@ use crate::{
     translate::ids::Ids,
 };
 
+/// Longest name that is put together; more of it is dropped, and nobody has such a tool.
+const MAX_NAME_BYTES: usize = 1024;
+
 /// The calls of one round, in the order in which they began.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
@@ -432,7 +435,7 @@ impl Slot {
             return !other_id;
         }
         if !self.arguments.has_begun() {
-            return !other_id && (fragment.index.is_some() || self.is_named_on(name, known));
+            return !other_id && self.is_named_on(name, fragment.index.is_some(), known);
         }
         if !self.arguments.is_whole() {
             return mend_name(name) == mend_name(&self.name);
@@ -443,11 +446,16 @@ impl Slot {
         !other_id && again && mend_name(name) == mend_name(&self.name)
     }
 
-    /// `name` goes on with this call's name, or repeats it, where neither index nor id says so.
-    fn is_named_on(&self, name: &str, known: &dyn Known) -> bool {
-        mend_name(name) == mend_name(&self.name)
-            || !known.is_offered(mend_name(&self.name))
-                && known.is_offered(mend_name(&format!("{}{name}", self.name)))
+    /// `name` goes on with this call's name, or repeats it, and is not that of another call. `indexed`: the
+    /// index says so, which is only doubted where both are names of their own.
+    fn is_named_on(&self, name: &str, indexed: bool, known: &dyn Known) -> bool {
+        let (own, other) = (mend_name(&self.name), mend_name(name));
+        let joined = format!("{}{name}", self.name);
+        let both_offered = known.is_offered(own) && known.is_offered(other);
+        own == other
+            || known.is_offered(mend_name(&joined))
+            || other.starts_with(own) && known.is_offered(other)
+            || indexed && !both_offered
     }
 
     fn push(&mut self, fragment: Fragment, known: &dyn Known) {
@@ -473,7 +481,8 @@ impl Slot {
 
     /// Joins a name that comes in pieces, is repeated, or is longer every time.
     fn push_name(&mut self, name: &str, known: &dyn Known) {
-        if self.arguments.has_begun() && !self.name.is_empty() || self.shown.is_some() {
+        let settled = self.arguments.has_begun() && !self.name.is_empty();
+        if settled || self.shown.is_some() || self.name.len() + name.len() > MAX_NAME_BYTES {
             return;
         }
         let joined = format!("{}{name}", self.name);

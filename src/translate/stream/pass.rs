@@ -559,7 +559,7 @@ pub(crate) fn mend_whole(
     if let Some(list) = message.get_mut("tool_calls").and_then(Value::as_array_mut) {
         let calls = list.iter_mut().filter_map(Value::as_object_mut).enumerate();
         calls.for_each(|(place, call)| {
-            call.entry("index").or_insert(place.into());
+            call.insert("index".to_owned(), place.into());
         });
     }
     if settings.think_tags

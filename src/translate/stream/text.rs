@@ -259,42 +259,44 @@ impl Filter {
         }
     }
 
+    /// The end of a fenced block, if its first line and first character are those of a call.
     fn fence_end(&mut self) -> End {
-        let Some((line, body)) = self.held["```".len()..].split_once('\n') else {
-            let language = self.held["```".len()..].trim();
-            let possible = FENCES.iter().any(|fence| fence.starts_with(language));
-            return if possible && self.held.len() < MAX_HEADER {
-                End::Waits
-            } else {
-                End::NoCall
-            };
+        let after = &self.held["```".len()..];
+        let Some((line, body)) = after.split_once('\n') else {
+            let possible = FENCES.iter().any(|fence| fence.starts_with(after.trim()));
+            return waits_if(possible && self.held.len() < MAX_HEADER);
         };
-        if !FENCES.contains(&line.trim()) {
+        let start = self.held.len() - body.len();
+        let begins = self.held.len() - body.trim_start().len();
+        if !FENCES.contains(&line.trim()) || begins >= MAX_HEADER {
             return End::NoCall;
         }
-        let start = "```".len() + line.len() + 1;
-        match body.trim_start().bytes().next() {
-            None if self.held.len() < MAX_HEADER => End::Waits,
+        match self.held.as_bytes().get(begins) {
+            None => End::Waits,
             Some(b'{' | b'[') => self.find_end(&["\n```"], start),
-            _ => End::NoCall,
+            Some(_) => End::NoCall,
         }
     }
 
-    /// The end of the JSON after `[TOOL_CALLS]`.
+    /// The end of the JSON after `[TOOL_CALLS]`, with or without a name before it.
     fn mistral_end(&mut self) -> End {
         let start = "[TOOL_CALLS]".len();
         if self.searched < start {
             let body = self.held[start..].trim_start();
-            let opens = if body.starts_with(['[', '{']) {
-                body.find(['[', '{'])
+            let list = body.starts_with('[');
+            let name = if list {
+                ""
             } else {
-                body.find('{')
+                body.split('{').next().unwrap_or(body)
             };
-            let Some(opens) = opens else {
-                let possible = self.held.len() < MAX_HEADER && !body.contains(['\n', ' ']);
-                return if possible { End::Waits } else { End::NoCall };
-            };
-            self.searched = self.held.len() - body.len() + opens;
+            let opens = self.held.len() - body.len() + name.len();
+            if opens >= MAX_HEADER || name.contains(char::is_whitespace) {
+                return End::NoCall;
+            }
+            if opens == self.held.len() {
+                return End::Waits;
+            }
+            self.searched = opens;
             self.scan = Scan::default();
         }
         let from = self.searched;
@@ -322,10 +324,11 @@ impl Filter {
     /// Reads a Harmony header: whom the message is for.
     fn read_header(&mut self, known: &dyn Known, pieces: &mut Vec<Piece>) -> bool {
         const END: &str = "<|message|>";
-        let Some(at) = self.held.find(END) else {
-            if self.held.len() < MAX_HEADER {
-                return false;
-            }
+        let found = self.held.find(END);
+        if found.is_none() && self.held.len() < MAX_HEADER {
+            return false;
+        }
+        let Some(at) = found.filter(|&at| at + END.len() <= MAX_HEADER) else {
             let marker = self.marker_length(Form::Header);
             self.say(None, marker, pieces);
             self.place = Place::Text;
@@ -434,6 +437,10 @@ enum End {
     /// It can no longer be a call.
     NoCall,
     Waits,
+}
+
+fn waits_if(possible: bool) -> End {
+    if possible { End::Waits } else { End::NoCall }
 }
 
 fn markers(forms: TextCalls) -> Vec<(&'static str, Form)> {

@@ -27,6 +27,7 @@ use url::Url;
 use super::{
     HttpKind, Transport,
     entry::Entry,
+    follow::Watching,
     legacy_sse::{self, SseLink},
     pipe::PipeFault,
     progress::ProgressTable,
@@ -60,6 +61,8 @@ pub(super) struct Connection {
     pub(super) session: Session,
     /// Counts the times the server said that its tools changed.
     pub(super) changes: watch::Sender<u64>,
+    /// The count at the handshake, so that no later change is missed.
+    pub(super) changes_seen: watch::Receiver<u64>,
     /// How it is reached, in a word.
     pub(super) transport: &'static str,
     running: JoinHandle<()>,
@@ -192,6 +195,7 @@ async fn attempt_child(
 struct Shaken {
     running: RunningService<RoleClient, Ears>,
     ears: Ears,
+    changes_seen: watch::Receiver<u64>,
     stop: CancellationToken,
 }
 
@@ -271,8 +275,9 @@ async fn handshake<T>(transport: T, era: Era, deadline: Instant) -> Result<Shake
 where
     T: RmcpTransport<RoleClient> + 'static,
 {
+    let (changes, changes_seen) = watch::channel(0);
     let ears = Ears {
-        changes: watch::Sender::new(0),
+        changes,
         progress: ProgressTable::default(),
     };
     let stop = CancellationToken::new();
@@ -289,6 +294,7 @@ where
         Ok(Ok(running)) => Ok(Shaken {
             running,
             ears,
+            changes_seen,
             stop,
         }),
         Ok(Err(error)) => Err(explain(&error)),
@@ -338,11 +344,13 @@ impl Shaken {
             progress: self.ears.progress.clone(),
             absence: Arc::default(),
         };
+        let changes_seen = self.changes_seen;
         let running = tokio::spawn(async move {
             let _ = self.running.waiting().await;
         });
         Connection {
             session,
+            changes_seen,
             changes: self.ears.changes,
             transport,
             running,
@@ -368,6 +376,14 @@ impl Connection {
             !info.protocol_version.has_initialize()
                 && tools.and_then(|tools| tools.list_changed) == Some(true)
         })
+    }
+
+    /// Whether the list of tools may change without a word.
+    pub(super) fn watching(&self) -> Watching {
+        match self.link {
+            Link::Child(_) | Link::EventStream(_) => Watching::Announced,
+            Link::Streamable => Watching::Unseen,
+        }
     }
 
     /// Waits until the connection has ended by itself. Cancel safe.

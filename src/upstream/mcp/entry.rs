@@ -179,8 +179,8 @@ impl Entry {
         self.settled.send_replace(true);
     }
 
-    /// Offers these tools from now on. Nobody is woken if nothing changed.
-    pub(super) fn set_tools(&self, listing: Listing) {
+    /// Offers these tools from now on. Nobody is woken, and false returned, if nothing changed.
+    pub(super) fn set_tools(&self, listing: Listing) -> bool {
         let dropped = listing
             .broken
             .into_iter()
@@ -201,7 +201,7 @@ impl Entry {
                     true
                 }
                 _ => false,
-            });
+            })
     }
 
     /// What the server offers before it was listed.

@@ -29,6 +29,8 @@ enum Reading {
     Raw,
     /// By rmcp's models.
     Typed,
+    /// By rmcp's models, with what a careless server left out filled in.
+    Handshake,
     /// Not at all: it was given up. A good answer to a given-up probe still tells something.
     Late,
 }
@@ -128,10 +130,8 @@ impl Pending {
                 self.0.answered_late.store(true, Ordering::Relaxed);
                 None
             }
-            Reading::Typed => Some(match serde_json::from_value::<ServerResult>(result) {
-                Ok(result) => ServerJsonRpcMessage::response(result, id),
-                Err(_) => unreadable(id),
-            }),
+            Reading::Handshake => Some(typed(envelope::mend_initialize(result), id)),
+            Reading::Typed => Some(typed(result, id)),
         }
     }
 
@@ -177,6 +177,7 @@ fn drop_oldest(requests: &mut HashMap<RequestId, Reading>, newest: &RequestId) {
 fn reading_of(request: &ClientRequest) -> Reading {
     match request {
         ClientRequest::ListToolsRequest(_) | ClientRequest::CallToolRequest(_) => Reading::Raw,
+        ClientRequest::InitializeRequest(_) => Reading::Handshake,
         _ => Reading::Typed,
     }
 }
@@ -205,6 +206,13 @@ fn read_error(error: &Value) -> ErrorData {
         message,
         data,
     )
+}
+
+fn typed(result: Value, id: RequestId) -> ServerJsonRpcMessage {
+    match serde_json::from_value::<ServerResult>(result) {
+        Ok(result) => ServerJsonRpcMessage::response(result, id),
+        Err(_) => unreadable(id),
+    }
 }
 
 fn unreadable(id: RequestId) -> ServerJsonRpcMessage {

@@ -44,7 +44,7 @@ pub(super) struct PipeEnd {
 
 /// A message on its way out.
 pub(super) struct Outgoing {
-    message: ClientJsonRpcMessage,
+    message: Box<ClientJsonRpcMessage>,
     sent: oneshot::Sender<Result<(), WebFault>>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Sending(Option<oneshot::Sender<Result<(), WebFault>>>);
 
 impl Outgoing {
     /// Begins to send. A message of which this was never asked did not get out.
-    pub(super) fn begin(self) -> (ClientJsonRpcMessage, Sending) {
+    pub(super) fn begin(self) -> (Box<ClientJsonRpcMessage>, Sending) {
         (self.message, Sending(Some(self.sent)))
     }
 }
@@ -129,6 +129,7 @@ impl Transport<RoleClient> for Pipe {
         // rmcp polls these futures side by side; sending at once keeps a cancellation behind its request.
         let outgoing = self.outgoing.clone();
         let (sent, is_sent) = oneshot::channel();
+        let message = Box::new(message);
         let attempt = outgoing
             .as_ref()
             .map(|outgoing| outgoing.try_send(Outgoing { message, sent }));

@@ -79,12 +79,22 @@ impl Session {
                 ..ListToolsRequest::default()
             };
             let request = ClientRequest::ListToolsRequest(request);
-            let page = streamable::unwrap(self.peer.send_request(request).await?);
+            let page = match self.peer.send_request(request).await {
+                Err(ServiceError::McpError(_)) if !self.has_tools() => return Ok(listing),
+                page => streamable::unwrap(page?),
+            };
             cursor = listing.add_page(&page)?;
             if cursor.is_none() {
                 return Ok(listing);
             }
         }
+    }
+
+    /// The server says that it has tools. Some have them and do not say so, so they are asked all the same.
+    fn has_tools(&self) -> bool {
+        self.peer
+            .peer_info()
+            .is_some_and(|info| info.capabilities.tools.is_some())
     }
 
     /// Calls a tool. Dropping the future cancels the call at the server.

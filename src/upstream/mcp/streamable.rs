@@ -130,7 +130,7 @@ pub(super) fn unwrap(result: ServerResult) -> Value {
 
 /// Readies a raw result for rmcp's client, which wants to see the tools whose arguments travel as headers too
 /// (2026-07-28, `x-mcp-header`). Everything else is hidden from it.
-fn wrap(raw: Value) -> Value {
+fn wrap(raw: &Value) -> Value {
     let names_headers =
         |tool: &&Value| tool["inputSchema"].to_string().contains("\"x-mcp-header\"");
     let tools: Vec<_> = raw["tools"]
@@ -151,7 +151,7 @@ fn wrap_message(message: ServerJsonRpcMessage) -> ServerJsonRpcMessage {
     match message {
         ServerJsonRpcMessage::Response(mut response) => {
             if let ServerResult::CustomResult(CustomResult(raw)) = response.result {
-                let wrapped = wrap(raw);
+                let wrapped = wrap(&raw);
                 response.result = serde_json::from_value(wrapped.clone())
                     .unwrap_or(ServerResult::CustomResult(CustomResult(wrapped)));
             }
@@ -465,7 +465,7 @@ mod tests {
     use super::*;
 
     fn through_rmcp(raw: &Value) -> Value {
-        let message = json!({"jsonrpc": "2.0", "id": 1, "result": wrap(raw.clone())});
+        let message = json!({"jsonrpc": "2.0", "id": 1, "result": wrap(raw)});
         let message: ServerJsonRpcMessage = serde_json::from_value(message).unwrap();
         match message {
             ServerJsonRpcMessage::Response(response) => unwrap(response.result),
@@ -492,7 +492,7 @@ mod tests {
     fn a_list_with_header_arguments_is_seen_by_rmcp_and_comes_back_unchanged() {
         let schema = json!({"type": "object", "properties": {"r": {"type": "string", "x-mcp-header": "Region"}}});
         let raw = json!({"tools": [{"name": "a", "inputSchema": schema}, {"name": "b"}], "_meta": {"z": 1}, "nextCursor": "2"});
-        let typed: ServerResult = serde_json::from_value(wrap(raw.clone())).unwrap();
+        let typed: ServerResult = serde_json::from_value(wrap(&raw)).unwrap();
         assert!(matches!(&typed, ServerResult::ListToolsResult(list) if list.tools.len() == 1));
         assert_eq!(through_rmcp(&raw), raw);
     }

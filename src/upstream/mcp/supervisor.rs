@@ -2,11 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rmcp::model::SubscriptionFilter;
 use tokio::{
-    sync::watch,
     task::JoinSet,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -14,18 +12,9 @@ use tracing::{info, warn};
 use super::{
     connect::{self, Connection, Era},
     entry::Entry,
-    session::Session,
+    follow,
 };
 use crate::health::Restarts;
-
-/// How long further changes are waited for before a list is read again.
-const BURST: Duration = Duration::from_millis(100);
-
-/// Longest wait for a list that is read again.
-const REFRESH_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Pause before a subscription that ended is made again.
-const RESUBSCRIBE: Duration = Duration::from_secs(1);
 
 /// Why a running server is not used any more.
 enum End {
@@ -93,13 +82,17 @@ async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, String> {
 async fn serve(entry: &Arc<Entry>, mut connection: Connection, stop: &CancellationToken) -> End {
     let mut followers = JoinSet::new();
     let session = connection.session.clone();
-    followers.spawn(follow_changes(
+    followers.spawn(follow::follow_changes(
         Arc::clone(entry),
         session.clone(),
-        connection.changes.subscribe(),
+        connection.changes_seen.clone(),
+        connection.watching(),
     ));
     if connection.announces_changes_by_subscription() {
-        followers.spawn(subscribe(session.clone(), connection.changes.clone()));
+        followers.spawn(follow::subscribe(
+            session.clone(),
+            connection.changes.clone(),
+        ));
     }
     let absence = Arc::clone(&session.absence);
     entry.set_ready(session, connection.transport, connection.protocol_version());
@@ -114,43 +107,5 @@ async fn serve(entry: &Arc<Entry>, mut connection: Connection, stop: &Cancellati
     match (end, how) {
         (End::Lost(_), Some(how)) => End::Lost(how),
         (end, _) => end,
-    }
-}
-
-/// Reads the list again after each burst of changes. If that fails, the old list stays.
-async fn follow_changes(entry: Arc<Entry>, session: Session, mut changes: watch::Receiver<u64>) {
-    while changes.changed().await.is_ok() {
-        sleep(BURST).await;
-        changes.mark_unchanged();
-        let server = &entry.config.server;
-        match timeout(REFRESH_TIMEOUT, session.list_tools()).await {
-            Ok(Ok(listing)) => {
-                info!(server.id = %server, tools = listing.tools.len(), "Server `{server}` changed its tools");
-                entry.set_tools(listing);
-            }
-            Ok(Err(error)) => {
-                warn!(server.id = %server, %error, "Server `{server}` changed its tools and did not list them");
-            }
-            Err(_) => {
-                warn!(server.id = %server, "Server `{server}` changed its tools and did not list them in time");
-            }
-        }
-    }
-}
-
-/// Asks a 2026-07-28 server to tell of changes, again whenever it stops doing so.
-async fn subscribe(session: Session, changes: watch::Sender<u64>) {
-    let filter = SubscriptionFilter::builder().tools_list_changed().build();
-    let mut is_first = true;
-    while let Ok(mut subscription) = session.peer.listen(filter.clone()).await {
-        if !is_first {
-            // What changed between two subscriptions was told to nobody.
-            changes.send_modify(|count| *count += 1);
-        }
-        is_first = false;
-        while let Ok(Some(_)) = subscription.next().await {
-            changes.send_modify(|count| *count += 1);
-        }
-        sleep(RESUBSCRIBE).await;
     }
 }

@@ -28,15 +28,15 @@ pub fn pause(error: &ModelError, round: Round, attempt: u32, retries: u32) -> Op
     let growing = FIRST_PAUSE * 2u32.saturating_pow(attempt);
     match error {
         ModelError::Unreachable { .. } => Some(growing),
-        ModelError::Refused {
-            status, headers, ..
-        } if may_repeat(*status, round) => match asked(headers) {
-            Asked::Nothing => Some(growing),
-            Asked::For(pause) if pause <= MAX_PAUSE => Some(pause),
-            Asked::For(_) | Asked::Never => None,
-        },
+        ModelError::Refused(refused) if may_repeat(refused.status, round) => {
+            match asked(&refused.headers) {
+                Asked::Nothing => Some(growing),
+                Asked::For(pause) if pause <= MAX_PAUSE => Some(pause),
+                Asked::For(_) | Asked::Never => None,
+            }
+        }
         ModelError::Broken { .. } if round == Round::Later => Some(growing),
-        ModelError::Refused { .. }
+        ModelError::Refused(_)
         | ModelError::Broken { .. }
         | ModelError::Timeout { .. }
         | ModelError::Invalid { .. } => None,
@@ -78,10 +78,10 @@ fn asked(headers: &HeaderMap) -> Asked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::openai::ErrorBody;
+    use crate::{openai::ErrorBody, upstream::model::Refused};
 
     fn refused(status: u16, headers: &[(&'static str, &'static str)]) -> ModelError {
-        ModelError::Refused {
+        ModelError::Refused(Box::new(Refused {
             upstream: "x".into(),
             status: StatusCode::from_u16(status).unwrap(),
             error: ErrorBody::from_upstream(status, None, b""),
@@ -94,7 +94,7 @@ mod tests {
                     )
                 })
                 .collect(),
-        }
+        }))
     }
 
     #[track_caller]

@@ -1,0 +1,19 @@
+#!/bin/sh
+# Makes the seed corpus of every target from the golden cases.
+#   fuzz/seeds.sh && cargo +nightly fuzz run stream
+set -eu
+cd "$(dirname "$0")"
+for target in sse stream completion; do
+    mkdir -p "corpus/$target"
+done
+for case in ../golden/quirks/*.in.sse; do
+    name=$(basename "$case" .in.sse)
+    # libFuzzer's `arbitrary` takes the leading number from the front of the input.
+    { printf '\001'; cat "$case"; } >"corpus/sse/$name"
+    { printf '\377'; cat "$case"; } >"corpus/stream/$name.loop"
+    { printf '\000'; cat "$case"; } >"corpus/stream/$name.pass"
+done
+for case in ../golden/quirks/*.in.json ../golden/quirks/*.in.html; do
+    cp "$case" "corpus/completion/$(basename "$case")"
+done
+echo "seeds: $(find corpus -type f | wc -l)"
