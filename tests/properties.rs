@@ -34,7 +34,7 @@ impl Known for Tools {
     fn is_offered(&self, name: &str) -> bool {
         NAMES.contains(&name)
     }
-    fn parameters(&self, _: &str) -> Option<&Value> {
+    fn parameters(&self, _: &str) -> Option<Value> {
         None
     }
 }

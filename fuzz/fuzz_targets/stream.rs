@@ -23,7 +23,7 @@ impl Known for Tools {
     fn is_offered(&self, name: &str) -> bool {
         matches!(name, "get_weather" | "get_time")
     }
-    fn parameters(&self, _: &str) -> Option<&Value> {
+    fn parameters(&self, _: &str) -> Option<Value> {
         None
     }
 }

@@ -214,7 +214,8 @@ check('hanging up while a tool runs cancels the tool', async () => {
   const sign = `node-hang-${process.pid}`;
   const { text } = plan(round('Slowly. ', [call('modern__slow', { sign, seconds: 15 })]), FINAL);
   const stream = await client().chat.completions.create({ model, messages: [user(text)], stream: true });
-  for await (const chunk of stream) if (chunk.choices[0]?.delta.content) break; // Leaving the loop hangs up.
+  await stream[Symbol.asyncIterator]().next();
+  await until(() => existsSync(`${SIGNS}/${sign}.started`), 'the tool runs');
   const closed = Date.now();
   stream.controller.abort();
   await until(() => existsSync(`${SIGNS}/${sign}.cancelled`), 'the tool is cancelled');

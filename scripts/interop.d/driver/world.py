@@ -94,14 +94,17 @@ class World:
 
     def health(self):
         """What `/health` says of each server, by name."""
-        return {entry["name"]: entry for entry in self.get("/health")["servers"]}
+        return {entry.get("name") or entry["server"]: entry for entry in self.get("/health")["servers"]}
 
     def until_ready(self, names=EXPECTED, seconds=60):
-        def ready():
-            states = {name: self.health()[name]["state"] for name in names}
-            return all(state == "ready" for state in states.values())
+        def not_ready():
+            health = self.health()
+            return {name: health[name] for name in names if health[name]["state"] != "ready"}
 
-        until(ready, f"ready: {', '.join(names)}", seconds)
+        try:
+            until(lambda: not not_ready(), "every server is ready", seconds)
+        except TimeoutError as failure:
+            raise TimeoutError(f"{failure}; these are not: {not_ready()}") from None
 
     def chat(self, text, **headers):
         """The answer to one user message, plain, as text."""

@@ -24,7 +24,7 @@ impl Known for Tools {
     fn is_offered(&self, name: &str) -> bool {
         matches!(name, "a" | "b" | "b_time" | "b_time_zone")
     }
-    fn parameters(&self, _: &str) -> Option<&Value> {
+    fn parameters(&self, _: &str) -> Option<Value> {
         None
     }
 }
