@@ -398,6 +398,12 @@ impl ChatStream {
         round.into_round(&mut self.shown.ids)
     }
 
+    /// `id`, `object`, `created` and `model` of the answer as a plain one.
+    pub(super) fn into_envelope(mut self) -> JsonObject {
+        self.identity.fill(&self.settings, &mut self.shown.ids);
+        self.identity.envelope("chat.completion", JsonObject::new())
+    }
+
     /// Ends the answer. In a loop this writes the finish chunk, the usage chunk if the client asked and
     /// there is a count, and `[DONE]`; otherwise only what of these the upstream left out.
     pub fn finish(&mut self, reason: FinishReason, usage: Option<&JsonObject>, out: &mut Vec<u8>) {
