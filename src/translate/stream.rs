@@ -345,6 +345,9 @@ impl ChatStream {
                 return Ok(Pushed::More);
             }
         }
+        if event.name() == Some("error") {
+            return Err(named_error(data));
+        }
         let chunk = match self.parse(data) {
             // The stream broke off in the middle of an event.
             Err(StreamError::InvalidEvent(_)) if !event.is_terminated() => None,
@@ -393,8 +396,10 @@ impl ChatStream {
         }
         let rest = round.finish_text(known)?;
         self.show_text(rest, out);
-        let deltas = round.calls.close(known, &mut self.shown);
-        self.show_calls(deltas, out);
+        if round.is_whole() {
+            let deltas = round.calls.close(known, &mut self.shown);
+            self.show_calls(deltas, out);
+        }
         round.into_round(&mut self.shown.ids)
     }
 
@@ -444,6 +449,13 @@ impl ChatStream {
             write_event(&Value::Object(chunk), out);
         }
     }
+}
+
+/// What an event of the name `error` says, in whatever form.
+fn named_error(data: &str) -> StreamError {
+    let (error, status) = ErrorBody::in_ok_body(data.as_bytes())
+        .unwrap_or_else(|| (ErrorBody::from_upstream(502, None, data.as_bytes()), None));
+    StreamError::Upstream(error.into(), status)
 }
 
 /// One event of one `data:` line.

@@ -8,8 +8,9 @@ use crate::{
     translate::{
         ids::Ids,
         stream::{
-            Content, Filter, Fragment, Known, REASONING, Settings, StreamError, calls::Calls,
-            chunk::add_text, elements, identity, mend_name, round::failed, text::Piece,
+            Content, Filter, Fragment, Known, MAX_ROUND_BYTES, REASONING, Settings, StreamError,
+            calls::Calls, chunk::add_text, elements, identity, mend_name, round::failed,
+            text::Piece,
         },
     },
 };
@@ -123,6 +124,9 @@ impl Choice {
             let Some(pushed) = self.calls.push_one(fragment, &mut touched, known)? else {
                 continue;
             };
+            if self.calls.len() > MAX_ROUND_BYTES {
+                return Err(StreamError::TooLarge);
+            }
             let Value::Object(mut element) = element else {
                 continue;
             };
