@@ -13,7 +13,7 @@ for case in ../golden/quirks/*.in.sse; do
     { printf '\377'; cat "$case"; } >"corpus/stream/$name.loop"
     { printf '\000'; cat "$case"; } >"corpus/stream/$name.pass"
 done
-for case in ../golden/quirks/*.in.json ../golden/quirks/*.in.html; do
+for case in ../golden/quirks/*.in.json ../golden/quirks/*.in.html ../golden/quirks/*.in.txt; do
     cp "$case" "corpus/completion/$(basename "$case")"
 done
 echo "seeds: $(find corpus -type f | wc -l)"

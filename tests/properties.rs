@@ -74,7 +74,10 @@ fn cut<'a>(bytes: &'a [u8], cuts: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     pieces
 }
 
-fn framed(pieces: &[&[u8]]) -> Vec<Result<(Bytes, Option<String>, Option<String>), String>> {
+/// An event's bytes, data and name.
+type Framed = Result<(Bytes, Option<String>, Option<String>), String>;
+
+fn framed(pieces: &[&[u8]]) -> Vec<Framed> {
     let mut framer = Framer::new(200);
     let mut events = Vec::new();
     for piece in pieces {
@@ -365,7 +368,7 @@ fn streams() -> &'static [Vec<u8>] {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/quirks");
         let paths = fs::read_dir(folder)
             .expect("the folder is there")
-            .map(|entry| entry.unwrap().path());
+            .map(|entry| entry.expect("it can be read").path());
         let streams = paths.filter(|path| path.extension().is_some_and(|end| end == "sse"));
         streams
             .map(|path| {

@@ -4,18 +4,20 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use super::{
     ids::Ids,
     stream::{
-        Call, Content, Fragment, Known, REASONING, Reading, Round, Settings, StreamError, elements,
-        first_choice, mend_envelope, mend_whole, take_delta,
+        Call, ChatStream, Content, Fragment, Known, Mode, Pushed, REASONING, Reading, Round,
+        Settings, StreamError, elements, first_choice, mend_envelope, mend_whole, take_delta,
     },
     usage,
 };
 use crate::{
     openai::{FinishReason, error::ErrorBody},
+    sse::Framer,
     tool::JsonObject,
 };
 
@@ -89,6 +91,9 @@ pub fn read(
     known: &dyn Known,
     ids: &mut Ids,
 ) -> Result<Completion, StreamError> {
+    if is_stream(body) {
+        return read_stream(body, settings, known);
+    }
     let mut envelope = parse(body)?;
     let mut reading = Reading::new(settings);
     reading.read_usage(envelope.shift_remove("usage"));
@@ -112,6 +117,48 @@ pub fn read(
         round,
         envelope,
         choice,
+    })
+}
+
+/// The body is an event stream, though nobody asked for one.
+fn is_stream(body: &[u8]) -> bool {
+    let body = body
+        .strip_prefix(b"\xEF\xBB\xBF")
+        .unwrap_or(body)
+        .trim_ascii_start();
+    [&b"data:"[..], b"event:", b":"]
+        .iter()
+        .any(|start| body.starts_with(start))
+}
+
+/// Reads a stream to its end as one answer.
+fn read_stream(
+    body: &[u8],
+    settings: &Settings,
+    known: &dyn Known,
+) -> Result<Completion, StreamError> {
+    let mut stream = ChatStream::new(Settings {
+        mode: Mode::Loop,
+        ..settings.clone()
+    });
+    let mut framer = Framer::new(body.len());
+    let mut out = Vec::new();
+    framer.push(Bytes::copy_from_slice(body));
+    while let Some(event) = framer.next() {
+        if stream.push(&event?, known, &mut out)? == Pushed::Done {
+            break;
+        }
+        out.clear();
+    }
+    if let Some(event) = framer.finish() {
+        stream.push(&event?, known, &mut out)?;
+    }
+    let round = stream.end_round(known, &mut out)?;
+    let envelope = stream.into_envelope();
+    Ok(Completion {
+        round,
+        envelope,
+        choice: JsonObject::new(),
     })
 }
 
@@ -222,6 +269,21 @@ pub fn mend<'a>(
     known: &dyn Known,
     ids: &mut Ids,
 ) -> Result<Cow<'a, [u8]>, StreamError> {
+    if is_stream(body) {
+        let answer = read_stream(body, settings, known)?;
+        let mut said = Summary::default();
+        said.add(&answer.round);
+        let Round {
+            calls,
+            finish,
+            usage,
+            ..
+        } = answer.round;
+        let completion = write(answer.envelope, &said, &calls, finish, usage);
+        return Ok(Cow::Owned(
+            Value::Object(completion).to_string().into_bytes(),
+        ));
+    }
     let before = parse(body)?;
     let mut completion = before.clone();
     fill_envelope(&mut completion, settings, ids);
@@ -262,4 +324,87 @@ fn fill_envelope(completion: &mut JsonObject, settings: &Settings, ids: &mut Ids
     own.insert("created".to_owned(), settings.created.into());
     own.insert("model".to_owned(), settings.model.clone().into());
     mend_envelope(completion, own);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        tool::ToolCall,
+        translate::stream::{CallKind, Owner},
+    };
+
+    fn round(content: &str, reasoning: &str) -> Round {
+        Round {
+            content: Some(content.to_owned()),
+            reasoning: Some(("reasoning".to_owned(), reasoning.to_owned())),
+            refusal: None,
+            calls: Vec::new(),
+            finish: FinishReason::Stop,
+            usage: None,
+            extra: json!({"annotations": [content]})
+                .as_object()
+                .cloned()
+                .unwrap(),
+        }
+    }
+
+    fn call() -> Call {
+        Call {
+            call: ToolCall {
+                id: "i".into(),
+                name: "n".into(),
+                arguments: "{}".into(),
+            },
+            owner: Owner::Client,
+            kind: CallKind::Function,
+            extra: JsonObject::new(),
+        }
+    }
+
+    fn message(said: &Summary, calls: &[Call]) -> Value {
+        let finish = FinishReason::Stop;
+        let mut whole = write(JsonObject::new(), said, calls, finish, None);
+        whole["choices"][0]["message"].take()
+    }
+
+    #[test]
+    fn the_text_of_all_rounds_is_one_text() {
+        let mut said = Summary::default();
+        said.add(&round("A", "x"));
+        said.add(&round("B", "y"));
+        let message = message(&said, &[]);
+        assert_eq!(message["content"], "AB");
+        assert_eq!(message["reasoning"], "xy");
+        assert_eq!(message["annotations"], json!(["A", "B"]));
+        assert!(message.get("tool_calls").is_none());
+    }
+
+    #[test]
+    fn content_is_null_where_there_is_no_text_and_there_are_calls() {
+        assert_eq!(
+            message(&Summary::default(), &[call()])["content"],
+            json!(null)
+        );
+        assert_eq!(message(&Summary::default(), &[])["content"], "");
+        let said = Summary {
+            content: "A".to_owned(),
+            ..Summary::default()
+        };
+        assert_eq!(message(&said, &[call()])["content"], "A");
+    }
+
+    #[test]
+    fn log_probabilities_of_all_rounds_are_joined() {
+        let mut said = Summary::default();
+        for token in ["a", "b"] {
+            let choice = json!({"logprobs": {"content": [{"token": token}], "refusal": null}});
+            said.add_choice(choice.as_object().unwrap());
+        }
+        let whole = write(JsonObject::new(), &said, &[], FinishReason::Stop, None);
+        let expected = json!({"content": [{"token": "a"}, {"token": "b"}], "refusal": null});
+        assert_eq!(whole["choices"][0]["logprobs"], expected);
+    }
 }

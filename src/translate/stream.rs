@@ -347,6 +347,9 @@ impl ChatStream {
                 return Ok(Pushed::More);
             }
         }
+        if event.name() == Some("error") {
+            return Err(named_error(data));
+        }
         let chunk = match self.parse(data) {
             // The stream broke off in the middle of an event.
             Err(StreamError::InvalidEvent(_)) if !event.is_terminated() => None,
@@ -395,9 +398,17 @@ impl ChatStream {
         }
         let rest = round.finish_text(known)?;
         self.show_text(rest, out);
-        let deltas = round.calls.close(known, &mut self.shown);
-        self.show_calls(deltas, out);
+        if round.is_whole() {
+            let deltas = round.calls.close(known, &mut self.shown);
+            self.show_calls(deltas, out);
+        }
         round.into_round(&mut self.shown.ids)
+    }
+
+    /// `id`, `object`, `created` and `model` of the answer as a plain one.
+    pub(super) fn into_envelope(mut self) -> JsonObject {
+        self.identity.fill(&self.settings, &mut self.shown.ids);
+        self.identity.envelope("chat.completion", JsonObject::new())
     }
 
     /// Ends the answer. In a loop this writes the finish chunk, the usage chunk if the client asked and
@@ -440,6 +451,13 @@ impl ChatStream {
             write_event(&Value::Object(chunk), out);
         }
     }
+}
+
+/// What an event of the name `error` says, in whatever form.
+fn named_error(data: &str) -> StreamError {
+    let (error, status) = ErrorBody::in_ok_body(data.as_bytes())
+        .unwrap_or_else(|| (ErrorBody::from_upstream(502, None, data.as_bytes()), None));
+    StreamError::Upstream(error.into(), status)
 }
 
 /// One event of one `data:` line.

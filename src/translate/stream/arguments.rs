@@ -23,6 +23,8 @@ pub(super) struct Arguments {
     /// Where the last fragment begins, and whether every fragment began with the one before it.
     last: usize,
     grows: Option<bool>,
+    /// A fragment was found to hold all that came before; then the next ones do, too.
+    repeats: bool,
 }
 
 impl Arguments {
@@ -48,6 +50,7 @@ impl Arguments {
             return;
         }
         if self.is_said_again_by(fragment) {
+            self.repeats = true;
             self.scan = Scan::default();
             self.text.clear();
         } else if !self.text.is_empty() {
@@ -66,7 +69,7 @@ impl Arguments {
     }
 
     /// A fragment holds all that came before and goes on from there: it begins in the same way, and put
-    /// after it, it could not be JSON.
+    /// after it, it could not be JSON, or a fragment before did the same.
     fn is_said_again_by(&self, fragment: &str) -> bool {
         let may_become_json = |text: &str| match serde_json::from_str::<IgnoredAny>(text) {
             Ok(_) => true,
@@ -75,7 +78,7 @@ impl Arguments {
         !self.text.is_empty()
             && fragment.starts_with(&self.text)
             && may_become_json(fragment)
-            && !may_become_json(&format!("{}{fragment}", self.text))
+            && (self.repeats || !may_become_json(&format!("{}{fragment}", self.text)))
     }
 
     /// Something other than space has come.
@@ -232,5 +235,99 @@ impl Scan {
     /// The value is whole.
     pub(super) fn is_whole(&self) -> bool {
         self.whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What becomes of members that come one after another, where nothing and where everything is shown.
+    #[track_caller]
+    fn check(members: &[Value], expected: &str) {
+        let mut hidden = Arguments::default();
+        let mut seen = Arguments::default();
+        let mut shown = String::new();
+        for member in members {
+            hidden.push(member);
+            seen.push(member);
+            shown.push_str(seen.take());
+        }
+        hidden.close();
+        seen.close();
+        shown.push_str(seen.take_rest());
+        assert_eq!(hidden.into_text(), expected);
+        assert_eq!(shown, expected, "as shown");
+    }
+
+    #[test]
+    fn fragments_are_joined() {
+        check(&[json!("{\"a\""), json!(":1"), json!("}")], r#"{"a":1}"#);
+        check(&[json!("{"), json!("}")], "{}");
+    }
+
+    #[test]
+    fn nothing_is_an_empty_object() {
+        check(&[], "{}");
+        check(&[json!(null), json!("")], "{}");
+        check(&[json!("  ")], "{}");
+    }
+
+    #[test]
+    fn objects_are_merged_and_the_later_member_counts() {
+        check(&[json!({"a": 1})], r#"{"a":1}"#);
+        check(
+            &[json!({}), json!({"a": 1}), json!({"a": 2, "b": 3})],
+            r#"{"a":2,"b":3}"#,
+        );
+    }
+
+    #[test]
+    fn an_empty_object_before_the_real_one_goes() {
+        check(&[json!("{}"), json!(r#"{"a":"#), json!("1}")], r#"{"a":1}"#);
+        check(&[json!("{"), json!("}"), json!(r#"{"a":1}"#)], r#"{"a":1}"#);
+        check(&[json!(r#"{}{"a":1}"#)], r#"{"a":1}"#);
+    }
+
+    #[test]
+    fn what_is_said_again_counts_once() {
+        check(
+            &[json!(r#"{"a":"#), json!("1}"), json!(r#"{"a":1}"#)],
+            r#"{"a":1}"#,
+        );
+        check(
+            &[json!(r#"{"a"#), json!(r#"{"ab":"#), json!(r#"{"ab":1}"#)],
+            r#"{"ab":1}"#,
+        );
+    }
+
+    #[test]
+    fn an_object_within_one_that_begins_alike_is_not_said_again() {
+        check(
+            &[json!(r#"{"a":"#), json!(r#"{"a":"#), json!("1}}")],
+            r#"{"a":{"a":1}}"#,
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_stays() {
+        check(
+            &[json!(r#"{"a":1}"#), json!(r#"{"b":2}"#)],
+            r#"{"a":1}{"b":2}"#,
+        );
+        check(&[json!("{\"a\":\"\\x\"}")], "{\"a\":\"\\x\"}");
+        check(&[json!(["a"])], r#"["a"]"#);
+        check(&[json!(7)], "7");
+        check(&[json!("{\"a\": ")], "{\"a\": ");
+    }
+
+    #[test]
+    fn brackets_in_strings_do_not_end_a_value() {
+        let mut scan = Scan::default();
+        assert_eq!(scan.read(r#"{"a":"}\"}"#), None);
+        assert_eq!(scan.read(r#""}x"#), Some(2));
+        assert!(scan.is_whole());
     }
 }

@@ -3,20 +3,17 @@
 //! By the contract `index` says which call a delta belongs to. Where it is missing, always 0, or reused,
 //! the id, the name and the state of the arguments say it: [`Calls::slot_for`] is the whole rule.
 
+mod fragment;
+mod slot;
+
 use std::collections::HashSet;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{
-    Call, CallKind, Known, MAX_CALLS, Owner, StreamError, arguments::Arguments, name::mend_name,
-};
-use crate::{
-    tool::{JsonObject, ToolCall},
-    translate::ids::Ids,
-};
-
-/// Longest name that is put together; more of it is dropped, and nobody has such a tool.
-const MAX_NAME_BYTES: usize = 1024;
+use self::slot::Slot;
+pub(crate) use self::{fragment::Fragment, slot::add_extra};
+use super::{Call, Known, MAX_CALLS, Owner, StreamError, mend_name};
+use crate::{tool::ToolCall, translate::ids::Ids};
 
 /// The calls of one round, in the order in which they began.
 #[derive(Debug, Default)]
@@ -26,27 +23,6 @@ pub(crate) struct Calls {
     current: Option<usize>,
 }
 
-/// One call while it arrives.
-#[derive(Debug)]
-struct Slot {
-    index: Option<u64>,
-    /// The id as the model gave it; never empty.
-    id: Option<String>,
-    /// The name so far, as the model wrote it.
-    name: String,
-    /// `name` was given, it seems, to its end.
-    owner: Option<Owner>,
-    kind: CallKind,
-    arguments: Arguments,
-    /// The `arguments` member was there, be it empty.
-    arguments_seen: bool,
-    extra: JsonObject,
-    /// Members of `extra` that were not shown yet.
-    new_extra: JsonObject,
-    /// Where it stands in the answer, once it was shown to the client; and under which id.
-    shown: Option<(usize, String)>,
-}
-
 /// Where a fragment went.
 #[derive(Debug)]
 pub(crate) struct Pushed {
@@ -54,141 +30,6 @@ pub(crate) struct Pushed {
     pub(crate) place: usize,
     /// What it added to the name of the call.
     pub(crate) name: String,
-}
-
-/// One element of `tool_calls`, taken apart.
-#[derive(Debug, Default)]
-pub(crate) struct Fragment {
-    index: Option<u64>,
-    id: Option<String>,
-    name: Option<String>,
-    kind: Option<CallKind>,
-    arguments: Option<Value>,
-    extra: JsonObject,
-}
-
-impl Fragment {
-    /// Reads an element of `tool_calls` as loosely as it can be read. `None` if there is nothing in it.
-    pub(crate) fn read(value: Value) -> Option<Fragment> {
-        let Value::Object(mut element) = value else {
-            return None;
-        };
-        let mut fragment = Fragment {
-            index: element.shift_remove("index").as_ref().and_then(number),
-            id: element.shift_remove("id").and_then(text_or_number),
-            ..Fragment::default()
-        };
-        let kind = element.shift_remove("type");
-        let (function, custom) = (
-            element.shift_remove("function"),
-            element.shift_remove("custom"),
-        );
-        let body = match (function, custom) {
-            (Some(Value::Object(body)), _) => {
-                fragment.kind = Some(CallKind::Function);
-                Some(body)
-            }
-            (_, Some(Value::Object(body))) => {
-                fragment.kind = Some(CallKind::Custom);
-                Some(body)
-            }
-            _ => None,
-        };
-        if kind.is_some_and(|kind| kind == "custom") {
-            fragment.kind = Some(CallKind::Custom);
-        }
-        match body {
-            Some(mut body) => {
-                fragment.take_body(&mut body);
-                if !body.is_empty() {
-                    let place = fragment.kind.unwrap_or_default().members().0;
-                    fragment.extra.insert(place.to_owned(), Value::Object(body));
-                }
-            }
-            // Name and arguments beside the id, without the object around them.
-            None => fragment.take_body(&mut element),
-        }
-        fragment
-            .extra
-            .extend(element.into_iter().filter(|(_, value)| !value.is_null()));
-        Some(fragment)
-    }
-
-    /// Reads the deprecated `function_call`.
-    pub(crate) fn read_legacy(value: Value) -> Option<Fragment> {
-        let Value::Object(mut body) = value else {
-            return None;
-        };
-        let mut fragment = Fragment {
-            kind: Some(CallKind::Function),
-            ..Fragment::default()
-        };
-        fragment.take_body(&mut body);
-        fragment.extra = body;
-        Some(fragment)
-    }
-
-    /// A whole call.
-    pub(crate) fn whole(name: String, arguments: String) -> Fragment {
-        Fragment {
-            name: Some(name),
-            arguments: Some(Value::String(arguments)),
-            ..Fragment::default()
-        }
-    }
-
-    /// The fragment at a place of a whole message, where every element is a call of its own.
-    pub(crate) fn at(mut self, place: usize) -> Fragment {
-        self.index = Some(place as u64);
-        self
-    }
-
-    fn take_body(&mut self, body: &mut JsonObject) {
-        self.name = match body.shift_remove("name") {
-            Some(Value::String(name)) if !name.is_empty() => Some(name),
-            _ => None,
-        };
-        self.arguments = body
-            .shift_remove("arguments")
-            .or_else(|| body.shift_remove("input"));
-    }
-
-    /// Nothing is said but the place.
-    fn is_empty(&self) -> bool {
-        self.id.is_none()
-            && self.name.is_none()
-            && self.extra.is_empty()
-            && self
-                .arguments
-                .as_ref()
-                .is_none_or(|a| a.is_null() || a == "")
-    }
-
-    /// Arguments that are not nothing.
-    fn says(&self) -> Option<&Value> {
-        self.arguments.as_ref().filter(|a| !a.is_null() && *a != "")
-    }
-}
-
-fn number(value: &Value) -> Option<u64> {
-    match value {
-        Value::Number(number) => number.as_u64().or_else(|| {
-            let float = number
-                .as_f64()
-                .filter(|f| f.fract() == 0.0 && (0.0..1e9).contains(f));
-            float.map(|f| f as u64)
-        }),
-        Value::String(text) => text.trim().parse().ok(),
-        _ => None,
-    }
-}
-
-fn text_or_number(value: Value) -> Option<String> {
-    match value {
-        Value::String(text) => (!text.trim().is_empty()).then_some(text),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    }
 }
 
 impl Calls {
@@ -403,162 +244,4 @@ fn unused(id: Option<String>, ids: &mut Ids, is_used: impl Fn(&str) -> bool) -> 
         id = ids.call();
     }
     id
-}
-
-impl Slot {
-    fn new(index: Option<u64>) -> Slot {
-        Slot {
-            index,
-            id: None,
-            name: String::new(),
-            owner: None,
-            kind: CallKind::Function,
-            arguments: Arguments::default(),
-            arguments_seen: false,
-            extra: JsonObject::new(),
-            new_extra: JsonObject::new(),
-            shown: None,
-        }
-    }
-
-    /// A fragment that points here by index, id or place belongs to this call and does not begin another.
-    /// `touched`: this call had a fragment in the same delta.
-    fn is_continued_by(&self, fragment: &Fragment, touched: bool, known: &dyn Known) -> bool {
-        let Some(name) = &fragment.name else {
-            return true;
-        };
-        if touched {
-            return false;
-        }
-        let other_id = fragment.id.is_some() && self.id.is_some() && fragment.id != self.id;
-        if self.name.is_empty() {
-            return !other_id;
-        }
-        if !self.arguments.has_begun() {
-            return !other_id && self.is_named_on(name, fragment.index.is_some(), known);
-        }
-        if !self.arguments.is_whole() {
-            return mend_name(name) == mend_name(&self.name);
-        }
-        let again = fragment
-            .says()
-            .is_none_or(|a| self.arguments.is_placeholder() || self.arguments.is_repeated_by(a));
-        !other_id && again && mend_name(name) == mend_name(&self.name)
-    }
-
-    /// `name` goes on with this call's name, or repeats it, and is not that of another call. `indexed`: the
-    /// index says so, which is only doubted where both are names of their own.
-    fn is_named_on(&self, name: &str, indexed: bool, known: &dyn Known) -> bool {
-        let (own, other) = (mend_name(&self.name), mend_name(name));
-        let joined = format!("{}{name}", self.name);
-        let both_offered = known.is_offered(own) && known.is_offered(other);
-        own == other
-            || known.is_offered(mend_name(&joined))
-            || other.starts_with(own) && known.is_offered(other)
-            || indexed && !both_offered
-    }
-
-    fn push(&mut self, fragment: Fragment, known: &dyn Known) {
-        self.index = self.index.or(fragment.index);
-        if self.id.is_none() {
-            self.id = fragment.id;
-        }
-        if let Some(kind) = fragment.kind.filter(|_| self.shown.is_none()) {
-            self.kind = kind;
-        }
-        if let Some(name) = fragment.name {
-            self.push_name(&name, known);
-        }
-        if let Some(arguments) = fragment.arguments {
-            self.arguments_seen = true;
-            self.arguments.push(&arguments);
-        }
-        for (key, value) in fragment.extra {
-            self.new_extra.insert(key.clone(), value.clone());
-            self.extra.insert(key, value);
-        }
-    }
-
-    /// Joins a name that comes in pieces, is repeated, or is longer every time.
-    fn push_name(&mut self, name: &str, known: &dyn Known) {
-        let settled = self.arguments.has_begun() && !self.name.is_empty();
-        if settled || self.shown.is_some() || self.name.len() + name.len() > MAX_NAME_BYTES {
-            return;
-        }
-        let joined = format!("{}{name}", self.name);
-        let whole = known.is_offered(mend_name(&self.name));
-        let repeated = name == self.name && (whole || !known.is_offered(&joined));
-        if repeated {
-            return;
-        }
-        let longer = name.starts_with(&self.name) && !known.is_offered(mend_name(&joined));
-        self.name = if longer { name.to_owned() } else { joined };
-        self.owner = None;
-    }
-
-    /// Decides whose call it is, once the name must be whole: it is one that is offered, arguments have
-    /// begun, or (`over`) nothing of it can come any more.
-    fn decide(&mut self, over: bool, known: &dyn Known) {
-        let name = mend_name(&self.name);
-        if self.owner.is_some() || name.is_empty() {
-            return;
-        }
-        let offered = self.arguments_seen && known.is_offered(name);
-        if over || offered || self.arguments.has_begun() {
-            self.owner = Some(known.owner(name));
-        }
-    }
-
-    /// The next delta for the client, if the call is its own.
-    fn show(&mut self, known: &dyn Known, answer: &mut Shown) -> Option<Value> {
-        if self.owner != Some(Owner::Client) {
-            return None;
-        }
-        let text = self.arguments.take().to_owned();
-        self.delta(&text, known, answer)
-    }
-
-    fn show_rest(&mut self, known: &dyn Known, answer: &mut Shown) -> Option<Value> {
-        if self.owner != Some(Owner::Client) {
-            return None;
-        }
-        let text = self.arguments.take_rest().to_owned();
-        self.delta(&text, known, answer)
-    }
-
-    fn delta(&mut self, text: &str, known: &dyn Known, answer: &mut Shown) -> Option<Value> {
-        let extra = std::mem::take(&mut self.new_extra);
-        let (body, input) = self.kind.members();
-        let mut delta = match &self.shown {
-            Some(_) if text.is_empty() && extra.is_empty() => return None,
-            Some((index, _)) => json!({"index": index, body: {input: text}}),
-            None => {
-                let (index, id) = self.shown.insert(answer.add(self.id.clone(), known));
-                let name = mend_name(&self.name);
-                json!({
-                    "index": index,
-                    "id": id,
-                    "type": body,
-                    body: {"name": name, input: text},
-                })
-            }
-        };
-        if let Some(delta) = delta.as_object_mut() {
-            add_extra(delta, extra);
-        }
-        Some(delta)
-    }
-}
-
-/// Puts the unknown members of a call where they stood.
-pub(crate) fn add_extra(call: &mut JsonObject, extra: JsonObject) {
-    for (key, value) in extra {
-        match (call.get_mut(&key), value) {
-            (Some(Value::Object(known)), Value::Object(more)) => known.extend(more),
-            (Some(_), _) => {}
-            (None, value) => {
-                call.insert(key, value);
-            }
-        }
-    }
 }

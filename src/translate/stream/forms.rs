@@ -184,3 +184,106 @@ fn coerced(text: &str, schema: Option<&Value>, key: &str) -> Value {
     };
     if fits { value } else { text.into() }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::translate::stream::Owner;
+
+    /// One tool, `f`, with a parameter of every type.
+    struct Tool(Value);
+
+    impl Known for Tool {
+        fn owner(&self, _: &str) -> Owner {
+            Owner::Gateway
+        }
+        fn is_taken(&self, _: &str) -> bool {
+            false
+        }
+        fn is_offered(&self, name: &str) -> bool {
+            name == "f"
+        }
+        fn parameters(&self, _: &str) -> Option<&Value> {
+            Some(&self.0)
+        }
+    }
+
+    fn tool() -> Tool {
+        Tool(json!({"properties": {
+            "s": {"type": "string"}, "i": {"type": "integer"}, "n": {"type": ["number", "null"]},
+            "b": {"type": "boolean"}, "l": {"type": "array"}, "o": {"anyOf": [{"type": "object"}]},
+        }}))
+    }
+
+    /// The arguments of one call to `f`.
+    #[track_caller]
+    fn check(calls: &Option<Vec<TextCall>>, expected: &str) {
+        assert_eq!(*calls, Some(vec![("f".to_owned(), expected.to_owned())]));
+    }
+
+    #[track_caller]
+    fn check_parameter(key: &str, text: &str, expected: &Value) {
+        let block = format!("<function=f>\n<parameter={key}>\n{text}\n</parameter>\n</function>");
+        check(
+            &in_tags(&block, &tool()),
+            &json!({ key: expected }).to_string(),
+        );
+    }
+
+    #[test]
+    fn a_parameter_is_what_the_schema_says() {
+        check_parameter("s", "12", &json!("12"));
+        check_parameter("s", " two\nlines ", &json!(" two\nlines "));
+        check_parameter("i", "12", &json!(12));
+        check_parameter("i", "1.5", &json!("1.5"));
+        check_parameter("n", "1.5", &json!(1.5));
+        check_parameter("n", "null", &json!(null));
+        check_parameter("b", "True", &json!(true));
+        check_parameter("l", "[1]", &json!([1]));
+        check_parameter("o", r#"{"a": 1}"#, &json!({"a": 1}));
+        check_parameter("o", "{broken", &json!("{broken"));
+        check_parameter("unknown", "1", &json!("1"));
+    }
+
+    #[test]
+    fn json_in_tags_may_name_its_arguments_in_several_ways() {
+        for key in ["arguments", "parameters", "args", "input"] {
+            let block = format!(r#"<tool_call>{{"name": "f", "{key}": {{"s": "x"}}}}</tool_call>"#);
+            check(&in_tags(&block, &tool()), r#"{"s":"x"}"#);
+        }
+        check(
+            &in_tags(r#"<tool_call>{"name": "f"}</tool_call>"#, &tool()),
+            "{}",
+        );
+        check(
+            &in_tags(r#"<tool_call>{"function": {"name": "f"}}"#, &tool()),
+            "{}",
+        );
+        check(
+            &in_tags(r#"<tool_call>{"name": "f", "arguments": "{}"}"#, &tool()),
+            "{}",
+        );
+    }
+
+    #[test]
+    fn what_is_no_call_to_an_offered_tool_is_none() {
+        let none = |calls: Option<Vec<TextCall>>| assert_eq!(calls, None);
+        none(in_tags(r#"<tool_call>{"name": "g"}</tool_call>"#, &tool()));
+        none(in_tags(
+            r#"<tool_call>[{"name": "f"}, {"name": "g"}]</tool_call>"#,
+            &tool(),
+        ));
+        none(in_tags(
+            r#"<tool_call>{"name": "f", "arguments": 1}</tool_call>"#,
+            &tool(),
+        ));
+        none(in_tags("<tool_call></tool_call>", &tool()));
+        none(in_tags("<function=g></function>", &tool()));
+        none(in_fence("```json\n{\"name\": \"f\"}\n```", &tool()));
+        none(in_python_tag("<|python_tag|>f(s=1)", &tool()));
+        none(in_mistral("[TOOL_CALLS]g{}", &tool()));
+        none(in_harmony("f", "[]", &tool()));
+    }
+}

@@ -190,6 +190,15 @@ impl Reading {
         }
     }
 
+    /// The round came to an end, and nothing of it was cut off.
+    pub(crate) fn is_whole(&self) -> bool {
+        match self.finish {
+            Some(FinishReason::Length | FinishReason::ContentFilter) => false,
+            Some(_) => true,
+            None => self.calls.are_whole(),
+        }
+    }
+
     /// The round of a message that came whole, where the client is shown nothing before its end.
     pub(crate) fn into_whole_round(
         mut self,
@@ -197,9 +206,11 @@ impl Reading {
         ids: &mut Ids,
     ) -> Result<Round, StreamError> {
         self.finish_text(known)?;
-        let mut shown = Shown::new(ids.clone());
-        self.calls.close(known, &mut shown);
-        *ids = shown.ids;
+        if self.is_whole() {
+            let mut shown = Shown::new(ids.clone());
+            self.calls.close(known, &mut shown);
+            *ids = shown.ids;
+        }
         self.into_round(ids)
     }
 

@@ -340,6 +340,32 @@ fn a_round_is_bounded() {
 }
 
 #[test]
+fn a_call_that_is_cut_off_is_not_made_whole_for_the_client() {
+    for finish in [Some("length"), Some("content_filter"), None] {
+        let mut answer = Answer::new();
+        answer.delta(&call(0, "c1", "b", ""));
+        answer.delta(&json!({"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]}));
+        answer.push(&chunk("one", &json!({}), finish));
+        let before = answer.out.len();
+        let round = answer.stream.end_round(&Tools, &mut answer.out);
+        assert_eq!(answer.out.len(), before);
+        assert_eq!(round.map(|round| round.calls.len()).unwrap_or(0), 0);
+    }
+}
+
+#[test]
+fn arguments_that_pass_through_are_bounded() {
+    let mut answer = Answer::with(settings(Mode::PassThrough));
+    let mebibyte: String = repeat_n('x', 1 << 20).collect();
+    let event = sse::Event::from_data(&chunk("one", &call(0, "c", "a", &mebibyte), None));
+    let mut push = || answer.stream.push(&event, &Tools, &mut Vec::new());
+    assert_eq!(
+        (0..20).find_map(|_| push().err()),
+        Some(StreamError::TooLarge)
+    );
+}
+
+#[test]
 fn every_error_has_a_body_and_a_status_of_a_failure() {
     let upstream = ErrorBody::new("t", "c", "m");
     for error in [
