@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 
 
-def until(question, what, seconds):
-    """Waits for a true answer, and returns it."""
+def until(question, what, seconds, pause=0.02):
+    """Waits for a true answer, and returns it. Times are in seconds; `pause` is the one between two questions."""
     deadline = time.monotonic() + seconds
     while not (answer := question()):
         if time.monotonic() >= deadline:
             raise TimeoutError(f"not within {seconds} s: {what}")
-        time.sleep(0.02)
+        time.sleep(pause)
     return answer
 
 

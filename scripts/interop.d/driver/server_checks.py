@@ -207,16 +207,21 @@ def restarted(world, name, process):
 
 
 def back(world, name, works):
-    """Its calls work again, and `/health` says so."""
+    """Its calls work again, and `/health` says so; until then a call fails in words that the model can read."""
+    whys = []
 
     def tried():
         try:
             works()
-        except (AssertionError, ValueError):
+        except AssertionError as failure:
+            whys.append(failure)
             return False
         return world.health()[name]["state"] == "ready"
 
-    until(tried, f"`{name}` is back", 20)
+    try:
+        until(tried, f"`{name}` is back", 20, pause=0.2)
+    except TimeoutError as failure:
+        raise AssertionError(f"{failure}; the last call: {whys[-1:]}; /health: {world.health()[name]}") from None
 
 
 # ---- The end --------------------------------------------------------------------------------------------------------
