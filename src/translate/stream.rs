@@ -20,6 +20,7 @@ mod round;
 mod text;
 mod think;
 
+use memchr::memchr;
 use serde_json::Value;
 
 pub use self::name::mend_name;
@@ -468,20 +469,19 @@ fn write_event(value: &Value, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// A block as it came, ended with a blank line if the stream broke off before it.
+/// A block as it came, with LF for every line end, so that one answer has one kind, and ended with a blank
+/// line if the stream broke off before it.
 fn write_raw(raw: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(raw);
-    let whole = [
-        &b"\n\n"[..],
-        b"\r\n\r\n",
-        b"\r\r",
-        b"\n\r\n",
-        b"\r\n\n",
-        b"\n\r",
-        b"\r\n\r",
-    ];
-    if !whole.iter().any(|end| raw.ends_with(end)) {
-        out.extend_from_slice(b"\n\n");
+    let mut rest = raw;
+    while let Some(end) = memchr(b'\r', rest) {
+        out.extend_from_slice(&rest[..end]);
+        out.push(b'\n');
+        let is_pair = rest[end..].starts_with(b"\r\n");
+        rest = &rest[end + 1 + usize::from(is_pair)..];
+    }
+    out.extend_from_slice(rest);
+    if !out.ends_with(b"\n\n") {
+        out.extend_from_slice(if out.ends_with(b"\n") { b"\n" } else { b"\n\n" });
     }
 }
 

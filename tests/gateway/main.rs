@@ -19,6 +19,8 @@ mod pass_through;
 mod plain;
 /// Keep-alives, progress, hang-ups, many clients at once.
 mod progress;
+/// What upstreams get wrong.
+mod quirks;
 /// What the model is told of each result and each failed call.
 mod results;
 /// Which tools a request offers.
