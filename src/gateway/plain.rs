@@ -14,7 +14,6 @@ use crate::{
         completion::{self, Completion, Summary},
         ids::Ids,
         stream::{Mode, StreamError},
-        whole,
     },
     upstream::model::retry,
 };
@@ -23,7 +22,6 @@ use super::{
     calls::{self, CallEvent, Patience},
     chat::Chat,
     failure::{Failed, Failure},
-    stream::is_event_stream,
     watch::{self, Watch},
 };
 
@@ -164,7 +162,7 @@ impl Run<'_> {
     }
 }
 
-/// One question, one whole answer. An upstream that streams it all the same is read to the end.
+/// One question, one whole answer; that of an upstream that streams all the same is read like any other.
 async fn ask_once(chat: &Chat<'_>, ask: &Ask) -> Result<(HeaderMap, Bytes), Failure> {
     let which = if ask.first {
         retry::Round::First
@@ -176,14 +174,9 @@ async fn ask_once(chat: &Chat<'_>, ask: &Ask) -> Result<(HeaderMap, Bytes), Fail
         .chat(&chat.input.headers, chat.body(ask), which);
     let incoming = asking.await?;
     let headers = incoming.headers.clone();
-    let is_stream = incoming.is_stream;
     let body = incoming.read_all(MAX_BODY_BYTES).await?;
     if body.trim_ascii().is_empty() {
         return Err(chat.faulty(StreamError::Ended));
     }
-    if !is_event_stream(is_stream, &body) {
-        return Ok((headers, body));
-    }
-    let whole = whole::to_completion(body, &chat.settings(Mode::PassThrough), chat);
-    Ok((headers, whole.map_err(|error| chat.faulty(error))?.into()))
+    Ok((headers, body))
 }

@@ -260,8 +260,9 @@ impl Answer {
             }
             assert!(!done, "something came after [DONE]: {event}");
             let data = event
-                .strip_prefix("data: ")
+                .strip_prefix("data:")
                 .unwrap_or_else(|| panic!("no data event: {event:?}"));
+            let data = data.strip_prefix(' ').unwrap_or(data);
             if data == "[DONE]" {
                 done = true;
             } else {
