@@ -167,6 +167,13 @@ async fn streamable(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Byt
     if !seen.script.modern && !is_handshake && !seen.knows(&headers) {
         return StatusCode::NOT_FOUND.into_response();
     }
+    let version = &message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"];
+    if seen.script.modern && !is_handshake && !id.is_null() && version != "2026-07-28" {
+        let error = json!({"code": -32022, "message": "unsupported", "data": {"supported": ["2026-07-28"]}});
+        let body = json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string();
+        let json = [(header::CONTENT_TYPE, "application/json")];
+        return (StatusCode::BAD_REQUEST, json, body).into_response();
+    }
     match method {
         "server/discover" if seen.script.modern => seen.reply(discovered(&id)),
         "server/discover" => seen.refuse_probe().await,

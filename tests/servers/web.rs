@@ -277,6 +277,37 @@ async fn a_server_that_went_away_is_looked_for_and_found_again() {
 }
 
 #[tokio::test]
+async fn a_server_that_was_replaced_by_one_of_another_age_is_reached() {
+    for modern in [true, false] {
+        let site = Site::start(Script {
+            modern,
+            ..Script::default()
+        })
+        .await;
+        let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+        let before = rig.health().protocol_version;
+        let address = site.stop().await;
+        let _site = Site::start_at(
+            address,
+            Script {
+                modern: !modern,
+                ..Script::default()
+            },
+        )
+        .await;
+        // A call finds out that the server it knew is gone; what it makes of that is another matter.
+        let _ = rig.act(json!({})).await;
+        rig.until("the new server is known", |rig| {
+            rig.health().protocol_version != before
+        })
+        .await;
+        rig.until("it is ready", |rig| rig.health().state == State::Ready)
+            .await;
+        assert_eq!(text(rig.act(json!({})).await), "{}");
+    }
+}
+
+#[tokio::test]
 async fn an_http_error_is_told_without_its_page() {
     #[track_caller]
     fn check(error: CallError, unsent: bool, part: &str) {

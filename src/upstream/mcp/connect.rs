@@ -116,8 +116,8 @@ async fn attempt_child(
         Err(failed) => {
             let next = match era {
                 Era::Unknown if link.was_discovered_late() => Some(Era::Discover),
-                Era::Unknown => Some(Era::Handshake),
-                Era::Handshake | Era::Discover | Era::EventStream => None,
+                Era::Unknown | Era::Discover => Some(Era::Handshake),
+                Era::Handshake | Era::EventStream => None,
             };
             let ending = if failed.was_cut_off {
                 link.ending().await
@@ -159,8 +159,8 @@ async fn attempt_streamable(
             kind.is_none().then_some(Era::EventStream)
         }
         (Some(WebFault::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)), _) => None,
-        (_, Era::Unknown) => Some(Era::Handshake),
-        (_, Era::Handshake | Era::Discover | Era::EventStream) => None,
+        (_, Era::Unknown | Era::Discover) => Some(Era::Handshake),
+        (_, Era::Handshake | Era::EventStream) => None,
     };
     let message = refusal
         .fault()

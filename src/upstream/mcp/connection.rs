@@ -99,7 +99,11 @@ where
     let stop = CancellationToken::new();
     let lifecycle = match era {
         Era::Handshake | Era::EventStream => ClientLifecycleMode::Initialize,
-        Era::Unknown | Era::Discover => ClientLifecycleMode::Auto {
+        // No limit but the deadline, where rmcp would turn to the older handshake after 10 s.
+        Era::Discover => ClientLifecycleMode::Discover {
+            preferred_versions: vec![ProtocolVersion::LATEST],
+        },
+        Era::Unknown => ClientLifecycleMode::Auto {
             preferred_versions: vec![ProtocolVersion::LATEST],
             legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
         },

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use rmcp::{
-    model::ErrorData,
+    model::{ErrorCode, ErrorData},
     service::ServiceError,
     transport::{DynamicTransportError, streamable_http_client::StreamableHttpError},
 };
@@ -37,15 +37,22 @@ pub(super) fn of_call(error: ServiceError) -> CallError {
     }
 }
 
-/// The failure shows that there is no server, and not merely that it refuses.
+/// The failure shows that the server is not there any more, or not the one it was when it was connected to.
 pub(super) fn shows_absence(error: &ServiceError) -> bool {
-    let ServiceError::TransportSend(error) = error else {
-        return false;
-    };
-    match NotSent::of(error) {
-        NotSent::Web(fault) => matches!(fault, WebFault::Unreachable(_)),
-        NotSent::NoSession | NotSent::NoConnection => true,
-        NotSent::Other => false,
+    match error {
+        ServiceError::McpError(error) => error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
+        ServiceError::TransportSend(error) => match NotSent::of(error) {
+            NotSent::Web(WebFault::Unreachable(_)) => true,
+            NotSent::Web(WebFault::Status(status)) => {
+                matches!(
+                    *status,
+                    StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
+                )
+            }
+            NotSent::NoSession | NotSent::NoConnection => true,
+            NotSent::Web(_) | NotSent::Other => false,
+        },
+        _ => false,
     }
 }
 
@@ -111,6 +118,10 @@ fn unavailable(message: String, unsent: bool) -> CallError {
 }
 
 fn of_server(error: ErrorData) -> CallError {
+    if error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION {
+        // Another server has taken the place of the one we knew, and has not looked at the call.
+        return gone(true);
+    }
     let mut message = error.message.into_owned();
     shorten(&mut message, LONGEST_MESSAGE);
     CallError::Protocol {
