@@ -1,5 +1,10 @@
 //! The whole gateway over real sockets, with scripted models and servers.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "json!(…) reads better at the call than &json!(…)"
+)]
 #![expect(
     unreachable_pub,
     reason = "the modules of one test binary share what they have"
@@ -9,6 +14,8 @@ mod harness;
 mod model;
 mod tools;
 
+/// Servers that die, and results that are too big.
+mod dying;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.
 mod errors;
 /// Mixed turns: calls of the gateway's and of the client's own together.

@@ -195,12 +195,6 @@ impl Model {
         self.asked()[n].body["messages"].as_array().unwrap().clone()
     }
 
-    /// Waits for its `n`th request, from 1.
-    pub async fn was_asked(&self, n: usize) {
-        let mut asked = self.shared.asked.subscribe();
-        asked.wait_for(|asked| asked.len() >= n).await.unwrap();
-    }
-
     /// Waits until a body was given up by the other side before its end.
     pub async fn was_dropped(&self) {
         let mut dropped = self.shared.dropped.subscribe();

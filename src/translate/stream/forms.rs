@@ -205,8 +205,8 @@ mod tests {
         fn is_offered(&self, name: &str) -> bool {
             name == "f"
         }
-        fn parameters(&self, _: &str) -> Option<&Value> {
-            Some(&self.0)
+        fn parameters(&self, _: &str) -> Option<Value> {
+            Some(self.0.clone())
         }
     }
 
