@@ -3,7 +3,7 @@
 #   fuzz/seeds.sh && cargo +nightly fuzz run stream
 set -eu
 cd "$(dirname "$0")"
-for target in sse stream completion; do
+for target in sse stream completion arguments names; do
     mkdir -p "corpus/$target"
 done
 for case in ../golden/quirks/*.in.sse; do
@@ -15,5 +15,12 @@ for case in ../golden/quirks/*.in.sse; do
 done
 for case in ../golden/quirks/*.in.json ../golden/quirks/*.in.html ../golden/quirks/*.in.txt; do
     cp "$case" "corpus/completion/$(basename "$case")"
+done
+for case in ../golden/calls/*.in.json; do
+    cp "$case" "corpus/arguments/$(basename "$case")"
+done
+for case in ../golden/names/*.in.json; do
+    # A server's name, a space and a tool's name on each line.
+    tr -d '[]{}",' <"$case" | tr ':' '\n' | sed 's/^ */files /' >"corpus/names/$(basename "$case" .in.json)"
 done
 echo "seeds: $(find corpus -type f | wc -l)"

@@ -110,7 +110,9 @@ impl Gateway {
         upstream::install_tls();
         let models = Models::new(setup.upstreams)?;
         let servers = Arc::new(Servers::start(setup.servers));
-        let catalog = Arc::new(ArcSwap::from_pointee(Catalog::empty()));
+        // The servers are known by name from the first request on, their tools as they come.
+        let catalog = Catalog::build(&servers.subscribe().borrow());
+        let catalog = Arc::new(ArcSwap::from_pointee(catalog));
         let refresh = tokio::spawn(refresh(servers.clone(), catalog.clone())).abort_handle();
         Ok(Arc::new(Gateway {
             config: setup.config,

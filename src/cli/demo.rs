@@ -49,9 +49,11 @@ pub(super) async fn run(bind: SocketAddr, once: bool) -> Result<()> {
         shutdown,
     ));
     let asked = client::ask(address).await;
-    if asked.is_ok() && !once {
-        client::say_how(address)?;
-        serve::told_to_stop().await;
+    if asked.is_ok() {
+        client::say_how(address, once)?;
+        if !once {
+            serve::told_to_stop().await;
+        }
     }
     // Whoever serves is gone only when it failed, and then `serving` says so.
     _ = stop.send(());

@@ -131,9 +131,12 @@ fn note(
     }
 }
 
-/// Prints how to ask the same from outside.
-pub(super) fn say_how(address: SocketAddr) -> Result<()> {
+/// Prints how to ask the same from outside, while it serves or, when it is over, for the next time.
+pub(super) fn say_how(address: SocketAddr, is_over: bool) -> Result<()> {
     let mut out = anstream::stdout();
+    if is_over {
+        writeln!(out, "Without `--once` the demo goes on serving, and these lines ask the same.\n")?;
+    }
     let name = model::NAME;
     writeln!(out, "The same with curl:")?;
     let body =
@@ -171,11 +174,13 @@ pub(super) fn say_how(address: SocketAddr) -> Result<()> {
         out,
         "  for await (const chunk of stream) process.stdout.write(chunk.choices[0]?.delta?.content ?? \"\");\n"
     )?;
-    writeln!(
-        out,
-        "http://{address}/health tells how the servers are, http://{address}/tools what models are offered."
-    )?;
-    writeln!(out, "Ctrl-C ends the demo.")?;
+    if !is_over {
+        writeln!(
+            out,
+            "http://{address}/health tells how the servers are, http://{address}/tools what models are offered."
+        )?;
+        writeln!(out, "Ctrl-C ends the demo.")?;
+    }
     out.flush()?;
     Ok(())
 }
