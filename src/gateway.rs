@@ -91,7 +91,7 @@ pub struct Setup {
 /// Everything between the faces and the outside world.
 pub struct Gateway {
     config: Config,
-    models: Models,
+    models: Arc<Models>,
     servers: Arc<Servers>,
     catalog: Arc<ArcSwap<Catalog>>,
     store: Store,
@@ -108,12 +108,13 @@ impl Gateway {
     /// When the TLS setup of the machine cannot be used.
     pub fn start(setup: Setup) -> Result<Arc<Gateway>, reqwest::Error> {
         upstream::install_tls();
-        let models = Models::new(setup.upstreams)?;
+        let models = Arc::new(Models::new(setup.upstreams)?);
         let servers = Arc::new(Servers::start(setup.servers));
         // The servers are known by name from the first request on, their tools as they come.
         let catalog = Catalog::build(&servers.subscribe().borrow());
         let catalog = Arc::new(ArcSwap::from_pointee(catalog));
-        let refresh = tokio::spawn(refresh(servers.clone(), catalog.clone())).abort_handle();
+        let refresh =
+            tokio::spawn(refresh(servers.clone(), models.clone(), catalog.clone())).abort_handle();
         Ok(Arc::new(Gateway {
             config: setup.config,
             models,
@@ -215,13 +216,22 @@ impl Gateway {
 }
 
 /// Makes a new catalog whenever a server's tools change.
-async fn refresh(servers: Arc<Servers>, catalog: Arc<ArcSwap<Catalog>>) {
+async fn refresh(servers: Arc<Servers>, models: Arc<Models>, catalog: Arc<ArcSwap<Catalog>>) {
     let mut tools = servers.subscribe();
     loop {
         let built = catalog.load().rebuild(&tools.borrow_and_update());
         for (server, tool) in built.dropped() {
             tracing::warn!(server.id = %server, tool.name = tool.name, reason = tool.reason,
                 "Tool `{}` of server `{server}` is not offered", tool.name);
+        }
+        for upstream in models.all() {
+            let name = &upstream.config.name;
+            let left_out = listing::left_out(&built, upstream);
+            if !left_out.is_empty() {
+                let count = left_out.len();
+                let tools: Vec<&str> = left_out.iter().map(|left| left.name.as_str()).collect();
+                tracing::warn!(upstream.name = %name, tools = tools.join(" "), "{count} tools are left out for upstream `{name}`");
+            }
         }
         tracing::info!(
             tools = built.offered().len(),

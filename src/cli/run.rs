@@ -54,7 +54,7 @@ fn look(gateway: &Gateway) -> Survey {
             .map(|offered| tool(offered))
             .collect(),
         dropped: dropped(&catalog),
-        left_out: listing::left_out(&catalog, gateway.models()),
+        left_out: listing::everywhere_left_out(&catalog, gateway.models()),
         listing: listing::listing(&catalog, gateway.models()),
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     catalog::{Catalog, Offered, Selection},
     tool::Annotations,
-    upstream::model::Models,
+    upstream::model::{Models, Upstream},
 };
 
 /// The tools of a catalog, those that were dropped, and those that some upstream cannot take.
@@ -17,7 +17,7 @@ pub fn listing(catalog: &Catalog, models: &Models) -> Value {
     json!({
         "tools": catalog.offered().iter().map(|offered| tool(offered)).collect::<Vec<_>>(),
         "dropped": dropped.collect::<Vec<_>>(),
-        "left_out": left_out(catalog, models),
+        "left_out": everywhere_left_out(catalog, models),
         "next": null,
     })
 }
@@ -71,17 +71,23 @@ pub struct LeftOut {
     pub reason: String,
 }
 
-/// What each upstream would not be offered by a request that says nothing about tools.
-pub fn left_out(catalog: &Catalog, models: &Models) -> Vec<LeftOut> {
-    let mut out = Vec::new();
-    for upstream in models.all() {
-        let max_tools = upstream.config.max_tools;
-        let selected = catalog.select(&Selection::everything(), &[], max_tools);
-        out.extend(selected.left_out.iter().map(|left| LeftOut {
-            name: left.name.to_string(),
-            upstream: upstream.config.name.clone(),
-            reason: format!("this upstream takes {max_tools} tools (`max_tools`)"),
-        }));
-    }
-    out
+/// What an upstream would not be offered by a request that says nothing about tools.
+pub fn left_out(catalog: &Catalog, upstream: &Upstream) -> Vec<LeftOut> {
+    let max_tools = upstream.config.max_tools;
+    let selected = catalog.select(&Selection::everything(), &[], max_tools);
+    let named = selected.left_out.iter().map(|left| LeftOut {
+        name: left.name.to_string(),
+        upstream: upstream.config.name.clone(),
+        reason: format!("this upstream takes {max_tools} tools (`max_tools`)"),
+    });
+    named.collect()
+}
+
+/// The same for every upstream.
+pub fn everywhere_left_out(catalog: &Catalog, models: &Models) -> Vec<LeftOut> {
+    models
+        .all()
+        .iter()
+        .flat_map(|upstream| left_out(catalog, upstream))
+        .collect()
 }

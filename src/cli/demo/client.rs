@@ -135,7 +135,10 @@ fn note(
 pub(super) fn say_how(address: SocketAddr, is_over: bool) -> Result<()> {
     let mut out = anstream::stdout();
     if is_over {
-        writeln!(out, "Without `--once` the demo goes on serving, and these lines ask the same.\n")?;
+        writeln!(
+            out,
+            "Without `--once` the demo goes on serving, and these lines ask the same.\n"
+        )?;
     }
     let name = model::NAME;
     writeln!(out, "The same with curl:")?;
