@@ -5,7 +5,7 @@
 
 use std::{
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -110,28 +110,68 @@ impl Body {
             pieces,
         }
     }
+
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, std::convert::Infallible>>> {
+        loop {
+            match ready!(self.pieces.poll_recv(cx)) {
+                Some(Piece::Data(bytes)) => return Poll::Ready(Some(Ok(bytes))),
+                Some(Piece::Head(_)) => {}
+                None => return Poll::Ready(None),
+            }
+        }
+    }
 }
 
 impl Stream for Body {
     type Item = Result<Bytes, std::convert::Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            if let Poll::Ready(piece) = self.pieces.poll_recv(cx) {
-                match piece {
-                    Some(Piece::Data(bytes)) => return Poll::Ready(Some(Ok(bytes))),
-                    Some(Piece::Head(_)) => continue,
-                    None => return Poll::Ready(None),
-                }
-            }
-            let Some(work) = self.work.as_mut() else {
-                return Poll::Pending;
-            };
-            if work.as_mut().poll(cx).is_ready() {
-                self.work = None;
-            } else if self.pieces.is_empty() {
-                return Poll::Pending;
-            }
+        if let Poll::Ready(piece) = self.poll_piece(cx) {
+            return Poll::Ready(piece);
         }
+        if let Some(work) = self.work.as_mut()
+            && work.as_mut().poll(cx).is_ready()
+        {
+            self.work = None;
+        }
+        // Asked once only: a task that has used up its turn is given nothing, however much there is, until
+        // it yields (tokio's cooperative budget). It is woken for that.
+        self.poll_piece(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc::channel, thread};
+
+    use futures::StreamExt;
+
+    use super::*;
+
+    /// Reads a body whose loop writes many pieces without ever waiting for anything but the budget of its task.
+    #[tokio::main(flavor = "current_thread")]
+    async fn read_burst(pieces: usize) -> usize {
+        let (mut sink, out) = Sink::new(Duration::from_secs(60));
+        let work = Box::pin(async move {
+            sink.begin(HeaderMap::new()).await;
+            for n in 0..pieces {
+                if n % 3 == 0 {
+                    tokio::task::consume_budget().await;
+                }
+                sink.comment().await;
+            }
+        });
+        Body::new(work, out).count().await
+    }
+
+    #[test]
+    fn a_burst_of_pieces_goes_out_whole_and_ends() {
+        let (done, outcome) = channel();
+        thread::spawn(move || done.send(read_burst(5000)));
+        let read = outcome.recv_timeout(Duration::from_secs(30));
+        assert_eq!(read, Ok(5000), "the body span without end");
     }
 }
