@@ -129,8 +129,6 @@ pub struct CallRecord {
 #[derive(Debug)]
 struct Open {
     call: Call,
-    /// It was sent.
-    is_sent: bool,
     /// It was not sent because it failed in the same way before.
     is_stopped: bool,
     answer: Option<Answer>,
@@ -150,6 +148,8 @@ pub struct Turn {
     /// The model's answer that the open calls belong to.
     answered: Option<Round>,
     repeats: Repeats,
+    /// A call was given out to be run.
+    has_run_calls: bool,
     /// Full texts of cut results, by the id of their call.
     kept: HashMap<String, Arc<str>>,
     kept_bytes: usize,
@@ -175,6 +175,7 @@ impl Turn {
             open: Vec::new(),
             answered: None,
             repeats: Repeats::default(),
+            has_run_calls: false,
             kept_bytes: kept.values().map(|text| text.len()).sum(),
             kept,
             usage: None,
@@ -194,10 +195,7 @@ impl Turn {
 
     /// A tool has been called, so that repeating the whole request would call it again.
     pub fn has_run_calls(&self) -> bool {
-        self.records
-            .iter()
-            .any(|record| record.duration_ms > 0 || record.status == "ok")
-            || self.open.iter().any(|open| open.is_sent)
+        self.has_run_calls
     }
 
     /// The calls so far, in order.
@@ -243,7 +241,6 @@ impl Turn {
             .into_iter()
             .map(|call| Open {
                 call,
-                is_sent: false,
                 is_stopped: false,
                 answer: None,
             })
@@ -287,7 +284,7 @@ impl Turn {
             };
             match decided {
                 Ok(Decision::Run(job)) => {
-                    self.open[place].is_sent = true;
+                    self.has_run_calls = true;
                     jobs.push(job);
                 }
                 Ok(Decision::Answer(text)) => self.settle(place, "ok", Answer::text(text), 0),

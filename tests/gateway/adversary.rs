@@ -1,5 +1,6 @@
 //! What only somebody who means harm, or a peer in a very bad state, does.
 
+use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -8,7 +9,8 @@ use tokio::{
 
 use crate::{
     harness::{Toolway, toolway},
-    model::{Model, PATIENCE},
+    model::{Model, PATIENCE, call, raw},
+    tools::{Does, tools},
 };
 
 /// Sends bytes as they are and gives back the status.
@@ -54,6 +56,29 @@ async fn methods_of_proxies_are_not_passed_on() {
         let request =
             format!("{method} /v1/files HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         assert_eq!(status(&gw, &request).await, 405, "{method}");
+    }
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn no_sdk_repeats_a_request_whose_tool_failed_at_once() {
+    let refused = raw(429, "application/json", r#"{"error":{"message":"later"}}"#);
+    let script = [
+        call(&[("a", "s__fails", json!({}))]),
+        raw(500, "application/json", r#"{"error":{"message":"no"}}"#),
+        call(&[("a", "s__fails", json!({}))]),
+        refused,
+    ];
+    let failed = json!({"isError": true, "content": [{"type": "text", "text": "no"}]});
+    let gw = toolway(Model::start(script).await)
+        .config("[[upstreams]]\nbase_url = \"MODEL\"\nretries = 0\n")
+        .server("s", tools().tool("fails", Does::Answers(failed)))
+        .start()
+        .await;
+    for expected in [500, 429] {
+        let response = gw.send(json!({}), &[]).await;
+        assert_eq!(response.status(), expected);
+        assert_eq!(response.headers()["x-should-retry"], "false");
     }
     gw.join().await;
 }
