@@ -71,10 +71,11 @@ pub fn restore(
         found_any = true;
         let mut answers = HashMap::new();
         while let Some(next) = rest.peek() {
-            let Some(id) = own_answer(next, &parked) else {
+            if let Some(id) = own_answer(next, &parked) {
+                answers.insert(id, next.get().to_owned());
+            } else if !goes_on(&self::head(next), &parked) {
                 break;
-            };
-            answers.insert(id, next.get().to_owned());
+            }
             rest.next();
         }
         written.push(
@@ -107,12 +108,14 @@ struct Head<'a> {
 #[derive(Deserialize)]
 struct HeadCall {
     id: String,
-    function: HeadFunction,
+    function: Option<HeadBody>,
+    custom: Option<HeadBody>,
 }
 
 #[derive(Deserialize)]
-struct HeadFunction {
+struct HeadBody {
     name: String,
+    #[serde(alias = "input")]
     arguments: String,
 }
 
@@ -136,22 +139,29 @@ fn parked_for(
     asked: u64,
     find: &dyn Fn(&str, u64) -> Option<Arc<Parked>>,
 ) -> Option<Arc<Parked>> {
-    let shown = head
-        .tool_calls
-        .as_ref()
-        .filter(|_| head.role == "assistant")?;
+    let shown = head.tool_calls.as_ref()?;
     let parked = find(&shown.first()?.id, asked)?;
-    shown
-        .iter()
-        .all(|call| parked.client_calls.iter().any(|own| is_same(call, own)))
-        .then_some(parked)
+    goes_on(head, &parked).then_some(parked)
 }
 
+/// An assistant message with calls of this turn and no others. Some clients write one message for each call.
+fn goes_on(head: &Head<'_>, parked: &Parked) -> bool {
+    let is_own = |call: &HeadCall| parked.client_calls.iter().any(|own| is_same(call, own));
+    let shown = head.tool_calls.as_deref().unwrap_or_default();
+    head.role == "assistant" && !shown.is_empty() && shown.iter().all(is_own)
+}
+
+/// Clients write arguments anew; the input of a custom tool is no JSON and stays as it is.
 fn is_same(shown: &HeadCall, own: &ToolCall) -> bool {
-    let arguments = |text: &str| calls::parse_arguments(text).ok();
+    let says_the_same = |one: &str, other: &str| match calls::parse_arguments(one) {
+        Ok(arguments) => calls::parse_arguments(other).is_ok_and(|others| others == arguments),
+        Err(_) => one == other,
+    };
+    let body = shown.function.as_ref().or(shown.custom.as_ref());
     shown.id == own.id
-        && shown.function.name == own.name
-        && arguments(&shown.function.arguments) == arguments(&own.arguments)
+        && body.is_some_and(|body| {
+            body.name == own.name && says_the_same(&body.arguments, &own.arguments)
+        })
 }
 
 fn own_answer(message: &RawValue, parked: &Parked) -> Option<String> {
