@@ -129,11 +129,10 @@ pub struct CallRecord {
 #[derive(Debug)]
 struct Open {
     call: Call,
-    /// It was sent.
-    is_sent: bool,
     /// It was not sent because it failed in the same way before.
     is_stopped: bool,
     answer: Option<Answer>,
+    record: Option<CallRecord>,
 }
 
 /// One request of a client, from its first question to the model until its answer is complete.
@@ -155,6 +154,7 @@ pub struct Turn {
     kept_bytes: usize,
     usage: Option<JsonObject>,
     records: Vec<CallRecord>,
+    has_run_calls: bool,
 }
 
 impl Turn {
@@ -179,6 +179,7 @@ impl Turn {
             kept,
             usage: None,
             records: Vec::new(),
+            has_run_calls: false,
         }
     }
 
@@ -194,13 +195,10 @@ impl Turn {
 
     /// A tool has been called, so that repeating the whole request would call it again.
     pub fn has_run_calls(&self) -> bool {
-        self.records
-            .iter()
-            .any(|record| record.duration_ms > 0 || record.status == "ok")
-            || self.open.iter().any(|open| open.is_sent)
+        self.has_run_calls
     }
 
-    /// The calls so far, in order.
+    /// The calls of the turns that are over, in order.
     pub fn records(&self) -> &[CallRecord] {
         &self.records
     }
@@ -243,7 +241,7 @@ impl Turn {
             .into_iter()
             .map(|call| Open {
                 call,
-                is_sent: false,
+                record: None,
                 is_stopped: false,
                 answer: None,
             })
@@ -287,7 +285,7 @@ impl Turn {
             };
             match decided {
                 Ok(Decision::Run(job)) => {
-                    self.open[place].is_sent = true;
+                    self.has_run_calls = true;
                     jobs.push(job);
                 }
                 Ok(Decision::Answer(text)) => self.settle(place, "ok", Answer::text(text), 0),
@@ -419,7 +417,7 @@ impl Turn {
         let open = &mut self.open[place];
         open.answer = Some(answer);
         let call = &open.call.call;
-        self.records.push(CallRecord {
+        open.record = Some(CallRecord {
             id: call.id.clone(),
             name: call.name.clone(),
             arguments: call.arguments.clone(),
@@ -433,7 +431,9 @@ impl Turn {
         let Some(round) = self.answered.take() else {
             return self.finish(FinishReason::Stop);
         };
-        let open = std::mem::take(&mut self.open);
+        let mut open = std::mem::take(&mut self.open);
+        let records = open.iter_mut().filter_map(|open| open.record.take());
+        self.records.extend(records);
         let is_stuck = open.iter().all(|open| open.is_stopped);
         let (calls, answers): (Vec<Call>, Vec<_>) = open
             .into_iter()
