@@ -14,13 +14,24 @@ use serde::Deserialize;
 
 use crate::{gateway::failure::Failure, upstream::model::Upstream};
 
-use super::{App, error, headers};
+use super::{
+    App,
+    error::{self, Refusal},
+    headers,
+};
 
 /// As much of a body as is looked at for the model's name, in bytes.
 const MAX_PEEK: usize = 64 << 10;
 
 /// Passes a request on and its answer back.
 pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Response {
+    // CONNECT is for proxies, and TRACE would show the upstream's key to whoever asks.
+    if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+        return Refusal::MethodNotAllowed.into_response();
+    }
+    if leaves_base(request.uri().path()) {
+        return Refusal::NotFound(request.uri().path().to_owned()).into_response();
+    }
     match pass(&app, request).await {
         Ok(response) => response,
         Err(failure) => {
@@ -52,6 +63,15 @@ async fn pass(app: &App, request: Request) -> Result<Response, Failure> {
     let mut response = (status, Body::from_stream(answer.bytes_stream())).into_response();
     *response.headers_mut() = headers;
     Ok(response)
+}
+
+/// The path has a part that means another folder (`..`, `%2e%2e`, `.`): made into a URL it could lead out of
+/// the upstream's base, where its key opens other doors. A backslash parts like a slash there.
+fn leaves_base(path: &str) -> bool {
+    path.split(['/', '\\']).any(|part| {
+        let part = part.to_ascii_lowercase().replace("%2e", ".");
+        part == "." || part == ".."
+    })
 }
 
 type Pieces = stream::BoxStream<'static, Result<Bytes, axum::Error>>;
@@ -176,6 +196,29 @@ mod tests {
     #[track_caller]
     fn check(start: &str, expected: Option<&str>) {
         assert_eq!(model_in(start.as_bytes()).as_deref(), expected);
+    }
+
+    #[test]
+    fn a_path_that_leads_elsewhere_is_known() {
+        for path in [
+            "/v1/../x",
+            "/v1/a/%2E%2e/x",
+            "/v1/.%2e/x",
+            "/v1/..\\x",
+            "/v1/./x",
+            "/v1/..",
+        ] {
+            assert!(leaves_base(path), "{path}");
+        }
+        for path in [
+            "/v1/files/a..b",
+            "/v1/...",
+            "/v1/a//b",
+            "/v1/.well-known/x",
+            "/v1/%2e%2e%2fx",
+        ] {
+            assert!(!leaves_base(path), "{path}");
+        }
     }
 
     #[test]

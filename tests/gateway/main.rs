@@ -14,6 +14,8 @@ mod harness;
 mod model;
 mod tools;
 
+/// What only somebody who means harm does.
+mod adversary;
 /// Servers that die, and results that are too big.
 mod dying;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.
