@@ -132,6 +132,7 @@ struct Open {
     /// It was not sent because it failed in the same way before.
     is_stopped: bool,
     answer: Option<Answer>,
+    record: Option<CallRecord>,
 }
 
 /// One request of a client, from its first question to the model until its answer is complete.
@@ -198,7 +199,7 @@ impl Turn {
         self.has_run_calls
     }
 
-    /// The calls so far, in order.
+    /// The calls of the turns that are over, in order.
     pub fn records(&self) -> &[CallRecord] {
         &self.records
     }
@@ -241,6 +242,7 @@ impl Turn {
             .into_iter()
             .map(|call| Open {
                 call,
+                record: None,
                 is_stopped: false,
                 answer: None,
             })
@@ -416,7 +418,7 @@ impl Turn {
         let open = &mut self.open[place];
         open.answer = Some(answer);
         let call = &open.call.call;
-        self.records.push(CallRecord {
+        open.record = Some(CallRecord {
             id: call.id.clone(),
             name: call.name.clone(),
             arguments: call.arguments.clone(),
@@ -430,7 +432,9 @@ impl Turn {
         let Some(round) = self.answered.take() else {
             return self.finish(FinishReason::Stop);
         };
-        let open = std::mem::take(&mut self.open);
+        let mut open = std::mem::take(&mut self.open);
+        let records = open.iter_mut().filter_map(|open| open.record.take());
+        self.records.extend(records);
         let is_stuck = open.iter().all(|open| open.is_stopped);
         let (calls, answers): (Vec<Call>, Vec<_>) = open
             .into_iter()

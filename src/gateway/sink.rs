@@ -110,19 +110,6 @@ impl Body {
             pieces,
         }
     }
-
-    fn poll_piece(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, std::convert::Infallible>>> {
-        loop {
-            match ready!(self.pieces.poll_recv(cx)) {
-                Some(Piece::Data(bytes)) => return Poll::Ready(Some(Ok(bytes))),
-                Some(Piece::Head(_)) => {}
-                None => return Poll::Ready(None),
-            }
-        }
-    }
 }
 
 impl Stream for Body {
@@ -130,48 +117,113 @@ impl Stream for Body {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if let Poll::Ready(piece) = self.poll_piece(cx) {
-            return Poll::Ready(piece);
+            return Poll::Ready(piece.map(Ok));
         }
         if let Some(work) = self.work.as_mut()
             && work.as_mut().poll(cx).is_ready()
         {
             self.work = None;
         }
-        // Asked once only: a task that has used up its turn is given nothing, however much there is, until
-        // it yields (tokio's cooperative budget). It is woken for that.
-        self.poll_piece(cx)
+        // Asked once and not until the channel is empty: a task that has used up its share of a turn
+        // (tokio's cooperative budget) is told `Pending` whatever the channel holds, and is woken again.
+        self.poll_piece(cx).map(|piece| piece.map(Ok))
+    }
+}
+
+impl Body {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            match ready!(self.pieces.poll_recv(cx)) {
+                Some(Piece::Data(bytes)) => return Poll::Ready(Some(bytes)),
+                Some(Piece::Head(_)) => {}
+                None => return Poll::Ready(None),
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::mpsc::channel, thread};
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
 
     use futures::StreamExt;
 
     use super::*;
 
-    /// Reads a body whose loop writes many pieces without ever waiting for anything but the budget of its task.
-    #[tokio::main(flavor = "current_thread")]
-    async fn read_burst(pieces: usize) -> usize {
-        let (mut sink, out) = Sink::new(Duration::from_secs(60));
-        let work = Box::pin(async move {
+    const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+    /// A body whose work is written by the test.
+    fn body<W: Future<Output = ()> + Send + 'static>(work: impl FnOnce(Sink) -> W) -> Body {
+        let (sink, pieces) = Sink::new(KEEP_ALIVE);
+        Body::new(Box::pin(work(sink)), pieces)
+    }
+
+    async fn next(body: &mut Body) -> Option<String> {
+        let Ok(bytes) = body.next().await?;
+        Some(String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn what_is_written_comes_out_in_order_and_then_the_end() {
+        let mut body = body(|mut sink| async move {
             sink.begin(HeaderMap::new()).await;
-            for n in 0..pieces {
-                if n % 3 == 0 {
-                    tokio::task::consume_budget().await;
-                }
-                sink.comment().await;
+            for n in 0..100 {
+                sink.send(&mut n.to_string().into_bytes()).await;
             }
+            sink.send(&mut Vec::new()).await;
         });
-        Body::new(work, out).count().await
+        for n in 0..100 {
+            assert_eq!(next(&mut body).await, Some(n.to_string()));
+        }
+        assert_eq!(next(&mut body).await, None);
     }
 
     #[test]
-    fn a_burst_of_pieces_goes_out_whole_and_ends() {
-        let (done, outcome) = channel();
-        thread::spawn(move || done.send(read_burst(5000)));
-        let read = outcome.recv_timeout(Duration::from_secs(30));
-        assert_eq!(read, Ok(5000), "the body span without end");
+    fn a_reader_that_takes_everything_at_once_leaves_room_for_other_tasks() {
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build();
+            let read = runtime.unwrap().block_on(async {
+                // A task of its own, since only tasks have a share that can be used up.
+                tokio::spawn(async {
+                    let body = body(|mut sink| async move {
+                        for _ in 0..1000 {
+                            // As reading from the upstream does.
+                            tokio::task::consume_budget().await;
+                            sink.send(&mut b"x".to_vec()).await;
+                        }
+                    });
+                    body.count().await
+                })
+                .await
+            });
+            done.send(read.unwrap())
+        });
+        assert_eq!(is_done.recv_timeout(Duration::from_secs(10)), Ok(1000));
+    }
+
+    #[tokio::test]
+    async fn dropping_the_body_drops_the_work() {
+        struct Dropped(Arc<AtomicBool>);
+        impl Drop for Dropped {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let is_dropped = Arc::new(AtomicBool::new(false));
+        let guard = Dropped(is_dropped.clone());
+        let mut body = body(|mut sink| async move {
+            let _guard = guard;
+            sink.send(&mut b"x".to_vec()).await;
+            std::future::pending().await
+        });
+        assert_eq!(next(&mut body).await.as_deref(), Some("x"));
+        drop(body);
+        assert!(is_dropped.load(Ordering::Relaxed));
     }
 }
