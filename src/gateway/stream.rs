@@ -1,8 +1,13 @@
 //! Streamed answers: one stream to the client, however many questions to the model it takes.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::HeaderMap;
-use tokio::{sync::mpsc, time::timeout_at};
+use tokio::{
+    sync::mpsc,
+    time::{timeout, timeout_at},
+};
 
 use crate::{
     agent::{Effect, Event as Happened, Finish, Job, Turn, ask::Ask},
@@ -26,6 +31,9 @@ use super::{
 /// Longest event of an upstream, in bytes.
 const MAX_EVENT_BYTES: usize = 16 << 20;
 
+/// Longest wait for the end of a body whose last event has come.
+const TAIL: Duration = Duration::from_millis(250);
+
 /// Streams the answer to a chat that the gateway's tools apply to.
 pub(super) async fn run(chat: Chat<'_>, sink: Sink) -> Result<(), Failed> {
     let turn = Turn::new(
@@ -42,6 +50,7 @@ pub(super) async fn run(chat: Chat<'_>, sink: Sink) -> Result<(), Failed> {
         sink,
         begun: false,
         out: Vec::new(),
+        tail: None,
     };
     let after = chat.gateway.config.request_timeout;
     let ended = match timeout_at(chat.deadline, run.rounds()).await {
@@ -71,6 +80,7 @@ pub(super) async fn pass_through(chat: Chat<'_>, sink: Sink) -> Result<(), Faile
         sink,
         begun: false,
         out: Vec::new(),
+        tail: None,
     };
     match run.pass().await {
         Ok(()) => Ok(()),
@@ -87,6 +97,9 @@ struct Run<'a> {
     begun: bool,
     /// What is to be sent next.
     out: Vec<u8>,
+    /// The rest of an answer that is over. Read to its end, its connection can be used again; dropped before
+    /// that, the next question would have to make a new one.
+    tail: Option<Incoming>,
 }
 
 impl Run<'_> {
@@ -111,6 +124,7 @@ impl Run<'_> {
         let round = self.round(&ask).await?;
         self.writer.finish(round.finish, None, &mut self.out);
         self.flush().await;
+        drain(self.tail.take()).await;
         Ok(())
     }
 
@@ -147,9 +161,11 @@ impl Run<'_> {
     async fn read(&mut self, mut incoming: Incoming, first: Bytes) -> Result<Round, Failure> {
         let mut framer = Framer::new(MAX_EVENT_BYTES);
         framer.push(first);
+        let mut is_done = false;
         'reading: loop {
             while let Some(event) = framer.next() {
                 if self.push(event)? == Pushed::Done {
+                    is_done = true;
                     break 'reading;
                 }
             }
@@ -166,6 +182,7 @@ impl Run<'_> {
         let round = self.end_round()?;
         self.begin(&incoming.headers).await;
         self.flush().await;
+        self.tail = is_done.then_some(incoming);
         Ok(round)
     }
 
@@ -208,6 +225,8 @@ impl Run<'_> {
         let mut running =
             std::pin::pin!(calls::run(&self.chat.gateway.servers, lanes, patience, tx));
         let mut is_running = true;
+        let mut draining = std::pin::pin!(drain(self.tail.take()));
+        let mut is_draining = true;
         loop {
             tokio::select! {
                 biased;
@@ -216,6 +235,7 @@ impl Run<'_> {
                     None => self.flush().await,
                 },
                 () = &mut running, if is_running => is_running = false,
+                () = &mut draining, if is_draining => is_draining = false,
                 () = self.sink.silence() => self.sink.comment().await,
             }
         }
@@ -256,6 +276,7 @@ impl Run<'_> {
         self.writer
             .finish(finish.reason, finish.usage.as_ref(), &mut self.out);
         self.flush().await;
+        drain(self.tail.take()).await;
         Ok(())
     }
 
@@ -300,6 +321,13 @@ impl Run<'_> {
         let ended = self.writer.end_round(self.chat, &mut self.out);
         ended.map_err(|error| self.chat.faulty(error))
     }
+}
+
+/// Reads what follows the last event, which is nothing but the end of the body, mostly.
+async fn drain(tail: Option<Incoming>) {
+    let Some(mut tail) = tail else { return };
+    let ended = async { while let Ok(Some(_)) = tail.next().await {} };
+    let _ = timeout(TAIL, ended).await;
 }
 
 /// By its type, or by its first bytes where the type is wrong.

@@ -1,9 +1,15 @@
 //! What only somebody who means harm, or a peer in a very bad state, does.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
+    sync::Notify,
     time::timeout,
 };
 
@@ -80,5 +86,54 @@ async fn no_sdk_repeats_a_request_whose_tool_failed_at_once() {
         assert_eq!(response.status(), expected);
         assert_eq!(response.headers()["x-should-retry"], "false");
     }
+    gw.join().await;
+}
+
+/// An upstream that ends the body of each answer only when it is told to, after the client has `[DONE]`.
+/// Counts its connections.
+async fn slow_to_end(told: Arc<Notify>, connections: Arc<AtomicUsize>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}/v1", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            connections.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(answer_slowly(stream, told.clone()));
+        }
+    });
+    base
+}
+
+async fn answer_slowly(mut stream: TcpStream, told: Arc<Notify>) {
+    let events = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    let head =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let mut asked = [0; 4096];
+    while stream.read(&mut asked).await.is_ok_and(|read| read > 0) {
+        let answer = format!("{head}{:x}\r\n{events}\r\n", events.len());
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        told.notified().await;
+        if stream.write_all(b"0\r\n\r\n").await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_connection_to_an_upstream_that_is_slow_to_end_is_used_again() {
+    let (told, connections) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let base = slow_to_end(told.clone(), connections.clone()).await;
+    let gw = toolway(Model::start([]).await)
+        .config(&format!("[[upstreams]]\nbase_url = \"{base}\"\n"))
+        .start()
+        .await;
+    for _ in 0..5 {
+        let mut live = gw.live(json!({}), &[]).await;
+        live.until("[DONE]").await;
+        told.notify_one();
+        live.end().await;
+    }
+    // On a very busy machine the end may come too late once; without a wait for it, it always does.
+    assert!(connections.load(Ordering::SeqCst) < 5);
     gw.join().await;
 }
