@@ -1,7 +1,7 @@
 //! The command line: what is asked for, done, said and turned into an exit code.
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 0 it worked, 1 it failed,
-//! 2 the command line or the configuration is wrong (`clap` uses 2 as well).
+//! 2 the command line or the configuration is wrong (`clap` uses 2 as well), 130 it was stopped at once.
 //!
 //! `args` says what can be asked for, `run` starts what does the work, the others put what came out into
 //! words; they are plain functions from values to texts.
@@ -17,11 +17,14 @@ mod survey;
 mod words;
 
 use std::{
+    future::Future,
     io::{self, Write},
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::CommandFactory;
+use tokio_util::sync::CancellationToken;
 
 pub use self::args::Cli;
 use self::args::Command;
@@ -29,6 +32,9 @@ use crate::{
     config::{Around, Config, Given, Problem},
     telemetry,
 };
+
+/// Longest wait for threads that do not let go when everything else is done.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +45,8 @@ enum Exit {
     Failed = 1,
     /// The command line or the configuration is wrong; nothing was tried.
     Refused = 2,
+    /// It was stopped before it was done.
+    Stopped = 130,
 }
 
 /// Does what was asked for and says how it went.
@@ -61,13 +69,16 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
     let Cli { log, command } = cli;
     match command {
         Command::Serve(asked) => with_config(&asked.listen.over(&asked.files), &log, |config| {
-            runtime()?.block_on(serve::run(config))?;
-            Ok(Exit::Done)
+            let stop = CancellationToken::new();
+            let served = until(serve::told_twice(stop.clone()), serve::run(config, stop))?;
+            Ok(served.map_or(Exit::Stopped, |()| Exit::Done))
         }),
         Command::Check(asked) => check(&asked, &log),
         Command::Tools(asked) => {
             with_config(&asked.files.given(), &log.quiet_by_default(), |config| {
-                let survey = runtime()?.block_on(run::survey(&config))?;
+                let Some(survey) = until(serve::signalled(), run::survey(&config))? else {
+                    return Ok(Exit::Stopped);
+                };
                 print(&if asked.json {
                     survey.tools_json()?
                 } else {
@@ -79,7 +90,9 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Call(asked) => {
             with_config(&asked.files.given(), &log.quiet_by_default(), |config| {
                 let call = run::call(&config, &asked.name, &asked.arguments);
-                let outcome = runtime()?.block_on(call)?;
+                let Some(outcome) = until(serve::signalled(), call)? else {
+                    return Ok(Exit::Stopped);
+                };
                 if asked.json {
                     print(&answer::json(&outcome)?)?;
                 } else {
@@ -96,8 +109,10 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         }
         Command::Demo(asked) => {
             start_log(&log.quiet_by_default(), telemetry::Config::default());
-            runtime()?.block_on(demo::run(asked.bind, asked.once))?;
-            Ok(Exit::Done)
+            let stop = CancellationToken::new();
+            let demo = demo::run(asked.bind, asked.once, stop.clone());
+            let shown = until(serve::told_twice(stop), demo)?;
+            Ok(shown.map_or(Exit::Stopped, |()| Exit::Done))
         }
         Command::DemoServer => {
             runtime()?.block_on(demo::server::run())?;
@@ -128,7 +143,10 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
     start_log(&log.quiet_by_default(), config.telemetry.clone());
     let survey = match asked.offline {
         true => None,
-        false => Some(runtime()?.block_on(run::survey(&config))?),
+        false => match until(serve::signalled(), run::survey(&config))? {
+            Some(survey) => Some(survey),
+            None => return Ok(Exit::Stopped),
+        },
     };
     print(&if asked.json {
         survey::check_json(&config, survey.as_ref())?
@@ -167,6 +185,25 @@ fn start_log(asked: &args::LogArgs, mut config: telemetry::Config) {
     let choice = anstream::AutoStream::choice(&io::stderr());
     config.colours = choice != anstream::ColorChoice::Never;
     telemetry::start(&config);
+}
+
+/// Does the work; `None` when it was told to stop before the end. Nothing is left running: what is not done by
+/// then is dropped with the runtime, and with it every child is killed, its group included.
+fn until<T>(
+    told: impl Future<Output = ()>,
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<Option<T>> {
+    let runtime = runtime()?;
+    let done = runtime.block_on(async {
+        tokio::select! {
+            // First, so that it listens before the work has started anything.
+            biased;
+            () = told => Ok(None),
+            done = work => done.map(Some),
+        }
+    });
+    runtime.shutdown_timeout(AT_ONCE);
+    done
 }
 
 fn runtime() -> io::Result<tokio::runtime::Runtime> {

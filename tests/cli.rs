@@ -7,8 +7,11 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
     path::Path,
     process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -215,6 +218,75 @@ fn check_exits_1_when_a_server_does_not_come_up() {
             .unwrap()
             .contains("no-such-program")
     );
+}
+
+/// Whether a process runs; one that is dead and not collected yet does not.
+#[cfg(target_os = "linux")]
+fn is_running(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next().unwrap_or_default();
+    !matches!(state.chars().next(), None | Some('Z' | 'X'))
+}
+
+/// As `npx` does it: a wrapper with a child of its own, and neither of them ends when it is asked to.
+/// `then` is what the wrapper does as the server.
+#[cfg(target_os = "linux")]
+fn stubborn(then: &str) -> String {
+    let script =
+        format!("trap '' TERM; sleep 1000 & echo $! > started; mv started pid; {then}; sleep 1000");
+    format!("[servers.x]\ncommand = 'sh'\nargs = ['-c', \"{script}\"]\n")
+}
+
+/// Starts it, waits for the grandchild, sends SIGTERM after each of these texts was logged, and expects that
+/// all is over.
+#[track_caller]
+#[cfg(target_os = "linux")]
+fn check_stopped_at_once(config: &str, args: &[&str], after: &[&str]) {
+    use nix::{sys::signal, unistd::Pid};
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("toolway.toml"), config).unwrap();
+    let mut command = toolway(folder.path(), args);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut running = command.spawn().unwrap();
+    let pid_file = folder.path().join("pid");
+    while !pid_file.exists() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let grandchild = fs::read_to_string(pid_file).unwrap();
+    assert!(is_running(grandchild.trim()));
+    let mut log = BufReader::new(running.stderr.take().unwrap())
+        .lines()
+        .map_while(Result::ok);
+    for text in after {
+        assert!(
+            text.is_empty() || log.any(|line| line.contains(text)),
+            "`{text}` was not logged"
+        );
+        let pid = Pid::from_raw(i32::try_from(running.id()).unwrap());
+        signal::kill(pid, signal::SIGTERM).unwrap();
+    }
+    assert_eq!(running.wait().unwrap().code(), Some(130));
+    // Killed, it may take its time to die.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while is_running(grandchild.trim()) {
+        assert!(Instant::now() < deadline, "it was left running");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn whoever_is_told_twice_stops_at_once_and_leaves_nothing_running() {
+    let server = format!("{} demo-server", env!("CARGO_BIN_EXE_toolway"));
+    let args = ["serve", "--bind", "127.0.0.1:0"];
+    let after = ["Server `x` is ready", "once more to stop at once"];
+    check_stopped_at_once(&stubborn(&server), &args, &after);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_command_that_is_interrupted_leaves_nothing_running() {
+    check_stopped_at_once(&stubborn("wait"), &["tools"], &[""]);
 }
 
 /// What stands between the marks of a README is what the program says.

@@ -14,7 +14,8 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use tokio::{net::TcpListener, sync::oneshot, time::Instant};
+use tokio::{net::TcpListener, time::Instant};
+use tokio_util::sync::CancellationToken;
 
 use super::serve;
 use crate::{
@@ -25,8 +26,8 @@ use crate::{
 /// Longest wait for the built-in MCP server.
 const SETTLING: Duration = Duration::from_secs(20);
 
-/// Runs the demo; with `once` it ends after the first answer.
-pub(super) async fn run(bind: SocketAddr, once: bool) -> Result<()> {
+/// Runs the demo until `stop`; with `once` it ends after the first answer.
+pub(super) async fn run(bind: SocketAddr, once: bool, stop: CancellationToken) -> Result<()> {
     let model = TcpListener::bind("127.0.0.1:0").await?;
     let model_address = model.local_addr()?;
     tokio::spawn(async move { axum::serve(model, model::router()).await });
@@ -37,29 +38,30 @@ pub(super) async fn run(bind: SocketAddr, once: bool) -> Result<()> {
     let gateway = serve::gateway(&config)?;
     gateway.settled(Instant::now() + SETTLING).await;
 
-    let (stop, stopped) = oneshot::channel::<()>();
-    let shutdown = async move {
-        // The sender is dropped when the demo ends early, which stops it as well.
-        _ = stopped.await;
-    };
     let serving = tokio::spawn(http_face::serve(
         listener,
         gateway.clone(),
         config.server,
-        shutdown,
+        stop.clone().cancelled_owned(),
     ));
-    let asked = client::ask(address).await;
-    if asked.is_ok() {
-        client::say_how(address, once)?;
-        if !once {
-            serve::told_to_stop().await;
-        }
-    }
-    // Whoever serves is gone only when it failed, and then `serving` says so.
-    _ = stop.send(());
+    let asked = tokio::select! {
+        asked = show(address, once) => asked,
+        () = stop.cancelled() => Ok(()),
+    };
+    stop.cancel();
     serving.await?.context("the listener failed")?;
     gateway.shutdown().await;
     asked
+}
+
+/// Asks, and says how; after that, unless `once`, it is served until somebody stops it.
+async fn show(address: SocketAddr, once: bool) -> Result<()> {
+    client::ask(address).await?;
+    client::say_how(address, once)?;
+    if !once {
+        std::future::pending::<()>().await;
+    }
+    Ok(())
 }
 
 /// The address that was asked for, or, when it is taken, any other one.

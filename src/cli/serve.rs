@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use super::announce;
 use crate::{
@@ -17,11 +18,12 @@ use crate::{
 };
 
 /// Serves until it is told to stop, and leaves nothing running.
-pub(super) async fn run(config: Config) -> Result<()> {
+pub(super) async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let listener = bind(config.server.bind).await?;
     let gateway = gateway(&config)?;
     say_where(&config, &listener)?;
-    let served = server::serve(listener, gateway.clone(), config.server, told_to_stop()).await;
+    let stopped = stop.cancelled_owned();
+    let served = server::serve(listener, gateway.clone(), config.server, stopped).await;
     tracing::info!("Stopping the servers");
     gateway.shutdown().await;
     served.context("the listener failed")
@@ -65,17 +67,16 @@ fn say_where(config: &Config, listener: &TcpListener) -> Result<()> {
     Ok(())
 }
 
-/// Ends with Ctrl-C or SIGTERM; a second one ends the process at once.
-pub(super) async fn told_to_stop() {
+/// Passes the first Ctrl-C or SIGTERM on to `stop`, and ends with the second.
+pub(super) async fn told_twice(stop: CancellationToken) {
     signalled().await;
     tracing::info!("Stopping; once more to stop at once");
-    tokio::spawn(async {
-        signalled().await;
-        std::process::exit(130);
-    });
+    stop.cancel();
+    signalled().await;
 }
 
-async fn signalled() {
+/// Ends with the next Ctrl-C or SIGTERM.
+pub(super) async fn signalled() {
     let interrupted = async {
         // Without a handler the process ends by the signal itself, which is as good.
         if tokio::signal::ctrl_c().await.is_err() {
