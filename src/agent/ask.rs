@@ -130,21 +130,40 @@ fn allowed_tools(raw: &RawValue, first: bool, selected: &Selected) -> Option<Val
         allowed.insert("mode".into(), "auto".into());
     }
     let tools = allowed.get_mut("tools")?.as_array_mut()?;
-    for tool in tools {
-        let text = |name: &str| tool.get(name).and_then(Value::as_str).unwrap_or_default();
-        if let Some(named) = on_server(text("server_label"), text("name"), selected) {
-            *tool = named;
-        }
-    }
+    *tools = tools
+        .drain(..)
+        .flat_map(|tool| match tool["type"] == "mcp" {
+            true => allowed_of(&tool, selected),
+            false => vec![tool],
+        })
+        .collect();
     Some(choice)
+}
+
+/// What an `mcp` entry of `allowed_tools` allows: the tool it names, or all of its server. No upstream knows
+/// such entries, so that one that means nothing is left out.
+fn allowed_of(entry: &Value, selected: &Selected) -> Vec<Value> {
+    let text = |name: &str| entry.get(name).and_then(Value::as_str);
+    let server = text("server_label").unwrap_or_default();
+    if let Some(name) = text("name") {
+        return on_server(server, name, selected).into_iter().collect();
+    }
+    let tools = selected.tools.iter();
+    tools
+        .filter(|offered| offered.server.as_str() == server)
+        .map(|offered| function(offered))
+        .collect()
 }
 
 /// A server's tool as `tool_choice` names a function.
 fn on_server(server: &str, tool: &str, selected: &Selected) -> Option<Value> {
     let is_it =
         |offered: &&Arc<Offered>| offered.server.as_str() == server && offered.tool.name == tool;
-    let offered = selected.tools.iter().find(is_it)?;
-    Some(json!({"type": "function", "function": {"name": offered.name.as_str()}}))
+    selected.tools.iter().find(is_it).map(|it| function(it))
+}
+
+fn function(offered: &Offered) -> Value {
+    json!({"type": "function", "function": {"name": offered.name.as_str()}})
 }
 
 fn joined(history: &str, appended: &str) -> String {

@@ -111,6 +111,18 @@ async fn tool_choice_works_by_the_offered_names_and_by_server() {
         *tools,
         json!([{"type": "function", "function": {"name": "calc__add"}}])
     );
+    let entry = |label: &str| json!({"type": "mcp", "server_label": label});
+    let whole =
+        json!([entry("files"), entry("nobody"), {"type": "function", "function": {"name": "own"}}]);
+    let allowed =
+        json!({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": whole}});
+    gw.streamed(json!({"tool_choice": allowed})).await;
+    let tools = &gw.model.asked()[2].body["tool_choice"]["allowed_tools"]["tools"];
+    let named = |name: &str| json!({"type": "function", "function": {"name": name}});
+    assert_eq!(
+        *tools,
+        json!([named("files__read"), named("files__stat"), named("own")])
+    );
     gw.join().await;
 }
 
