@@ -345,7 +345,7 @@ fn options(request: &ChatRequest<'_>) -> Result<Option<Watch>, Failure> {
     struct Options {
         progress: Option<String>,
     }
-    let Some(raw) = request.member("toolway") else {
+    let Some(raw) = request.member("toolway").filter(|raw| raw.get() != "null") else {
         return Ok(None);
     };
     let wrong = || Failure::Request {

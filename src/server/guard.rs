@@ -29,15 +29,16 @@ pub(super) async fn check(
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
+    host(&app.config, request.headers(), request.uri())?;
+    if is_open(request.uri().path()) {
+        return Ok(next.run(request).await);
+    }
+    key(&app.config, request.headers())?;
     let place = app
         .places
         .clone()
         .try_acquire_owned()
         .map_err(|_| Refusal::Overloaded)?;
-    host(&app.config, request.headers(), request.uri())?;
-    if !is_open(request.uri().path()) {
-        key(&app.config, request.headers())?;
-    }
     let response = next.run(request).await;
     Ok(response.map(|body| {
         Body::new(Placed {
@@ -47,7 +48,8 @@ pub(super) async fn check(
     }))
 }
 
-/// `/health` answers without a key, so that whatever watches the process can ask; it says less then.
+/// `/health` answers without a key, so that whatever watches the process can ask; it says less then. It takes
+/// no place either: one that is busy is not ill, and must not be restarted for it.
 fn is_open(path: &str) -> bool {
     path == "/health"
 }

@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     harness::{Toolway, toolway},
-    model::{Model, PATIENCE, call, raw},
+    model::{Model, PATIENCE, Then, call, events, raw, say},
     tools::{Does, tools},
 };
 
@@ -161,5 +161,35 @@ async fn a_model_behind_a_long_input_chooses_its_upstream_all_the_same() {
         let host = answer["headers"]["host"].as_str().unwrap();
         assert!(second.base.contains(host), "it went to {host}");
     }
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn one_that_is_busy_is_not_ill() {
+    let model = Model::start([events(&[": hi\n\n"], Then::Silence)]).await;
+    let gw = toolway(model).config("max_requests = 1\n").start().await;
+    let held = tokio::spawn(
+        gw.http
+            .post(format!("{}/v1/chat/completions", gw.base))
+            .body(r#"{"model":"m","messages":[],"stream":true}"#)
+            .send(),
+    );
+    let asked = async {
+        while gw.model.asked().is_empty() {
+            tokio::task::yield_now().await
+        }
+    };
+    timeout(PATIENCE, asked).await.unwrap();
+    assert_eq!(gw.get("/v1/models").await.status(), 503);
+    assert_eq!(gw.get("/health").await.status(), 200);
+    held.abort();
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_field_that_is_null_is_not_there() {
+    let gw = toolway(Model::start([say("x")]).await).start().await;
+    gw.plain(json!({"toolway": null})).await;
+    assert!(gw.model.asked()[0].body.get("toolway").is_none());
     gw.join().await;
 }
