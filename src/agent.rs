@@ -364,6 +364,7 @@ impl Turn {
         if self.open.get(place).is_none_or(is_settled) {
             return;
         }
+        let status = status(&outcome);
         let result = match outcome {
             Err(error) => return self.fail(place, &error, duration_ms),
             Ok(result) => result,
@@ -383,7 +384,6 @@ impl Turn {
         if let Some(cut) = message.cut {
             self.keep(id, cut.full);
         }
-        let status = if result.is_error { "tool_error" } else { "ok" };
         self.settle(
             place,
             status,
@@ -484,6 +484,15 @@ impl Turn {
             client_calls: Vec::new(),
             parked: None,
         })
+    }
+}
+
+/// What came of a call, in a word: `ok`, or the `type` of the error.
+pub fn status(outcome: &Result<ToolResult, CallError>) -> &'static str {
+    match outcome {
+        Ok(result) if result.is_error => "tool_error",
+        Ok(_) => "ok",
+        Err(error) => error.kind(),
     }
 }
 

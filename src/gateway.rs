@@ -1,13 +1,14 @@
 //! Drives `agent` with `upstream`: deadlines, retries, concurrency, cancellation.
 //!
 //! [`Gateway`] owns the upstreams, the servers, the catalog and the store. Read next: [`chat`], the life of a
-//! chat completion, then [`stream`](self) and `plain`, its two forms.
+//! chat completion, then `rounds`, the loop, and `stream` and `plain`, the two forms of its answer.
 
 mod calls;
 pub mod chat;
 pub mod failure;
 pub mod listing;
 mod plain;
+mod rounds;
 pub mod sink;
 mod stream;
 pub mod watch;
@@ -23,7 +24,6 @@ use std::{
 
 use arc_swap::ArcSwap;
 use tokio::{
-    sync::mpsc,
     task::AbortHandle,
     time::{Instant, timeout_at},
 };
@@ -42,7 +42,7 @@ use crate::{
     },
 };
 
-use self::calls::{CallEvent, Patience};
+use self::calls::{CallEvent, Patience, Running};
 
 /// The bounds of the tool loop (`[loop]` in the configuration).
 #[derive(Clone, Debug)]
@@ -177,21 +177,13 @@ impl Gateway {
             deadline,
             parallel: 1,
         };
-        let (events, mut told) = mpsc::channel(64);
-        let mut running =
-            std::pin::pin!(calls::run(&self.servers, vec![vec![job]], patience, events));
-        let mut is_running = true;
-        loop {
-            tokio::select! {
-                biased;
-                event = told.recv() => match event {
-                    Some(CallEvent::Finished { outcome, .. }) => return outcome,
-                    Some(_) => {}
-                    None => return Err(CallError::Cancelled),
-                },
-                () = &mut running, if is_running => is_running = false,
+        let mut running = Running::new(&self.servers, vec![vec![job]], patience);
+        while let Some(event) = running.next().await {
+            if let CallEvent::Finished { outcome, .. } = event {
+                return outcome;
             }
         }
+        Err(CallError::Cancelled)
     }
 
     /// Stops every server; nothing that toolway started is left running.

@@ -24,6 +24,18 @@ pub struct Ask {
     pub read_more: bool,
 }
 
+impl Ask {
+    /// The first question of a request: the client's own.
+    pub fn first() -> Ask {
+        Ask {
+            first: true,
+            appended: String::new(),
+            with_tools: true,
+            read_more: false,
+        }
+    }
+}
+
 /// Schema of the arguments of [`READ_MORE`].
 pub fn read_more_schema() -> Value {
     json!({

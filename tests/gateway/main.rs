@@ -24,6 +24,8 @@ mod errors;
 mod mixed;
 /// What no gateway tool applies to.
 mod pass_through;
+/// Slow upstreams: keep-alives and deadlines.
+mod patience;
 /// Plain answers of the loop.
 mod plain;
 /// Keep-alives, progress, hang-ups, many clients at once.
