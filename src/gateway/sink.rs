@@ -220,7 +220,7 @@ mod tests {
         let mut body = body(|mut sink| async move {
             let _guard = guard;
             sink.send(&mut b"x".to_vec()).await;
-            std::future::pending().await
+            std::future::pending::<()>().await;
         });
         assert_eq!(next(&mut body).await.as_deref(), Some("x"));
         drop(body);
