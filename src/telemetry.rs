@@ -57,7 +57,8 @@ impl Filter {
     /// A level for toolway itself; what it is built on is one step quieter.
     pub fn level(level: Level) -> Filter {
         Filter(match level {
-            Level::TRACE => "trace".into(),
+            // What rmcp traces holds whole messages, with arguments and results.
+            Level::TRACE => "trace,rmcp=info".into(),
             Level::DEBUG => "info,toolway=debug".into(),
             Level::INFO => "warn,toolway=info".into(),
             level => level.to_string().to_lowercase(),
@@ -153,6 +154,7 @@ mod tests {
         check("info", "warn,toolway=info");
         check("DEBUG", "info,toolway=debug");
         check("error", "error");
+        check("trace", "trace,rmcp=info");
     }
 
     #[test]

@@ -20,9 +20,6 @@ use super::{
     headers,
 };
 
-/// As much of a body as is looked at for the model's name, in bytes.
-const MAX_PEEK: usize = 64 << 10;
-
 /// Passes a request on and its answer back.
 pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Response {
     // CONNECT is for proxies, and TRACE would show the upstream's key to whoever asks.
@@ -97,8 +94,8 @@ async fn choose<'a>(
     if models.all().len() == 1 || *method == Method::GET {
         return Ok((first, pieces));
     }
-    let (start, pieces) = peek(pieces).await;
-    match model_in(&start) {
+    let (model, pieces) = peek(pieces, app.config.max_body_bytes).await;
+    match model {
         Some(model) => match models.choose(&model) {
             Some(upstream) => Ok((upstream, pieces)),
             None => Err(Failure::ModelNotFound { model }),
@@ -107,24 +104,34 @@ async fn choose<'a>(
     }
 }
 
-/// The first bytes of a body, and the body with them put back.
-async fn peek(mut pieces: Pieces) -> (Bytes, Pieces) {
+/// The model that a body names, and the body with what was read of it put back. At most `max` bytes are held:
+/// SDKs write `model` behind an `input` of any length, and a form's file stands before it as often as not.
+async fn peek(mut pieces: Pieces, max: usize) -> (Option<String>, Pieces) {
     let mut start = BytesMut::new();
-    while start.len() < MAX_PEEK && model_in(&start).is_none() {
+    // Looked through whenever it has doubled, so that many small pieces cost no more than a few large ones.
+    let mut enough = 1;
+    while start.len() < max && may_name_model(&start) {
         match pieces.next().await {
             Some(Ok(piece)) => start.extend_from_slice(&piece),
             Some(Err(error)) => {
                 let failed: Pieces = stream::iter([Err(error)]).boxed();
-                return (
-                    start.clone().freeze(),
-                    stream::iter([Ok(start.freeze())]).chain(failed).boxed(),
-                );
+                return (model_in(&start), with_start(start.freeze(), failed).boxed());
             }
             None => break,
         }
+        if start.len() >= enough {
+            if let Some(model) = model_in(&start) {
+                return (Some(model), with_start(start.freeze(), pieces).boxed());
+            }
+            enough = 2 * start.len();
+        }
     }
-    let start = start.freeze();
-    (start.clone(), with_start(start, pieces).boxed())
+    (model_in(&start), with_start(start.freeze(), pieces).boxed())
+}
+
+/// It begins like a JSON object or a form; of anything else nobody can tell the model.
+fn may_name_model(start: &[u8]) -> bool {
+    matches!(start.trim_ascii_start().first(), None | Some(b'{' | b'-'))
 }
 
 fn with_start(start: Bytes, rest: Pieces) -> impl Stream<Item = Result<Bytes, axum::Error>> {
@@ -137,8 +144,20 @@ fn model_in(start: &[u8]) -> Option<String> {
     if text.trim_start().starts_with('{') {
         return model_in_json(&text);
     }
-    let field = text.split("name=\"model\"").nth(1)?;
-    let (_, value) = field.split_once("\r\n\r\n")?;
+    model_in_form(&text)
+}
+
+fn model_in_form(text: &str) -> Option<String> {
+    let (boundary, _) = text.trim_start().split_once("\r\n")?;
+    let boundary = Some(boundary).filter(|boundary| boundary.len() > 2)?;
+    let mut parts = text
+        .split(boundary)
+        .filter_map(|part| part.split_once("\r\n\r\n"));
+    let is_model = |head: &str| {
+        head.split(['\r', ';'])
+            .any(|one| matches!(one.trim(), "name=\"model\"" | "name=model"))
+    };
+    let (_, value) = parts.find(|(head, _)| is_model(head))?;
     let (value, _) = value.split_once("\r\n")?;
     Some(value.trim().to_owned())
 }
@@ -241,5 +260,12 @@ mod tests {
     fn the_model_is_found_in_a_form() {
         let form = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-1\r\n--b";
         check(form, Some("whisper-1"));
+        let behind = "--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\nname=\"model\"\r\n\r\nno\r\n\
+            --b\r\nContent-Disposition: form-data; name=model\r\n\r\nm\r\n--b--";
+        check(behind, Some("m"));
+        check(
+            "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhis",
+            None,
+        );
     }
 }

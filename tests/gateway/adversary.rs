@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -135,5 +135,31 @@ async fn the_connection_to_an_upstream_that_is_slow_to_end_is_used_again() {
     }
     // On a very busy machine the end may come too late once; without a wait for it, it always does.
     assert!(connections.load(Ordering::SeqCst) < 5);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_model_behind_a_long_input_chooses_its_upstream_all_the_same() {
+    let (first, second) = (Model::start([]).await, Model::start([]).await);
+    let gw = toolway(first)
+        .config(&format!(
+            "[[upstreams]]\nname = \"first\"\nbase_url = \"MODEL\"\nmodels = [\"one\"]\n\
+             [[upstreams]]\nname = \"second\"\nbase_url = \"{}\"\n",
+            second.base
+        ))
+        .start()
+        .await;
+    let input = "x".repeat(1 << 20);
+    let form = format!(
+        "--b\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n{input}\r\n\
+         --b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\ntwo\r\n--b--\r\n"
+    );
+    for body in [format!(r#"{{"input":"{input}","model":"two"}}"#), form] {
+        let request = gw.http.post(format!("{}/v1/embeddings", gw.base));
+        let answer = request.body(body).send().await.unwrap();
+        let answer: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+        let host = answer["headers"]["host"].as_str().unwrap();
+        assert!(second.base.contains(host), "it went to {host}");
+    }
     gw.join().await;
 }
