@@ -29,12 +29,11 @@ use tokio::{
 };
 
 use crate::{
-    agent::Job,
-    catalog::Catalog,
+    agent::{Job, admit::admit},
+    catalog::{Catalog, Selection},
     health::ServerHealth,
     store::Store,
     tool::{CallError, ToolResult},
-    translate::calls::parse_arguments,
     upstream::{
         self,
         mcp::{self, Servers},
@@ -152,23 +151,15 @@ impl Gateway {
         settled
     }
 
-    /// Runs one tool, on the same path as a model's call: name, arguments, schema, deadline, repetition.
+    /// Runs one tool, on the same path as a model's call: policy, arguments, schema, deadline, repetition.
     pub async fn call_tool(&self, name: &str, arguments: &str) -> Result<ToolResult, CallError> {
         let catalog = self.catalog();
-        let Some(offered) = catalog.find(name) else {
-            return Err(CallError::UnknownTool {
-                name: name.to_owned(),
-                did_you_mean: catalog.suggest(name),
-            });
-        };
-        let arguments = parse_arguments(arguments)?;
-        if let Some(validator) = &offered.validator {
-            validator.check(&arguments)?;
-        }
+        let everything = catalog.select(&Selection::everything(), &[], usize::MAX);
+        let (offered, arguments) = admit(name, arguments, &everything, &catalog)?;
         let job = Job {
             place: 0,
             id: String::new(),
-            offered: offered.clone(),
+            offered,
             arguments,
         };
         let deadline = Instant::now() + self.config.request_timeout;

@@ -153,15 +153,16 @@ impl Inner {
 }
 
 fn size(parked: &Parked) -> usize {
-    parked.transcript.messages().len() + parked.kept.values().map(|text| text.len()).sum::<usize>()
+    parked.transcript.messages().len() + parked.kept.bytes()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
-    use crate::{agent::transcript::Transcript, tool::ToolCall};
+    use crate::{
+        agent::{kept::Kept, transcript::Transcript},
+        tool::ToolCall,
+    };
 
     fn parked(id: &str) -> Parked {
         let call = ToolCall {
@@ -171,7 +172,7 @@ mod tests {
         };
         Parked {
             transcript: Transcript::default(),
-            kept: HashMap::new(),
+            kept: Kept::default(),
             client_calls: vec![call],
         }
     }

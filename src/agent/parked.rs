@@ -16,15 +16,15 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{tool::ToolCall, translate::calls};
 
-use super::transcript::Transcript;
+use super::{kept::Kept, transcript::Transcript};
 
 /// What happened in a request up to the calls that the client runs itself.
 #[derive(Clone, Debug)]
 pub struct Parked {
     /// All turns, the mixed one last.
     pub transcript: Transcript,
-    /// Full texts of results that were cut, by the id of their call.
-    pub kept: HashMap<String, Arc<str>>,
+    /// Results that were cut.
+    pub kept: Kept,
     /// The client's own calls, as it was shown them.
     pub client_calls: Vec<ToolCall>,
 }
@@ -34,8 +34,8 @@ pub struct Parked {
 pub struct Restored {
     /// The messages, with commas between them.
     pub messages: String,
-    /// Full texts of cut results that the model may read on in.
-    pub kept: HashMap<String, Arc<str>>,
+    /// Cut results that the model may read on in.
+    pub kept: Kept,
 }
 
 /// What a parked turn is found by, besides the ids of its calls: a print of the last user message before it.
@@ -83,12 +83,7 @@ pub fn restore(
                 .transcript
                 .messages_with(|id| answers.get(id).cloned()),
         );
-        restored.kept.extend(
-            parked
-                .kept
-                .iter()
-                .map(|(id, text)| (id.clone(), text.clone())),
-        );
+        restored.kept.keep_all(&parked.kept);
     }
     restored.messages = written.join(",");
     found_any.then_some(restored)

@@ -13,8 +13,9 @@ use tokio::{
 
 use crate::{
     agent::{
-        Bounds, Job, READ_MORE, Turn,
+        Bounds, Job, Turn,
         ask::{self, Ask},
+        kept::READ_MORE,
         parked::{self, Restored},
     },
     catalog::{Catalog, Selected, Selection},
