@@ -77,13 +77,13 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
             })
         }
         Command::Call(asked) => {
-            with_config(&asked.files.given(), &log.quiet_by_default(), |config| {
+            with_config(&asked.files.given(), &log.silent_by_default(), |config| {
                 let call = run::call(&config, &asked.name, &asked.arguments);
-                let outcome = runtime()?.block_on(call)?;
+                let (outcome, servers) = runtime()?.block_on(call)?;
                 if asked.json {
                     print(&answer::json(&outcome)?)?;
                 } else {
-                    let answer = answer::text(&outcome);
+                    let answer = answer::text(&outcome, &servers);
                     print(&answer.out)?;
                     write!(anstream::stderr(), "{}", answer.err)?;
                 }
@@ -125,7 +125,7 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
             return Ok(Exit::Refused);
         }
     };
-    start_log(&log.quiet_by_default(), config.telemetry.clone());
+    start_log(&log.silent_by_default(), config.telemetry.clone());
     let survey = match asked.offline {
         true => None,
         false => Some(runtime()?.block_on(run::survey(&config))?),

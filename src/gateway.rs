@@ -213,12 +213,12 @@ async fn refresh(servers: Arc<Servers>, models: Arc<Models>, catalog: Arc<ArcSwa
             if !left_out.is_empty() {
                 let count = left_out.len();
                 let tools: Vec<&str> = left_out.iter().map(|left| left.name.as_str()).collect();
-                tracing::warn!(upstream.name = %name, tools = tools.join(" "), "{count} tools are left out for upstream `{name}`");
+                tracing::warn!(upstream.name = %name, tools = tools.join(" "), "Upstream `{name}` takes fewer tools than there are; left out: {count}");
             }
         }
         tracing::info!(
             tools = built.offered().len(),
-            "The catalog has {} tools",
+            "Tools in the catalog: {}",
             built.offered().len()
         );
         catalog.store(Arc::new(built));

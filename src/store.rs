@@ -4,7 +4,7 @@
 //! turn, never the chat.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -32,6 +32,8 @@ pub struct Store {
 #[derive(Debug, Default)]
 struct Inner {
     by_id: HashMap<String, Arc<Entry>>,
+    /// Ids that clients were shown in answers that are not complete yet.
+    claimed: HashSet<String>,
     /// The oldest first.
     order: VecDeque<Arc<Entry>>,
     bytes: usize,
@@ -77,9 +79,12 @@ impl Store {
         (entry.principal == principal).then(|| entry.found.clone())
     }
 
-    /// A live turn of some conversation uses this id.
-    pub fn is_taken(&self, id: &str) -> bool {
-        self.lock().by_id.contains_key(id)
+    /// Ids for one answer. They stay its own as long as this is kept, and longer if the answer is parked.
+    pub fn claims(&self) -> Claims<'_> {
+        Claims {
+            store: self,
+            ids: Mutex::default(),
+        }
     }
 
     /// Nothing is parked, so that no conversation needs to be looked through.
@@ -89,6 +94,40 @@ impl Store {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The ids of calls that one answer shows its client.
+#[derive(Debug)]
+pub struct Claims<'s> {
+    store: &'s Store,
+    ids: Mutex<Vec<String>>,
+}
+
+impl Claims<'_> {
+    /// Claims an id. False if a parked turn, or another answer that is on its way, has it: two conversations
+    /// of one client that ask the same at the same time must not be given each other's results.
+    pub fn claim(&self, id: &str) -> bool {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        if ids.iter().any(|own| own == id) {
+            return true;
+        }
+        let mut inner = self.store.lock();
+        let is_free = !inner.by_id.contains_key(id) && inner.claimed.insert(id.to_owned());
+        if is_free {
+            ids.push(id.to_owned());
+        }
+        is_free
+    }
+}
+
+impl Drop for Claims<'_> {
+    fn drop(&mut self) {
+        let ids = self.ids.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.store.lock();
+        for id in ids {
+            inner.claimed.remove(id);
+        }
     }
 }
 
@@ -154,11 +193,24 @@ mod tests {
         store.park(1, 7, parked(&["a", "b"], 0));
         for id in ["a", "b"] {
             assert_eq!(store.find(1, id).unwrap().question, 7);
-            assert!(store.is_taken(id));
         }
         assert!(store.find(2, "a").is_none());
         assert!(store.find(1, "c").is_none());
-        assert!(!store.is_taken("c"));
+    }
+
+    #[tokio::test]
+    async fn an_id_belongs_to_one_answer_at_a_time() {
+        let store = Store::default();
+        let (one, other) = (store.claims(), store.claims());
+        assert!(one.claim("a"));
+        assert!(one.claim("a"), "it has it already");
+        assert!(!other.claim("a"));
+        assert!(other.claim("b"));
+        store.park(1, 7, parked(&["b"], 0));
+        drop((one, other));
+        let next = store.claims();
+        assert!(next.claim("a"), "it was given back");
+        assert!(!next.claim("b"), "it is parked");
     }
 
     #[tokio::test(start_paused = true)]

@@ -28,8 +28,8 @@ impl Known for Tools {
             Owner::Gateway
         }
     }
-    fn is_taken(&self, id: &str) -> bool {
-        id == "taken"
+    fn claims(&self, id: &str) -> bool {
+        id != "taken"
     }
     fn is_offered(&self, name: &str) -> bool {
         NAMES.contains(&name)

@@ -19,8 +19,8 @@ impl Known for Tools {
     fn owner(&self, _: &str) -> Owner {
         Owner::Client
     }
-    fn is_taken(&self, _: &str) -> bool {
-        false
+    fn claims(&self, _: &str) -> bool {
+        true
     }
     fn is_offered(&self, name: &str) -> bool {
         matches!(name, "get_weather" | "get_time")

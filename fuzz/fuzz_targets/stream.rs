@@ -17,8 +17,8 @@ impl Known for Tools {
     fn owner(&self, name: &str) -> Owner {
         if name == "get_time" { Owner::Client } else { Owner::Gateway }
     }
-    fn is_taken(&self, _: &str) -> bool {
-        false
+    fn claims(&self, _: &str) -> bool {
+        true
     }
     fn is_offered(&self, name: &str) -> bool {
         matches!(name, "get_weather" | "get_time")

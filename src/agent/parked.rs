@@ -81,8 +81,12 @@ pub fn restore(messages: &[&RawValue], find: &dyn Fn(&str) -> Option<Found>) -> 
         };
         found_any = true;
         let mut answers = HashMap::new();
-        while let Some((id, answer)) = rest.peek().and_then(|next| own_answer(next, &parked)) {
-            answers.insert(id, answer);
+        while let Some(next) = rest.peek() {
+            if let Some(id) = own_answer(next, &parked) {
+                answers.insert(id, next.get());
+            } else if !goes_on(&self::head(next), &parked) {
+                break;
+            }
             rest.next();
         }
         written.push(
@@ -148,13 +152,24 @@ fn parked_for(
     asked: Option<&RawValue>,
     find: &dyn Fn(&str) -> Option<Found>,
 ) -> Option<Arc<Parked>> {
-    let shown = head.tool_calls.filter(|_| head.role == "assistant")?;
-    let shown: Vec<Shown> = serde_json::from_str(shown.get()).ok()?;
-    let Found { question, parked } = find(&shown.first()?.id)?;
-    let are_its = shown
-        .iter()
-        .all(|call| parked.client_calls.iter().any(|own| is_same(call, own)));
-    (are_its && question == print(asked)).then_some(parked)
+    let found = find(&shown(head).first()?.id)?;
+    let is_it = goes_on(head, &found.parked) && found.question == print(asked);
+    is_it.then_some(found.parked)
+}
+
+/// The calls of an assistant message.
+fn shown(head: &Head<'_>) -> Vec<Shown> {
+    let calls = head.tool_calls.filter(|_| head.role == "assistant");
+    calls
+        .and_then(|calls| serde_json::from_str(calls.get()).ok())
+        .unwrap_or_default()
+}
+
+/// An assistant message with calls of this turn and no others. Some clients write one message for each call.
+fn goes_on(head: &Head<'_>, parked: &Parked) -> bool {
+    let shown = shown(head);
+    let is_own = |call: &Shown| parked.client_calls.iter().any(|own| is_same(call, own));
+    !shown.is_empty() && shown.iter().all(is_own)
 }
 
 /// A client may have parsed the arguments and written them anew.
@@ -172,11 +187,11 @@ fn is_same(shown: &Shown, own: &ToolCall) -> bool {
         && (body.arguments == own.arguments || says_the_same())
 }
 
-fn own_answer<'a>(message: &'a RawValue, parked: &Parked) -> Option<(String, &'a str)> {
+fn own_answer(message: &RawValue, parked: &Parked) -> Option<String> {
     let head = head(message);
     let id = head.tool_call_id.filter(|_| head.role == "tool")?;
     let is_own = parked.client_calls.iter().any(|call| call.id == id);
-    is_own.then_some((id, message.get()))
+    is_own.then_some(id)
 }
 
 #[cfg(test)]
@@ -381,6 +396,27 @@ mod tests {
                 "assistant gate_one+one+two",
                 "tool ran",
                 "tool cancelled",
+                "tool own two",
+            ],
+        );
+    }
+
+    #[test]
+    fn one_message_for_each_call_is_one_turn() {
+        let messages = [
+            user("q"),
+            assistant(&["one"]),
+            tool("one"),
+            assistant(&["two"]),
+            tool("two"),
+        ];
+        check(
+            &messages,
+            &[
+                "user q",
+                "assistant gate_one+one+two",
+                "tool ran",
+                "tool own one",
                 "tool own two",
             ],
         );

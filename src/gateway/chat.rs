@@ -24,7 +24,7 @@ use crate::{
         request::{ChatRequest, ClientToolKind, RequestError, ToolChoice, messages_of},
     },
     route::Order,
-    store::Principal,
+    store::{Claims, Principal},
     translate::{
         ids::Ids,
         results::Media,
@@ -163,6 +163,7 @@ impl Gateway {
             selected,
             watch: options.or(input.watch).unwrap_or_default(),
             restored,
+            claims: self.store.claims(),
             deadline: Instant::now() + self.config.request_timeout,
             request,
         })
@@ -187,6 +188,8 @@ pub(super) struct Chat<'a> {
     pub(super) selected: Arc<Selected>,
     pub(super) watch: Watch,
     pub(super) restored: Option<Restored>,
+    /// Ids of the client's own calls in this answer.
+    claims: Claims<'a>,
     pub(super) deadline: Instant,
 }
 
@@ -338,8 +341,8 @@ impl Known for Chat<'_> {
         }
     }
 
-    fn is_taken(&self, id: &str) -> bool {
-        self.gateway.store.is_taken(id)
+    fn claims(&self, id: &str) -> bool {
+        self.claims.claim(id)
     }
 
     fn is_offered(&self, name: &str) -> bool {

@@ -1,7 +1,10 @@
 //! Streamed answers: one stream to the client, however many questions to the model it takes.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::HeaderMap;
+use tokio::time::timeout;
 
 use crate::{
     agent::{ask::Ask, status},
@@ -26,6 +29,9 @@ use super::{
 
 /// Longest event of an upstream, in bytes.
 const MAX_EVENT_BYTES: usize = 16 << 20;
+
+/// Longest wait for the end of a body whose last event has come.
+const TAIL: Duration = Duration::from_millis(20);
 
 /// Streams the answer to a chat that the gateway's tools apply to.
 pub(super) async fn run(chat: Chat<'_>, sink: Sink) -> Result<(), Failed> {
@@ -113,9 +119,11 @@ impl<'a> Streamed<'a> {
     async fn read(&mut self, mut incoming: Incoming, first: Bytes) -> Result<Round, Failure> {
         let mut framer = Framer::new(MAX_EVENT_BYTES);
         framer.push(first);
+        let mut is_done = false;
         'reading: loop {
             while let Some(event) = framer.next() {
                 if self.push(event)? == Pushed::Done {
+                    is_done = true;
                     break 'reading;
                 }
             }
@@ -130,6 +138,9 @@ impl<'a> Streamed<'a> {
         }
         let round = self.end_round()?;
         self.show(&incoming.headers).await;
+        if is_done {
+            drain(incoming).await;
+        }
         Ok(round)
     }
 
@@ -195,6 +206,14 @@ impl<'a> Streamed<'a> {
         let ended = self.writer.end_round(self.chat, &mut self.out);
         ended.map_err(|error| self.chat.faulty(error))
     }
+}
+
+/// Reads what follows the last event, mostly nothing but the end of the body: a connection whose answer was read
+/// to its end is used again, one that is dropped before is not.
+async fn drain(mut incoming: Incoming) {
+    let ended = async { while let Ok(Some(_)) = incoming.next().await {} };
+    // Whoever lingers after `[DONE]` loses the connection; nobody waits for it.
+    let _ = timeout(TAIL, ended).await;
 }
 
 /// By its first bytes, or by its type where they could be anything.

@@ -14,13 +14,21 @@ use serde::Deserialize;
 
 use crate::{gateway::failure::Failure, upstream::model::Upstream};
 
-use super::{App, error, headers};
-
-/// As much of a body as is looked at for the model's name, in bytes.
-const MAX_PEEK: usize = 64 << 10;
+use super::{
+    App,
+    error::{self, Refusal},
+    headers,
+};
 
 /// Passes a request on and its answer back.
 pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Response {
+    // CONNECT is for proxies, and TRACE would show the upstream's key to whoever asks.
+    if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
+        return Refusal::MethodNotAllowed.into_response();
+    }
+    if leaves_base(request.uri().path()) {
+        return Refusal::NotFound(request.uri().path().to_owned()).into_response();
+    }
     match pass(&app, request).await {
         Ok(response) => response,
         Err(failure) => {
@@ -54,6 +62,15 @@ async fn pass(app: &App, request: Request) -> Result<Response, Failure> {
     Ok(response)
 }
 
+/// The path has a part that means another folder (`..`, `%2e%2e`, `.`): made into a URL it could lead out of
+/// the upstream's base, where its key opens other doors. A backslash parts like a slash there.
+fn leaves_base(path: &str) -> bool {
+    path.split(['/', '\\']).any(|part| {
+        let part = part.to_ascii_lowercase().replace("%2e", ".");
+        part == "." || part == ".."
+    })
+}
+
 type Pieces = stream::BoxStream<'static, Result<Bytes, axum::Error>>;
 
 /// The upstream for a request: the one that `X-Toolway-Upstream` names, the one that has the model which the
@@ -77,8 +94,8 @@ async fn choose<'a>(
     if models.all().len() == 1 || *method == Method::GET {
         return Ok((first, pieces));
     }
-    let (start, pieces) = peek(pieces).await;
-    match model_in(&start) {
+    let (model, pieces) = peek(pieces, app.config.max_body_bytes).await;
+    match model {
         Some(model) => match models.choose(&model) {
             Some(upstream) => Ok((upstream, pieces)),
             None => Err(Failure::ModelNotFound { model }),
@@ -87,24 +104,34 @@ async fn choose<'a>(
     }
 }
 
-/// The first bytes of a body, and the body with them put back.
-async fn peek(mut pieces: Pieces) -> (Bytes, Pieces) {
+/// The model that a body names, and the body with what was read of it put back. At most `max` bytes are held:
+/// SDKs write `model` behind an `input` of any length, and a form's file stands before it as often as not.
+async fn peek(mut pieces: Pieces, max: usize) -> (Option<String>, Pieces) {
     let mut start = BytesMut::new();
-    while start.len() < MAX_PEEK && model_in(&start).is_none() {
+    // Looked through whenever it has doubled, so that many small pieces cost no more than a few large ones.
+    let mut enough = 1;
+    while start.len() < max && may_name_model(&start) {
         match pieces.next().await {
             Some(Ok(piece)) => start.extend_from_slice(&piece),
             Some(Err(error)) => {
                 let failed: Pieces = stream::iter([Err(error)]).boxed();
-                return (
-                    start.clone().freeze(),
-                    stream::iter([Ok(start.freeze())]).chain(failed).boxed(),
-                );
+                return (model_in(&start), with_start(start.freeze(), failed).boxed());
             }
             None => break,
         }
+        if start.len() >= enough {
+            if let Some(model) = model_in(&start) {
+                return (Some(model), with_start(start.freeze(), pieces).boxed());
+            }
+            enough = 2 * start.len();
+        }
     }
-    let start = start.freeze();
-    (start.clone(), with_start(start, pieces).boxed())
+    (model_in(&start), with_start(start.freeze(), pieces).boxed())
+}
+
+/// It begins like a JSON object or a form; of anything else nobody can tell the model.
+fn may_name_model(start: &[u8]) -> bool {
+    matches!(start.trim_ascii_start().first(), None | Some(b'{' | b'-'))
 }
 
 fn with_start(start: Bytes, rest: Pieces) -> impl Stream<Item = Result<Bytes, axum::Error>> {
@@ -117,8 +144,20 @@ fn model_in(start: &[u8]) -> Option<String> {
     if text.trim_start().starts_with('{') {
         return model_in_json(&text);
     }
-    let field = text.split("name=\"model\"").nth(1)?;
-    let (_, value) = field.split_once("\r\n\r\n")?;
+    model_in_form(&text)
+}
+
+fn model_in_form(text: &str) -> Option<String> {
+    let (boundary, _) = text.trim_start().split_once("\r\n")?;
+    let boundary = Some(boundary).filter(|boundary| boundary.len() > 2)?;
+    let mut parts = text
+        .split(boundary)
+        .filter_map(|part| part.split_once("\r\n\r\n"));
+    let is_model = |head: &str| {
+        head.split(['\r', ';'])
+            .any(|one| matches!(one.trim(), "name=\"model\"" | "name=model"))
+    };
+    let (_, value) = parts.find(|(head, _)| is_model(head))?;
     let (value, _) = value.split_once("\r\n")?;
     Some(value.trim().to_owned())
 }
@@ -179,6 +218,29 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_leads_elsewhere_is_known() {
+        for path in [
+            "/v1/../x",
+            "/v1/a/%2E%2e/x",
+            "/v1/.%2e/x",
+            "/v1/..\\x",
+            "/v1/./x",
+            "/v1/..",
+        ] {
+            assert!(leaves_base(path), "{path}");
+        }
+        for path in [
+            "/v1/files/a..b",
+            "/v1/...",
+            "/v1/a//b",
+            "/v1/.well-known/x",
+            "/v1/%2e%2e%2fx",
+        ] {
+            assert!(!leaves_base(path), "{path}");
+        }
+    }
+
+    #[test]
     fn the_model_is_found_in_a_whole_object() {
         check(r#"{"input": {"model": "no"}, "model": "m"}"#, Some("m"));
         check(r#"{"input": "x"}"#, None);
@@ -198,5 +260,12 @@ mod tests {
     fn the_model_is_found_in_a_form() {
         let form = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-1\r\n--b";
         check(form, Some("whisper-1"));
+        let behind = "--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\nname=\"model\"\r\n\r\nno\r\n\
+            --b\r\nContent-Disposition: form-data; name=model\r\n\r\nm\r\n--b--";
+        check(behind, Some("m"));
+        check(
+            "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhis",
+            None,
+        );
     }
 }

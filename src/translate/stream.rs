@@ -80,8 +80,8 @@ pub trait Known {
     /// Whose tool this is. A name that nobody offers has an owner too: the one who answers for it.
     fn owner(&self, name: &str) -> Owner;
 
-    /// Another live conversation already uses this call id.
-    fn is_taken(&self, id: &str) -> bool;
+    /// Claims a call id for this answer. False if another live conversation uses it.
+    fn claims(&self, id: &str) -> bool;
 
     /// A tool of this exact name was offered to the model.
     fn is_offered(&self, name: &str) -> bool;

@@ -14,12 +14,16 @@ mod harness;
 mod model;
 mod tools;
 
+/// What only somebody who means harm does.
+mod adversary;
 /// Servers that die, and results that are too big.
 mod dying;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.
 mod errors;
 /// Mixed turns: calls of the gateway's and of the client's own together.
 mod mixed;
+/// The HTTP face as openapi.yaml describes it.
+mod openapi;
 /// What no gateway tool applies to.
 mod pass_through;
 /// Slow upstreams: keep-alives and deadlines.

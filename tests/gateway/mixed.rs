@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{Toolway, own_function, toolway},
-    model::{Model, Reply, call, say, say_and_call},
-    tools::tools,
+    model::{Model, Reply, call, raw, say, say_and_call},
+    tools::{Does, tools},
 };
 
 const QUESTION: &str = "add and look up";
@@ -237,5 +237,94 @@ async fn only_own_calls_park_nothing_and_leave_the_history_as_it_is() {
     gw.streamed(request(come_back("call_own", Value::Null)))
         .await;
     assert_eq!(gw.model.messages(1).len(), 3);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn two_conversations_that_ask_the_same_at_the_same_time_keep_their_results_apart() {
+    let answer = |marker: &str| {
+        call(&[
+            ("call_0", "calc__echo", json!({"marker": marker})),
+            ("call_1", "lookup", json!({})),
+            ("call_2", "calc__wait", json!({})),
+        ])
+    };
+    let model = Model::start([answer("one"), answer("two"), say("done"), say("done")]).await;
+    let tools = tools().tool("echo", Does::Echoes).tool("wait", Does::Holds);
+    let gw = toolway(model).server("calc", tools).start().await;
+    let ask = async |history: &str| {
+        let messages = json!([{"role": "assistant", "content": history}, user()]);
+        gw.streamed(request(messages)).await.calls().remove(0).0
+    };
+    let ids = async { tokio::join!(ask("mine"), ask("yours")) };
+    let go = async {
+        gw.servers[0].was_called(4).await;
+        gw.servers[0].let_go();
+    };
+    let ((one, other), ()) = tokio::join!(ids, go);
+    assert_ne!(one, other);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_clients_custom_tool_takes_part_in_a_mixed_turn() {
+    let gate = r#"{"index":0,"id":"g","type":"function","function":{"name":"calc__add","arguments":"{\"a\":1,\"b\":2}"}}"#;
+    let own = r#"{"index":1,"id":"c","type":"custom","custom":{"name":"code","input":"print(1)"}}"#;
+    let turn = format!(
+        "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"tool_calls\":[{gate},{own}]}},\"finish_reason\":\"tool_calls\"}}]}}\n\ndata: [DONE]\n\n"
+    );
+    let gw = start([raw(200, "text/event-stream", turn), say("done")]).await;
+    let custom = json!({"type": "custom", "custom": {"name": "code"}});
+    gw.streamed(json!({"messages": [user()], "tools": [custom]}))
+        .await;
+    let back = json!([
+        user(),
+        {"role": "assistant", "content": null, "tool_calls": [
+            {"id": "c", "type": "custom", "custom": {"name": "code", "input": "print(1)"}}]},
+        {"role": "tool", "tool_call_id": "c", "content": "1"},
+    ]);
+    gw.streamed(json!({"messages": back, "tools": [custom]}))
+        .await;
+    let expected = [
+        ("user", "", QUESTION),
+        ("assistant", "g+c", ""),
+        ("tool", "g", "3"),
+        ("tool", "c", "1"),
+    ];
+    check(&gw.model.messages(1), &expected);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_client_may_write_one_message_for_each_of_its_calls() {
+    let turn = call(&[
+        ("own_1", "lookup", json!({})),
+        ("gate", "calc__add", json!({"a": 1, "b": 2})),
+        ("own_2", "lookup", json!({})),
+    ]);
+    let gw = start([turn, say("done")]).await;
+    gw.streamed(request(json!([user()]))).await;
+    let mut messages = come_back("own_1", Value::Null);
+    let second = come_back("own_2", Value::Null);
+    for message in messages.as_array_mut().unwrap().iter_mut().skip(1) {
+        if let Some(call) = message.get_mut("tool_calls") {
+            call[0]["function"]["arguments"] = json!("{}");
+        }
+    }
+    for mut message in second.as_array().unwrap().iter().skip(1).cloned() {
+        if let Some(call) = message.get_mut("tool_calls") {
+            call[0]["function"]["arguments"] = json!("{}");
+        }
+        messages.as_array_mut().unwrap().push(message);
+    }
+    gw.streamed(request(messages)).await;
+    let expected = [
+        ("user", "", QUESTION),
+        ("assistant", "own_1+gate+own_2", ""),
+        ("tool", "own_1", "found"),
+        ("tool", "gate", "3"),
+        ("tool", "own_2", "found"),
+    ];
+    check(&gw.model.messages(1), &expected);
     gw.join().await;
 }

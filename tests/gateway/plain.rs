@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     harness::toolway,
     model::{Model, call, raw, say, say_and_call},
-    tools::tools,
+    tools::{Does, tools},
 };
 
 #[tokio::test]
@@ -104,4 +104,32 @@ async fn an_upstream_that_streams_what_should_be_whole_is_read_all_the_same() {
         );
         gw.join().await;
     }
+}
+
+#[tokio::test]
+async fn the_list_of_calls_has_the_order_of_the_model() {
+    let model = Model::start([
+        call(&[
+            ("slow", "s__hold", json!({})),
+            ("quick", "calc__add", json!({"a": 1, "b": 2})),
+        ]),
+        say("done"),
+    ])
+    .await;
+    let gw = toolway(model)
+        .server("s", tools().tool("hold", Does::Holds))
+        .server("calc", tools().add())
+        .start()
+        .await;
+    let asking = gw.plain(json!({"toolway": {"progress": "on"}}));
+    let letting_go = async {
+        gw.servers[0].was_called(1).await;
+        gw.servers[1].was_called(1).await;
+        gw.servers[0].let_go();
+    };
+    let (answer, ()) = tokio::join!(asking, letting_go);
+    let calls = answer["toolway"]["calls"].as_array().unwrap();
+    let ids: Vec<&Value> = calls.iter().map(|call| &call["id"]).collect();
+    assert_eq!(ids, ["slow", "quick"]);
+    gw.join().await;
 }

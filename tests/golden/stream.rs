@@ -44,8 +44,8 @@ impl Known for Tools {
             Owner::Gateway
         }
     }
-    fn is_taken(&self, id: &str) -> bool {
-        id == "call_taken"
+    fn claims(&self, id: &str) -> bool {
+        id != "call_taken"
     }
     fn is_offered(&self, name: &str) -> bool {
         matches!(name, "get_weather" | "get_time")

@@ -29,6 +29,8 @@ use crate::harness::{id, scripted};
 pub(crate) struct Script {
     /// It answers `server/discover` with 2026-07-28 and knows no sessions.
     pub(crate) modern: bool,
+    /// It answers 400 to a session it does not know, as servers on the TypeScript SDK do, and not 404.
+    pub(crate) refuses_lost_sessions: bool,
     /// It answers in a stream of events, and not with JSON.
     pub(crate) answers_in_events: bool,
     /// What it does on `server/discover`, unless `modern`.
@@ -165,7 +167,13 @@ async fn streamable(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Byt
     let method = message["method"].as_str().unwrap_or_default();
     let is_handshake = matches!(method, "initialize" | "server/discover");
     if !seen.script.modern && !is_handshake && !seen.knows(&headers) {
-        return StatusCode::NOT_FOUND.into_response();
+        if !seen.script.refuses_lost_sessions {
+            return StatusCode::NOT_FOUND.into_response();
+        }
+        let error = json!({"code": -32000, "message": "Bad Request: No valid session ID provided"});
+        let body = json!({"jsonrpc": "2.0", "id": null, "error": error}).to_string();
+        let json = [(header::CONTENT_TYPE, "application/json")];
+        return (StatusCode::BAD_REQUEST, json, body).into_response();
     }
     let version = &message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"];
     if seen.script.modern && !is_handshake && !id.is_null() && version != "2026-07-28" {

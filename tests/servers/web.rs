@@ -229,12 +229,18 @@ async fn an_endpoint_on_another_origin_is_refused() {
 
 #[tokio::test]
 async fn a_lost_session_is_made_anew() {
-    let site = Site::start(Script::default()).await;
-    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
-    rig.act(json!({"do": "forget"})).await.unwrap();
-    assert_eq!(text(rig.act(json!({})).await), "{}");
-    assert_eq!(site.got("initialize").len(), 2);
-    assert_eq!(rig.health().restarts, 0);
+    for refuses_lost_sessions in [false, true] {
+        let script = Script {
+            refuses_lost_sessions,
+            ..Script::default()
+        };
+        let site = Site::start(script).await;
+        let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+        rig.act(json!({"do": "forget"})).await.unwrap();
+        assert_eq!(text(rig.act(json!({})).await), "{}");
+        assert_eq!(site.got("initialize").len(), 2);
+        assert_eq!(rig.health().restarts, 0);
+    }
 }
 
 #[tokio::test]

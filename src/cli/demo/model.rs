@@ -6,6 +6,7 @@ use std::{convert::Infallible, time::Duration};
 
 use axum::{
     Json, Router,
+    http::StatusCode,
     response::{
         IntoResponse, Response,
         sse::{Event, Sse},
@@ -31,6 +32,15 @@ pub(super) fn router() -> Router {
     Router::new()
         .route("/v1/models", get(async move || Json(models)))
         .route("/v1/chat/completions", post(complete))
+        .fallback(nothing_else)
+        .method_not_allowed_fallback(nothing_else)
+}
+
+/// What a demo has no model for, in OpenAI's words.
+async fn nothing_else() -> (StatusCode, Json<Value>) {
+    let message = "the demo's model only knows GET /v1/models and POST /v1/chat/completions";
+    let error = json!({"message": message, "type": "invalid_request_error", "param": null, "code": "unknown_url"});
+    (StatusCode::NOT_FOUND, Json(json!({"error": error})))
 }
 
 #[derive(Deserialize)]

@@ -230,7 +230,7 @@ impl Shown {
     fn add(&mut self, id: Option<String>, known: &dyn Known) -> (usize, String) {
         let used = &self.used;
         let id = unused(id, &mut self.ids, |id| {
-            used.contains(id) || known.is_taken(id)
+            used.contains(id) || !known.claims(id)
         });
         self.used.insert(id.clone());
         (self.used.len() - 1, id)

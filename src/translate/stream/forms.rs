@@ -199,8 +199,8 @@ mod tests {
         fn owner(&self, _: &str) -> Owner {
             Owner::Gateway
         }
-        fn is_taken(&self, _: &str) -> bool {
-            false
+        fn claims(&self, _: &str) -> bool {
+            true
         }
         fn is_offered(&self, name: &str) -> bool {
             name == "f"

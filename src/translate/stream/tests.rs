@@ -18,8 +18,8 @@ impl Known for Tools {
             Owner::Gateway
         }
     }
-    fn is_taken(&self, id: &str) -> bool {
-        id == "taken"
+    fn claims(&self, id: &str) -> bool {
+        id != "taken"
     }
     fn is_offered(&self, name: &str) -> bool {
         matches!(name, "a" | "b" | "b_time" | "b_time_zone")

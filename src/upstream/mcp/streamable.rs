@@ -135,6 +135,13 @@ pub(super) fn unwrap(result: ServerResult) -> Value {
     }
 }
 
+/// The error says that the session is not known. The specification wants 404 for that; servers on the TypeScript
+/// SDK that were restarted answer 400 with `-32000` and "No valid session ID provided".
+fn is_about_session(body: &Value) -> bool {
+    let message = body["error"]["message"].as_str().unwrap_or_default();
+    message.to_ascii_lowercase().contains("session")
+}
+
 /// Readies a raw result for rmcp's client, which wants to see the tools whose arguments travel as headers too
 /// (2026-07-28, `x-mcp-header`). Everything else is hidden from it.
 fn wrap(raw: &Value) -> Value {
@@ -201,7 +208,10 @@ impl Poster {
             }
             StatusCode::NOT_FOUND if session.is_some() => Err(Fault::SessionExpired),
             status if status.is_success() => self.read_answer(response, asked).await,
-            status => self.read_refusal(response, status, asked).await,
+            status => {
+                self.read_refusal(response, status, asked, session.is_some())
+                    .await
+            }
         }
     }
 
@@ -250,6 +260,7 @@ impl Poster {
         response: reqwest::Response,
         status: StatusCode,
         asked: Option<RequestId>,
+        in_session: bool,
     ) -> Result<StreamableHttpPostResponse, Fault> {
         let fault = || Fault::Client(WebFault::Status(status));
         let is_about_access = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
@@ -264,6 +275,12 @@ impl Poster {
             .map_err(Fault::Client)?;
         let body = body.and_then(|body| serde_json::from_slice::<Value>(&body).ok());
         let body = body.filter(|body| body.get("error").is_some_and(Value::is_object));
+        if in_session
+            && status == StatusCode::BAD_REQUEST
+            && body.as_ref().is_some_and(is_about_session)
+        {
+            return Err(Fault::SessionExpired);
+        }
         // Whoever refuses a message without reading it cannot know its id.
         let body = body.map(|mut body| {
             body["id"] = asked.clone().into_json_value();
