@@ -170,13 +170,11 @@ impl Gateway {
     }
 
     fn restore(&self, request: &ChatRequest<'_>, principal: Principal) -> Option<Restored> {
-        if self.store.is_empty() {
+        if self.store.is_empty() || !parked::may_concern(request.messages()) {
             return None;
         }
         let messages = messages_of(request.messages());
-        parked::restore(&messages, &|id, question| {
-            self.store.find(principal, question, id)
-        })
+        parked::restore(&messages, &|id| self.store.find(principal, id))
     }
 }
 

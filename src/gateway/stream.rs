@@ -67,10 +67,13 @@ struct Streamed<'a> {
     sink: Sink,
     /// What is to be sent next.
     out: Vec<u8>,
+    /// The rest of an answer whose last event has come, see [`Streamed::drain`].
+    tail: Option<Incoming>,
 }
 
 impl Form for Streamed<'_> {
     async fn ask(&mut self, ask: &Ask) -> Result<Round, Failure> {
+        self.drain().await;
         let asking = self.chat.ask(ask);
         let mut incoming = self.sink.keep_alive_while(asking).await?;
         let Some(first) = self.next(&mut incoming).await? else {
@@ -112,6 +115,7 @@ impl<'a> Streamed<'a> {
             writer: ChatStream::new(chat.settings(mode)),
             sink,
             out: Vec::new(),
+            tail: None,
         }
     }
 
@@ -138,9 +142,7 @@ impl<'a> Streamed<'a> {
         }
         let round = self.end_round()?;
         self.show(&incoming.headers).await;
-        if is_done {
-            drain(incoming).await;
-        }
+        self.tail = is_done.then_some(incoming);
         Ok(round)
     }
 
@@ -181,6 +183,18 @@ impl<'a> Streamed<'a> {
     async fn finish(&mut self, reason: FinishReason, usage: Option<&JsonObject>) {
         self.writer.finish(reason, usage, &mut self.out);
         self.flush().await;
+        self.drain().await;
+    }
+
+    /// Reads what follows the last event, mostly nothing but the end of the body: a connection whose answer was
+    /// read to its end is used again, one that is dropped before is not. It is done when nobody waits for it,
+    /// before the next question and after the client has its `[DONE]`; whoever lingers loses the connection.
+    async fn drain(&mut self) {
+        let Some(mut tail) = self.tail.take() else {
+            return;
+        };
+        let ended = async { while let Ok(Some(_)) = tail.next().await {} };
+        let _ = timeout(TAIL, ended).await;
     }
 
     /// Tells the client within the stream; gives the failure back when the stream has not begun.
@@ -206,14 +220,6 @@ impl<'a> Streamed<'a> {
         let ended = self.writer.end_round(self.chat, &mut self.out);
         ended.map_err(|error| self.chat.faulty(error))
     }
-}
-
-/// Reads what follows the last event, mostly nothing but the end of the body: a connection whose answer was read
-/// to its end is used again, one that is dropped before is not.
-async fn drain(mut incoming: Incoming) {
-    let ended = async { while let Ok(Some(_)) = incoming.next().await {} };
-    // Whoever lingers after `[DONE]` loses the connection; nobody waits for it.
-    let _ = timeout(TAIL, ended).await;
 }
 
 /// By its first bytes, or by its type where they could be anything.
