@@ -3,42 +3,38 @@
 //! [`Turn`] knows what was asked, what was answered and what is still running; it decides what happens next
 //! and never does it. `gateway` asks the model, runs the calls and writes to the client.
 //!
-//! Read next: [`transcript`] (what the model is sent), [`parked`] (mixed turns), [`repeats`] (the loop guard).
+//! Read next: [`admit`] (which calls are sent), [`transcript`] (what the model is sent), [`parked`] (mixed
+//! turns), [`kept`] (results that were cut), [`repeats`] (the loop guard).
 
+pub mod admit;
 pub mod ask;
+pub mod kept;
 pub mod parked;
 pub mod repeats;
 pub mod transcript;
 
-use std::{collections::HashMap, sync::Arc};
-
-use serde_json::json;
+use std::sync::Arc;
 
 use crate::{
     catalog::{Catalog, Offered, Selected},
     openai::FinishReason,
-    policy::{self, Verdict},
     route,
     tool::{CallError, JsonObject, ToolResult},
     translate::{
-        calls, results,
+        results,
         stream::{Call, Owner, Round},
         usage,
     },
 };
 
 use self::{
+    admit::admit,
     ask::Ask,
+    kept::{Kept, READ_MORE, more},
     parked::Parked,
     repeats::Repeats,
     transcript::{Answer, Transcript},
 };
-
-/// The name under which the model can read on in a result that was cut.
-pub const READ_MORE: &str = "toolway__read_more";
-
-/// Most bytes of cut results that one request keeps for reading on.
-const MAX_KEPT: usize = 32 << 20;
 
 /// What bounds the loop, and what the upstream can take.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +115,7 @@ pub struct CallRecord {
     pub name: String,
     /// The arguments as the model wrote them.
     pub arguments: String,
-    /// `ok`, or the `type` of the error.
+    /// `ok`, the `type` of the error, or `repeated` for a call that was stopped because it failed before.
     pub status: &'static str,
     /// How long it took; 0 when nothing was sent.
     pub duration_ms: u64,
@@ -129,11 +125,21 @@ pub struct CallRecord {
 #[derive(Debug)]
 struct Open {
     call: Call,
-    /// It was not sent because it failed in the same way before.
-    is_stopped: bool,
-    answer: Option<Answer>,
-    record: Option<CallRecord>,
+    /// `None` while it runs, and for ever if it is the client's own.
+    settled: Option<Settled>,
 }
+
+/// How a call ended.
+#[derive(Debug)]
+struct Settled {
+    /// See [`CallRecord::status`].
+    status: &'static str,
+    duration_ms: u64,
+    answer: Answer,
+}
+
+/// The status of a call that was not sent because it failed in the same way before.
+const REPEATED: &str = "repeated";
 
 /// One request of a client, from its first question to the model until its answer is complete.
 #[derive(Debug)]
@@ -148,24 +154,17 @@ pub struct Turn {
     open: Vec<Open>,
     /// The model's answer that the open calls belong to.
     answered: Option<Round>,
-    repeats: Repeats,
-    /// A call was given out to be run.
+    /// A call may have reached its server.
     has_run_calls: bool,
-    /// Full texts of cut results, by the id of their call.
-    kept: HashMap<String, Arc<str>>,
-    kept_bytes: usize,
+    repeats: Repeats,
+    kept: Kept,
     usage: Option<JsonObject>,
     records: Vec<CallRecord>,
 }
 
 impl Turn {
     /// A turn over the tools that were selected. `kept` are cut results of parked turns that were put back.
-    pub fn new(
-        bounds: Bounds,
-        catalog: Arc<Catalog>,
-        selected: Arc<Selected>,
-        kept: HashMap<String, Arc<str>>,
-    ) -> Turn {
+    pub fn new(bounds: Bounds, catalog: Arc<Catalog>, selected: Arc<Selected>, kept: Kept) -> Turn {
         Turn {
             bounds,
             catalog,
@@ -175,9 +174,8 @@ impl Turn {
             transcript: Transcript::default(),
             open: Vec::new(),
             answered: None,
-            repeats: Repeats::default(),
             has_run_calls: false,
-            kept_bytes: kept.values().map(|text| text.len()).sum(),
+            repeats: Repeats::default(),
             kept,
             usage: None,
             records: Vec::new(),
@@ -194,12 +192,12 @@ impl Turn {
         self.rounds
     }
 
-    /// A tool has been called, so that repeating the whole request would call it again.
+    /// A call may have reached its server, so that repeating the whole request could call it again.
     pub fn has_run_calls(&self) -> bool {
-        self.has_run_calls
+        self.has_run_calls || !self.open.iter().all(is_settled)
     }
 
-    /// The calls of the turns that are over, in order.
+    /// The calls of all complete turns, in the model's order.
     pub fn records(&self) -> &[CallRecord] {
         &self.records
     }
@@ -213,8 +211,11 @@ impl Turn {
                 outcome,
                 duration_ms,
             } => {
-                self.finished(place, outcome, duration_ms);
-                self.open.iter().all(is_settled).then(|| self.close())
+                let is_awaited = self.open.get(place).is_some_and(|open| !is_settled(open));
+                if is_awaited {
+                    self.finished(place, outcome, duration_ms);
+                }
+                (is_awaited && self.open.iter().all(is_settled)).then(|| self.close())
             }
         }
     }
@@ -233,8 +234,10 @@ impl Turn {
         if let Some(used) = round.usage.take() {
             usage::add(self.usage.get_or_insert_default(), &used);
         }
-        let runs_calls = matches!(round.finish, FinishReason::ToolCalls | FinishReason::Stop);
-        if round.calls.is_empty() || !runs_calls || self.last {
+        // Without tools the model was to say something. A call it makes all the same is nobody's to run, but
+        // one for the client may have been shown already.
+        let is_for_client = round.calls.iter().any(|call| call.owner == Owner::Client);
+        if round.calls.is_empty() || (self.last && !is_for_client) {
             return self.finish(round.finish);
         }
         let calls = std::mem::take(&mut round.calls);
@@ -242,29 +245,17 @@ impl Turn {
             .into_iter()
             .map(|call| Open {
                 call,
-                record: None,
-                is_stopped: false,
-                answer: None,
+                settled: None,
             })
             .collect();
         self.answered = Some(round);
         let jobs = self.prepare();
-        if self.open.iter().all(is_settled) {
+        if jobs.is_empty() {
             return self.close();
         }
-        let placed: Vec<_> = jobs
-            .iter()
-            .map(|job| (&job.offered.server, job.offered.stateful))
-            .collect();
-        let lanes = route::lanes(&placed, self.bounds.order);
-        let mut jobs: Vec<Option<Job>> = jobs.into_iter().map(Some).collect();
-        let lane = |places: Vec<usize>| {
-            places
-                .into_iter()
-                .filter_map(|at| jobs[at].take())
-                .collect()
-        };
-        Effect::Run(lanes.into_iter().map(lane).collect())
+        Effect::Run(route::lanes(jobs, self.bounds.order, |job| {
+            (&job.offered.server, job.offered.stateful)
+        }))
     }
 
     /// Decides on every gateway call of the turn; those that may run become jobs, the others are answered.
@@ -276,53 +267,43 @@ impl Turn {
                 continue;
             }
             count += 1;
-            let decided = if count > self.bounds.max_calls {
-                let most = self.bounds.max_calls;
-                Err(CallError::Denied {
-                    reason: format!("a turn may hold {most} calls; this one was not run"),
-                })
-            } else {
-                self.decide(place)
-            };
-            match decided {
-                Ok(Decision::Run(job)) => {
-                    self.has_run_calls = true;
-                    jobs.push(job);
-                }
+            if let Some(reason) = self.refusal(count) {
+                self.refuse(place, &CallError::Denied { reason }, 0);
+                continue;
+            }
+            match self.decide(place) {
+                Ok(Decision::Run(job)) => jobs.push(job),
                 Ok(Decision::Answer(text)) => self.settle(place, "ok", Answer::text(text), 0),
-                Ok(Decision::Stop(text)) => {
-                    self.open[place].is_stopped = true;
-                    self.settle(place, "repeated", Answer::text(text), 0);
-                }
+                Ok(Decision::Stop(text)) => self.settle(place, REPEATED, Answer::text(text), 0),
                 Err(error) => self.fail(place, &error, 0),
             }
         }
         jobs
     }
 
-    fn decide(&mut self, place: usize) -> Result<Decision, CallError> {
+    /// Why the `count`th gateway call of the turn is not even looked at, if so.
+    fn refusal(&self, count: usize) -> Option<String> {
+        let most = self.bounds.max_calls;
+        if self.last {
+            return Some("no more tools are called for this request".to_owned());
+        }
+        (count > most).then(|| format!("a turn may hold {most} calls; this one was not run"))
+    }
+
+    fn decide(&self, place: usize) -> Result<Decision, CallError> {
         let call = &self.open[place].call.call;
         if let Some(earlier) = self.repeats.stops(&call.name, &call.arguments) {
             return Ok(Decision::Stop(earlier));
         }
         if call.name == READ_MORE {
-            return self.read_more(&call.arguments).map(Decision::Answer);
+            let limit = self.bounds.max_result_bytes;
+            return self
+                .kept
+                .read_more(&call.arguments, limit)
+                .map(Decision::Answer);
         }
-        let offered = match policy::evaluate(&call.name, &self.selected, &self.catalog) {
-            Verdict::Allow(offered) => offered.clone(),
-            Verdict::Deny(reason) => return Err(CallError::Denied { reason }),
-            Verdict::Unknown => {
-                let did_you_mean = self.selected.suggest(&call.name);
-                return Err(CallError::UnknownTool {
-                    name: call.name.clone(),
-                    did_you_mean,
-                });
-            }
-        };
-        let arguments = calls::parse_arguments(&call.arguments)?;
-        if let Some(validator) = &offered.validator {
-            validator.check(&arguments)?;
-        }
+        let (offered, arguments) =
+            admit(&call.name, &call.arguments, &self.selected, &self.catalog)?;
         Ok(Decision::Run(Job {
             place,
             id: call.id.clone(),
@@ -331,39 +312,9 @@ impl Turn {
         }))
     }
 
-    fn read_more(&self, arguments: &str) -> Result<String, CallError> {
-        let arguments = calls::parse_arguments(arguments)?;
-        let wrong = |path: &str, message: &str| CallError::InvalidParams {
-            path: path.into(),
-            message: message.into(),
-            input_schema: ask::read_more_schema(),
-        };
-        let id = arguments
-            .get("id")
-            .and_then(|id| id.as_str())
-            .ok_or_else(|| wrong("/id", "a text is needed"))?;
-        let offset = match arguments.get("offset") {
-            None => 0,
-            Some(offset) => offset
-                .as_u64()
-                .ok_or_else(|| wrong("/offset", "a whole number is needed"))?,
-        };
-        let full = self
-            .kept
-            .get(id)
-            .ok_or_else(|| wrong("/id", "no cut result has this id"))?;
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-        let page = results::page(full, offset, self.bounds.max_result_bytes);
-        Ok(match page.next {
-            Some(next) => format!("{}\n{}", page.text, more(id, next, full.len())),
-            None => page.text.to_owned(),
-        })
-    }
-
     fn finished(&mut self, place: usize, outcome: Result<ToolResult, CallError>, duration_ms: u64) {
-        if self.open.get(place).is_none_or(is_settled) {
-            return;
-        }
+        self.has_run_calls |= !outcome.as_ref().is_err_and(CallError::is_unsent);
+        let status = status(&outcome);
         let result = match outcome {
             Err(error) => return self.fail(place, &error, duration_ms),
             Ok(result) => result,
@@ -373,39 +324,35 @@ impl Turn {
             media,
             ..
         } = self.bounds;
-        let id = self.open[place].call.call.id.clone();
-        let message = results::to_openai(&result, max_result_bytes, media, |next, total| {
-            more(&id, next, total)
-        });
+        let id = self.kept.free_id(&self.open[place].call.call.id);
+        let message =
+            results::to_openai(&result, max_result_bytes, media, |shown, total| match self
+                .kept
+                .has_room_for(total)
+            {
+                true => more(&id, shown, total),
+                false => results::cut_off(shown, total),
+            });
         if result.is_error {
             self.note_failure(place, &message.text);
         }
         if let Some(cut) = message.cut {
-            self.keep(id, cut.full);
+            self.kept.keep(id, cut.full);
         }
-        let status = if result.is_error { "tool_error" } else { "ok" };
-        self.settle(
-            place,
-            status,
-            Answer {
-                text: message.text,
-                parts: message.parts,
-            },
-            duration_ms,
-        );
-    }
-
-    fn keep(&mut self, id: String, full: String) {
-        if self.kept_bytes + full.len() > MAX_KEPT {
-            return;
-        }
-        self.kept_bytes += full.len();
-        self.kept.insert(id, full.into());
+        let answer = Answer {
+            text: message.text,
+            parts: message.parts,
+        };
+        self.settle(place, status, answer, duration_ms);
     }
 
     fn fail(&mut self, place: usize, error: &CallError, duration_ms: u64) {
+        self.note_failure(place, &results::error_to_openai(error));
+        self.refuse(place, error, duration_ms);
+    }
+
+    fn refuse(&mut self, place: usize, error: &CallError, duration_ms: u64) {
         let text = results::error_to_openai(error);
-        self.note_failure(place, &text);
         self.settle(place, error.kind(), Answer::text(text), duration_ms);
     }
 
@@ -415,15 +362,10 @@ impl Turn {
     }
 
     fn settle(&mut self, place: usize, status: &'static str, answer: Answer, duration_ms: u64) {
-        let open = &mut self.open[place];
-        open.answer = Some(answer);
-        let call = &open.call.call;
-        open.record = Some(CallRecord {
-            id: call.id.clone(),
-            name: call.name.clone(),
-            arguments: call.arguments.clone(),
+        self.open[place].settled = Some(Settled {
             status,
             duration_ms,
+            answer,
         });
     }
 
@@ -432,21 +374,18 @@ impl Turn {
         let Some(round) = self.answered.take() else {
             return self.finish(FinishReason::Stop);
         };
-        let mut open = std::mem::take(&mut self.open);
-        let records = open.iter_mut().filter_map(|open| open.record.take());
-        self.records.extend(records);
-        let is_stuck = open.iter().all(|open| open.is_stopped);
+        let open = std::mem::take(&mut self.open);
+        let status = |open: &Open| open.settled.as_ref().map(|settled| settled.status);
+        let is_stuck = open.iter().all(|open| status(open) == Some(REPEATED));
+        self.records.extend(open.iter().filter_map(record));
         let (calls, answers): (Vec<Call>, Vec<_>) = open
             .into_iter()
-            .map(|open| (open.call, open.answer))
+            .map(|open| (open.call, open.settled.map(|settled| settled.answer)))
             .unzip();
-        let client_calls: Vec<Call> = calls
-            .iter()
-            .filter(|call| call.owner == Owner::Client)
-            .cloned()
-            .collect();
         self.transcript
             .push(&round, &calls, answers, self.bounds.send_reasoning);
+        let mut client_calls = calls;
+        client_calls.retain(|call| call.owner == Owner::Client);
         if !client_calls.is_empty() {
             return self.hand_over(client_calls);
         }
@@ -487,6 +426,15 @@ impl Turn {
     }
 }
 
+/// What came of a call, in a word: `ok`, or the `type` of the error.
+pub fn status(outcome: &Result<ToolResult, CallError>) -> &'static str {
+    match outcome {
+        Ok(result) if result.is_error => "tool_error",
+        Ok(_) => "ok",
+        Err(error) => error.kind(),
+    }
+}
+
 enum Decision {
     Run(Job),
     Answer(String),
@@ -494,13 +442,20 @@ enum Decision {
 }
 
 fn is_settled(open: &Open) -> bool {
-    open.answer.is_some() || open.call.owner == Owner::Client
+    open.settled.is_some() || open.call.owner == Owner::Client
 }
 
-/// The tail of a cut result: what is shown of it, and how to read on.
-fn more(id: &str, next: usize, total: usize) -> String {
-    let arguments = json!({"id": id, "offset": next});
-    format!(
-        "[cut: {next} of {total} bytes are shown; call {READ_MORE} with {arguments} to read on]"
-    )
+fn record(open: &Open) -> Option<CallRecord> {
+    let settled = open.settled.as_ref()?;
+    let call = &open.call.call;
+    Some(CallRecord {
+        id: call.id.clone(),
+        name: call.name.clone(),
+        arguments: call.arguments.clone(),
+        status: settled.status,
+        duration_ms: settled.duration_ms,
+    })
 }
+
+#[cfg(test)]
+mod tests;

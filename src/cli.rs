@@ -88,15 +88,15 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
             })
         }
         Command::Call(asked) => {
-            with_config(&asked.files.given(), &log.quiet_by_default(), |config| {
+            with_config(&asked.files.given(), &log.silent_by_default(), |config| {
                 let call = run::call(&config, &asked.name, &asked.arguments);
-                let Some(outcome) = until(serve::signalled(), call)? else {
+                let Some((outcome, servers)) = until(serve::signalled(), call)? else {
                     return Ok(Exit::Stopped);
                 };
                 if asked.json {
                     print(&answer::json(&outcome)?)?;
                 } else {
-                    let answer = answer::text(&outcome);
+                    let answer = answer::text(&outcome, &servers);
                     print(&answer.out)?;
                     write!(anstream::stderr(), "{}", answer.err)?;
                 }
@@ -140,7 +140,7 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
             return Ok(Exit::Refused);
         }
     };
-    start_log(&log.quiet_by_default(), config.telemetry.clone());
+    start_log(&log.silent_by_default(), config.telemetry.clone());
     let survey = match asked.offline {
         true => None,
         false => match until(serve::signalled(), run::survey(&config))? {

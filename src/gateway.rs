@@ -1,13 +1,14 @@
 //! Drives `agent` with `upstream`: deadlines, retries, concurrency, cancellation.
 //!
 //! [`Gateway`] owns the upstreams, the servers, the catalog and the store. Read next: [`chat`], the life of a
-//! chat completion, then [`stream`](self) and `plain`, its two forms.
+//! chat completion, then `rounds`, the loop, and `stream` and `plain`, the two forms of its answer.
 
 mod calls;
 pub mod chat;
 pub mod failure;
 pub mod listing;
 mod plain;
+mod rounds;
 pub mod sink;
 mod stream;
 pub mod watch;
@@ -23,18 +24,16 @@ use std::{
 
 use arc_swap::ArcSwap;
 use tokio::{
-    sync::mpsc,
     task::AbortHandle,
     time::{Instant, timeout_at},
 };
 
 use crate::{
-    agent::Job,
-    catalog::Catalog,
+    agent::{Job, admit::admit},
+    catalog::{Catalog, Selection},
     health::ServerHealth,
     store::Store,
     tool::{CallError, ToolResult},
-    translate::calls::parse_arguments,
     upstream::{
         self,
         mcp::{self, Servers},
@@ -42,7 +41,7 @@ use crate::{
     },
 };
 
-use self::calls::{CallEvent, Patience};
+use self::calls::{CallEvent, Patience, Running};
 
 /// The bounds of the tool loop (`[loop]` in the configuration).
 #[derive(Clone, Debug)]
@@ -152,23 +151,15 @@ impl Gateway {
         settled
     }
 
-    /// Runs one tool, on the same path as a model's call: name, arguments, schema, deadline, repetition.
+    /// Runs one tool, on the same path as a model's call: policy, arguments, schema, deadline, repetition.
     pub async fn call_tool(&self, name: &str, arguments: &str) -> Result<ToolResult, CallError> {
         let catalog = self.catalog();
-        let Some(offered) = catalog.find(name) else {
-            return Err(CallError::UnknownTool {
-                name: name.to_owned(),
-                did_you_mean: catalog.suggest(name),
-            });
-        };
-        let arguments = parse_arguments(arguments)?;
-        if let Some(validator) = &offered.validator {
-            validator.check(&arguments)?;
-        }
+        let everything = catalog.select(&Selection::everything(), &[], usize::MAX);
+        let (offered, arguments) = admit(name, arguments, &everything, &catalog)?;
         let job = Job {
             place: 0,
             id: String::new(),
-            offered: offered.clone(),
+            offered,
             arguments,
         };
         let deadline = Instant::now() + self.config.request_timeout;
@@ -177,21 +168,13 @@ impl Gateway {
             deadline,
             parallel: 1,
         };
-        let (events, mut told) = mpsc::channel(64);
-        let mut running =
-            std::pin::pin!(calls::run(&self.servers, vec![vec![job]], patience, events));
-        let mut is_running = true;
-        loop {
-            tokio::select! {
-                biased;
-                event = told.recv() => match event {
-                    Some(CallEvent::Finished { outcome, .. }) => return outcome,
-                    Some(_) => {}
-                    None => return Err(CallError::Cancelled),
-                },
-                () = &mut running, if is_running => is_running = false,
+        let mut running = Running::new(&self.servers, vec![vec![job]], patience);
+        while let Some(event) = running.next().await {
+            if let CallEvent::Finished { outcome, .. } = event {
+                return outcome;
             }
         }
+        Err(CallError::Cancelled)
     }
 
     /// Stops every server; nothing that toolway started is left running.
@@ -230,12 +213,12 @@ async fn refresh(servers: Arc<Servers>, models: Arc<Models>, catalog: Arc<ArcSwa
             if !left_out.is_empty() {
                 let count = left_out.len();
                 let tools: Vec<&str> = left_out.iter().map(|left| left.name.as_str()).collect();
-                tracing::warn!(upstream.name = %name, tools = tools.join(" "), "{count} tools are left out for upstream `{name}`");
+                tracing::warn!(upstream.name = %name, tools = tools.join(" "), "Upstream `{name}` takes fewer tools than there are; left out: {count}");
             }
         }
         tracing::info!(
             tools = built.offered().len(),
-            "The catalog has {} tools",
+            "Tools in the catalog: {}",
             built.offered().len()
         );
         catalog.store(Arc::new(built));

@@ -3,7 +3,7 @@
 //! # Life of a request
 //!
 //! 1. `server::chat` reads the body and the headers.
-//! 2. `gateway::run` asks `catalog` which tools apply; with none the request passes through as it is.
+//! 2. `gateway` asks `catalog` which tools apply; with none the request passes through as it is.
 //! 3. `agent::Turn` decides: ask the model, run these calls, send this, stop. It never acts.
 //! 4. `upstream::model` streams the model's answer; `translate::stream` mends it and tells calls from text.
 //! 5. `translate::calls` parses and checks the arguments; `route` says what may run side by side.
@@ -16,7 +16,7 @@
 //!
 //! | row | modules |
 //! |---|---|
-//! | 1 | `tool` |
+//! | 1 | `tool`, `secret` |
 //! | 2 | `openai`, `mcp`, `sse` |
 //! | 3a | `translate` |
 //! | 3b | `catalog`, `health` |

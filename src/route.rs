@@ -16,23 +16,29 @@ pub enum Order {
 /// Puts the calls of one turn into lanes: lanes run side by side, the calls of a lane one after another in
 /// the order of the model. Calls on a stateful server share a lane.
 ///
-/// `calls` gives each call's server and whether that is stateful; the answer holds places in `calls`.
-pub fn lanes(calls: &[(&ServerId, bool)], order: Order) -> Vec<Vec<usize>> {
+/// `server` tells a call's server, and whether that is stateful.
+pub fn lanes<T>(
+    calls: Vec<T>,
+    order: Order,
+    server: impl Fn(&T) -> (&ServerId, bool),
+) -> Vec<Vec<T>> {
     if order == Order::Sequential {
         return if calls.is_empty() {
             Vec::new()
         } else {
-            vec![(0..calls.len()).collect()]
+            vec![calls]
         };
     }
-    let mut lanes: Vec<(Option<&ServerId>, Vec<usize>)> = Vec::new();
-    for (place, &(server, stateful)) in calls.iter().enumerate() {
+    let mut lanes: Vec<(Option<ServerId>, Vec<T>)> = Vec::new();
+    for call in calls {
+        let (server, stateful) = server(&call);
+        let owner = stateful.then(|| server.clone());
         let shared = lanes
             .iter_mut()
-            .find(|(owner, _)| stateful && *owner == Some(server));
+            .find(|(other, _)| stateful && *other == owner);
         match shared {
-            Some((_, lane)) => lane.push(place),
-            None => lanes.push((stateful.then_some(server), vec![place])),
+            Some((_, lane)) => lane.push(call),
+            None => lanes.push((owner, vec![call])),
         }
     }
     lanes.into_iter().map(|(_, lane)| lane).collect()
@@ -66,16 +72,15 @@ mod tests {
 
     #[track_caller]
     fn check(calls: &[(&str, bool)], order: Order, expected: &[&[usize]]) {
-        let ids: Vec<ServerId> = calls
-            .iter()
-            .map(|(id, _)| ServerId::parse(id).unwrap())
-            .collect();
-        let calls: Vec<_> = ids
-            .iter()
-            .zip(calls)
-            .map(|(id, (_, stateful))| (id, *stateful))
-            .collect();
-        assert_eq!(lanes(&calls, order), expected);
+        let calls = calls.iter().enumerate().map(|(place, (server, stateful))| {
+            (place, ServerId::parse(server).unwrap(), *stateful)
+        });
+        let lanes = lanes(calls.collect(), order, |(_, server, stateful)| {
+            (server, *stateful)
+        });
+        let places = |lane: &Vec<(usize, ServerId, bool)>| lane.iter().map(|call| call.0).collect();
+        let places: Vec<Vec<usize>> = lanes.iter().map(places).collect();
+        assert_eq!(places, expected);
     }
 
     #[test]

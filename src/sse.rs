@@ -13,6 +13,14 @@ use memchr::{memchr, memchr2};
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
+/// A body that begins like this is an event stream, whatever its type says.
+pub fn is_begun_by(start: &[u8]) -> bool {
+    let start = start.strip_prefix(BOM).unwrap_or(start).trim_ascii_start();
+    [&b"data:"[..], b"event:", b"id:", b"retry:", b":"]
+        .iter()
+        .any(|field| start.starts_with(field))
+}
+
 /// Why a piece of a stream is not an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
@@ -517,5 +525,21 @@ mod tests {
         }
         let seen: Vec<String> = std::iter::from_fn(|| framer.next().map(show)).collect();
         assert_eq!(seen, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn a_stream_is_known_by_its_first_bytes() {
+        for stream in [
+            "data: {}",
+            "event: x",
+            ": comment",
+            "\r\n id: 1",
+            "\u{feff}retry: 5",
+        ] {
+            assert!(is_begun_by(stream.as_bytes()), "{stream}");
+        }
+        for other in ["{\"data:\": 1}", "", "<html>", "dat"] {
+            assert!(!is_begun_by(other.as_bytes()), "{other}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::agent::parked::Parked;
+use crate::agent::parked::{Found, Parked};
 
 /// Most turns that are kept.
 const MAX_ENTRIES: usize = 10_000;
@@ -42,25 +42,28 @@ struct Inner {
 #[derive(Debug)]
 struct Entry {
     principal: Principal,
-    question: u64,
-    parked: Arc<Parked>,
+    found: Found,
     bytes: usize,
     since: Instant,
 }
 
 impl Store {
     /// Parks a turn under the ids of the client's calls in it. An id that is there already points to the new turn.
+    /// One that is bigger than everything together may be is not kept, rather than all the others lost for it.
     pub fn park(&self, principal: Principal, question: u64, parked: Parked) {
         let bytes = size(&parked);
+        if bytes > MAX_BYTES {
+            return;
+        }
+        let parked = Arc::new(parked);
         let entry = Arc::new(Entry {
             principal,
-            question,
-            parked: Arc::new(parked),
+            found: Found { question, parked },
             bytes,
             since: Instant::now(),
         });
         let mut inner = self.lock();
-        for call in &entry.parked.client_calls {
+        for call in &entry.found.parked.client_calls {
             inner.by_id.insert(call.id.clone(), entry.clone());
         }
         inner.bytes += bytes;
@@ -68,12 +71,12 @@ impl Store {
         inner.evict();
     }
 
-    /// What was parked under the id of a call, by the same client after the same question.
-    pub fn find(&self, principal: Principal, question: u64, id: &str) -> Option<Arc<Parked>> {
+    /// What was parked under the id of a call by the same client.
+    pub fn find(&self, principal: Principal, id: &str) -> Option<Found> {
         let mut inner = self.lock();
         inner.evict();
         let entry = inner.by_id.get(id)?;
-        (entry.principal == principal && entry.question == question).then(|| entry.parked.clone())
+        (entry.principal == principal).then(|| entry.found.clone())
     }
 
     /// Ids for one answer. They stay its own as long as this is kept, and longer if the answer is parked.
@@ -139,7 +142,7 @@ impl Inner {
                 return;
             };
             self.bytes -= oldest.bytes;
-            for call in &oldest.parked.client_calls {
+            for call in &oldest.found.parked.client_calls {
                 if self
                     .by_id
                     .get(&call.id)
@@ -153,37 +156,46 @@ impl Inner {
 }
 
 fn size(parked: &Parked) -> usize {
-    parked.transcript.messages().len() + parked.kept.values().map(|text| text.len()).sum::<usize>()
+    // The transcript holds the client's calls too, and stands for what they take beside it.
+    parked.transcript.messages().len() + parked.kept.bytes()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
-    use crate::{agent::transcript::Transcript, tool::ToolCall};
+    use crate::{
+        agent::{kept::Kept, transcript::Transcript},
+        tool::ToolCall,
+    };
 
-    fn parked(id: &str) -> Parked {
-        let call = ToolCall {
-            id: id.into(),
+    fn parked(ids: &[&str], bytes: usize) -> Parked {
+        let call = |id: &&str| ToolCall {
+            id: (*id).to_owned(),
             name: "own".into(),
             arguments: "{}".into(),
         };
+        let mut kept = Kept::default();
+        for n in 0..bytes / MEBIBYTE {
+            kept.keep(n.to_string(), "x".repeat(MEBIBYTE));
+        }
         Parked {
             transcript: Transcript::default(),
-            kept: HashMap::new(),
-            client_calls: vec![call],
+            kept,
+            client_calls: ids.iter().map(call).collect(),
         }
     }
 
+    const MEBIBYTE: usize = 1 << 20;
+
     #[tokio::test]
-    async fn a_turn_is_found_by_its_client_and_question_only() {
+    async fn a_turn_is_found_by_its_client_under_each_of_its_ids() {
         let store = Store::default();
-        store.park(1, 7, parked("a"));
-        assert!(store.find(1, 7, "a").is_some());
-        assert!(store.find(2, 7, "a").is_none());
-        assert!(store.find(1, 8, "a").is_none());
-        assert!(store.find(1, 7, "b").is_none());
+        store.park(1, 7, parked(&["a", "b"], 0));
+        for id in ["a", "b"] {
+            assert_eq!(store.find(1, id).unwrap().question, 7);
+        }
+        assert!(store.find(2, "a").is_none());
+        assert!(store.find(1, "c").is_none());
     }
 
     #[tokio::test]
@@ -194,7 +206,7 @@ mod tests {
         assert!(one.claim("a"), "it has it already");
         assert!(!other.claim("a"));
         assert!(other.claim("b"));
-        store.park(1, 7, parked("b"));
+        store.park(1, 7, parked(&["b"], 0));
         drop((one, other));
         let next = store.claims();
         assert!(next.claim("a"), "it was given back");
@@ -204,9 +216,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_turn_is_forgotten_when_it_is_too_old() {
         let store = Store::default();
-        store.park(1, 7, parked("a"));
-        tokio::time::advance(MAX_AGE + Duration::from_secs(1)).await;
-        assert!(store.find(1, 7, "a").is_none());
+        store.park(1, 7, parked(&["a"], 0));
+        tokio::time::advance(MAX_AGE).await;
+        assert!(store.find(1, "a").is_some());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(store.find(1, "a").is_none());
         assert!(store.is_empty());
     }
 
@@ -214,9 +228,36 @@ mod tests {
     async fn the_oldest_turn_goes_when_there_are_too_many() {
         let store = Store::default();
         for n in 0..=MAX_ENTRIES {
-            store.park(1, 7, parked(&n.to_string()));
+            store.park(1, 7, parked(&[&n.to_string()], 0));
         }
-        assert!(store.find(1, 7, "0").is_none());
-        assert!(store.find(1, 7, &MAX_ENTRIES.to_string()).is_some());
+        assert!(store.find(1, "0").is_none());
+        assert!(store.find(1, "1").is_some());
+        assert!(store.find(1, &MAX_ENTRIES.to_string()).is_some());
+    }
+
+    #[tokio::test]
+    async fn the_oldest_turns_go_when_they_are_too_big_together() {
+        let store = Store::default();
+        for id in ["a", "b", "c", "d", "e"] {
+            store.park(1, 7, parked(&[id], 30 * MEBIBYTE));
+        }
+        assert!(store.find(1, "a").is_none());
+        assert!(store.find(1, "b").is_some());
+    }
+
+    #[tokio::test]
+    async fn an_id_that_is_used_again_points_to_the_later_turn_until_that_goes() {
+        let store = Store::default();
+        store.park(1, 7, parked(&["a"], 30 * MEBIBYTE));
+        store.park(1, 8, parked(&["a"], 0));
+        assert_eq!(store.find(1, "a").unwrap().question, 8);
+        for _ in 0..4 {
+            store.park(1, 9, parked(&["b"], 30 * MEBIBYTE));
+        }
+        assert_eq!(
+            store.find(1, "a").unwrap().question,
+            8,
+            "the end of the first does not take the second with it"
+        );
     }
 }

@@ -99,13 +99,17 @@ pub fn start(config: &Config) {
         .try_init();
 }
 
-/// Messages that sound like trouble and are none.
+/// Messages that sound like trouble and are none, or say again what we say ourselves.
 ///
-/// rmcp reports an error for every stateless request that a server has finished (3.8.0, `service.rs`).
-const NOISE: [(&str, &str); 1] = [(
-    "rmcp::service",
-    "failed to send pending response during drain",
-)];
+/// rmcp reports an error for every stateless request that a server has finished (3.8.0, `service.rs`), and
+/// for every connection that ends (`transport/worker.rs`), which `upstream::mcp` tells with the server's name.
+const NOISE: [(&str, &str); 2] = [
+    (
+        "rmcp::service",
+        "failed to send pending response during drain",
+    ),
+    ("rmcp::transport::worker", "worker quit with fatal"),
+];
 
 /// Leaves out [`NOISE`].
 struct WithoutNoise;
@@ -188,6 +192,7 @@ mod tests {
         tracing::subscriber::with_default(log, || {
             let error = "closed";
             tracing::error!(target: "rmcp::service", %error, "failed to send pending response during drain");
+            tracing::error!(target: "rmcp::transport::worker", "worker quit with fatal: {error}, when connecting");
             tracing::error!(target: "rmcp::service", "fail to response message");
             tracing::error!(target: "toolway", "failed to send pending response during drain");
         });

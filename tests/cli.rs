@@ -194,6 +194,34 @@ fn a_call_that_fails_exits_1() {
 }
 
 #[test]
+fn a_call_that_finds_nothing_says_where_the_tool_could_be() {
+    let gone = "[servers.gone]\ncommand = 'no-such-program'";
+    for (config, said) in [
+        ("", "no MCP server is configured"),
+        (gone, "server `gone` is not ready (failed): "),
+        (&with_demo_server(), "`toolway tools` lists"),
+    ] {
+        let output = run(config, &["call", "x__y"]);
+        let error = text(&output.stderr);
+        assert!(
+            error.starts_with("error: there is no tool named `x__y`\n"),
+            "{error}"
+        );
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn the_lines_of_the_demo_can_be_pasted() {
+    let output = run("", &["demo", "--once", "--bind", "127.0.0.1:0"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for start in ["curl -N ", "from openai ", "    print(", "import OpenAI "] {
+        let line = format!("\n{start}");
+        assert!(text(&output.stdout).contains(&line), "{start}");
+    }
+}
+
+#[test]
 fn check_starts_the_servers_and_names_what_is_left_out() {
     let output = run(&with_demo_server(), &["check"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

@@ -9,7 +9,7 @@ use crate::{
     openai::request::{Change, ChatRequest, ToolChoice, splice_messages},
 };
 
-use super::READ_MORE;
+use super::kept::read_more_tool;
 
 /// One question to the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,23 +24,16 @@ pub struct Ask {
     pub read_more: bool,
 }
 
-/// Schema of the arguments of [`READ_MORE`].
-pub fn read_more_schema() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "id": {"type": "string", "description": "The id given where the result was cut."},
-            "offset": {"type": "integer", "minimum": 0, "description": "The byte to read on from."},
-        },
-        "required": ["id", "offset"],
-    })
-}
-
-fn read_more_tool() -> String {
-    let description = "Reads on in a tool result that was too long to be shown at once.";
-    let function =
-        json!({"name": READ_MORE, "description": description, "parameters": read_more_schema()});
-    json!({"type": "function", "function": function}).to_string()
+impl Ask {
+    /// The first question of a request: the client's own.
+    pub fn first() -> Ask {
+        Ask {
+            first: true,
+            appended: String::new(),
+            with_tools: true,
+            read_more: false,
+        }
+    }
 }
 
 /// Writes the body of a question. `history` replaces the client's messages where parked calls were put back;

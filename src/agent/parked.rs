@@ -6,6 +6,7 @@
 //! What was parked and is gone, or belongs to another conversation, is left out; the chat goes on without it.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
@@ -16,53 +17,63 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{tool::ToolCall, translate::calls};
 
-use super::transcript::Transcript;
+use super::{kept::Kept, transcript::Transcript};
 
 /// What happened in a request up to the calls that the client runs itself.
 #[derive(Clone, Debug)]
 pub struct Parked {
     /// All turns, the mixed one last.
     pub transcript: Transcript,
-    /// Full texts of results that were cut, by the id of their call.
-    pub kept: HashMap<String, Arc<str>>,
+    /// Results that were cut.
+    pub kept: Kept,
     /// The client's own calls, as it was shown them.
     pub client_calls: Vec<ToolCall>,
 }
 
 /// A conversation with everything parked put back.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Restored {
     /// The messages, with commas between them.
     pub messages: String,
-    /// Full texts of cut results that the model may read on in.
-    pub kept: HashMap<String, Arc<str>>,
+    /// Cut results that the model may read on in.
+    pub kept: Kept,
+}
+
+/// What was parked under the id of a call.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The print of the question that it was parked after, from [`question`].
+    pub question: u64,
+    /// What was parked.
+    pub parked: Arc<Parked>,
 }
 
 /// What a parked turn is found by, besides the ids of its calls: a print of the last user message before it.
 /// Upstreams that count their ids from `call_1` must not mix up two conversations.
 pub fn question(messages: &[&RawValue]) -> u64 {
-    let mut latest_first = messages.iter().rev().map(|message| head(message));
-    print(latest_first.find(|head| head.role == "user"))
+    let is_user = |message: &&&RawValue| head(message).role == "user";
+    print(messages.iter().rev().find(is_user).copied())
+}
+
+/// A client's call is named somewhere in these messages, so that something may have to be put back. A quick
+/// look, for most conversations have no calls at all.
+pub fn may_concern(messages: &RawValue) -> bool {
+    memchr::memmem::find(messages.get().as_bytes(), b"\"tool_calls\"").is_some()
 }
 
 /// Puts back what was parked. `None` when there is nothing to put back, so that the messages stay as they are.
 ///
-/// `find` looks up what was parked under the id of a call, for the given print of the question.
-pub fn restore(
-    messages: &[&RawValue],
-    find: &dyn Fn(&str, u64) -> Option<Arc<Parked>>,
-) -> Option<Restored> {
-    let mut restored = Restored::default();
+/// `find` looks up what was parked under the id of a call.
+pub fn restore(messages: &[&RawValue], find: &dyn Fn(&str) -> Option<Found>) -> Option<Restored> {
+    let mut kept = Kept::default();
     let mut written: Vec<String> = Vec::new();
-    let mut asked = print(None);
+    let mut asked = None;
     let mut found_any = false;
-    let mut rest = messages.iter().peekable();
+    let mut rest = messages.iter().copied().peekable();
     while let Some(message) = rest.next() {
         let head = head(message);
         if head.role == "user" {
-            asked = print(Some(head));
-            written.push(message.get().to_owned());
-            continue;
+            asked = Some(message);
         }
         let Some(parked) = parked_for(&head, asked, find) else {
             written.push(message.get().to_owned());
@@ -72,7 +83,7 @@ pub fn restore(
         let mut answers = HashMap::new();
         while let Some(next) = rest.peek() {
             if let Some(id) = own_answer(next, &parked) {
-                answers.insert(id, next.get().to_owned());
+                answers.insert(id, next.get());
             } else if !goes_on(&self::head(next), &parked) {
                 break;
             }
@@ -81,39 +92,39 @@ pub fn restore(
         written.push(
             parked
                 .transcript
-                .messages_with(|id| answers.get(id).cloned()),
+                .messages_with(|id| answers.get(id).map(|&answer| answer.to_owned())),
         );
-        restored.kept.extend(
-            parked
-                .kept
-                .iter()
-                .map(|(id, text)| (id.clone(), text.clone())),
-        );
+        kept.keep_all(&parked.kept);
     }
-    restored.messages = written.join(",");
-    found_any.then_some(restored)
+    found_any.then(|| Restored {
+        messages: written.join(","),
+        kept,
+    })
 }
 
 /// As much of a message as matters here; what does not fit is left to the upstream to refuse.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Head<'a> {
-    role: String,
+    #[serde(borrow)]
+    role: Cow<'a, str>,
     #[serde(borrow)]
     content: Option<&'a RawValue>,
-    tool_calls: Option<Vec<HeadCall>>,
+    #[serde(borrow)]
+    tool_calls: Option<&'a RawValue>,
     tool_call_id: Option<String>,
 }
 
+/// A call as the client shows it.
 #[derive(Deserialize)]
-struct HeadCall {
+struct Shown {
     id: String,
-    function: Option<HeadBody>,
-    custom: Option<HeadBody>,
+    function: Option<ShownBody>,
+    custom: Option<ShownBody>,
 }
 
 #[derive(Deserialize)]
-struct HeadBody {
+struct ShownBody {
     name: String,
     #[serde(alias = "input")]
     arguments: String,
@@ -123,8 +134,10 @@ fn head(message: &RawValue) -> Head<'_> {
     serde_json::from_str(message.get()).unwrap_or_default()
 }
 
-fn print(head: Option<Head<'_>>) -> u64 {
-    let content = head.and_then(|head| head.content).map(|content| {
+/// A print of a message's content, the same however the client spaces its JSON.
+fn print(message: Option<&RawValue>) -> u64 {
+    let content = message.and_then(|message| head(message).content);
+    let content = content.map(|content| {
         serde_json::from_str::<Value>(content.get())
             .unwrap_or_default()
             .to_string()
@@ -136,40 +149,363 @@ fn print(head: Option<Head<'_>>) -> u64 {
 
 fn parked_for(
     head: &Head<'_>,
-    asked: u64,
-    find: &dyn Fn(&str, u64) -> Option<Arc<Parked>>,
+    asked: Option<&RawValue>,
+    find: &dyn Fn(&str) -> Option<Found>,
 ) -> Option<Arc<Parked>> {
-    let shown = head.tool_calls.as_ref()?;
-    let parked = find(&shown.first()?.id, asked)?;
-    goes_on(head, &parked).then_some(parked)
+    let found = find(&shown(head).first()?.id)?;
+    let is_it = goes_on(head, &found.parked) && found.question == print(asked);
+    is_it.then_some(found.parked)
+}
+
+/// The calls of an assistant message.
+fn shown(head: &Head<'_>) -> Vec<Shown> {
+    let calls = head.tool_calls.filter(|_| head.role == "assistant");
+    calls
+        .and_then(|calls| serde_json::from_str(calls.get()).ok())
+        .unwrap_or_default()
 }
 
 /// An assistant message with calls of this turn and no others. Some clients write one message for each call.
 fn goes_on(head: &Head<'_>, parked: &Parked) -> bool {
-    let is_own = |call: &HeadCall| parked.client_calls.iter().any(|own| is_same(call, own));
-    let shown = head.tool_calls.as_deref().unwrap_or_default();
-    head.role == "assistant" && !shown.is_empty() && shown.iter().all(is_own)
+    let shown = shown(head);
+    let is_own = |call: &Shown| parked.client_calls.iter().any(|own| is_same(call, own));
+    !shown.is_empty() && shown.iter().all(is_own)
 }
 
-/// Clients write arguments anew; the input of a custom tool is no JSON and stays as it is.
-fn is_same(shown: &HeadCall, own: &ToolCall) -> bool {
-    let says_the_same = |one: &str, other: &str| match calls::parse_arguments(one) {
-        Ok(arguments) => calls::parse_arguments(other).is_ok_and(|others| others == arguments),
-        Err(_) => one == other,
+/// A client may have parsed the arguments and written them anew.
+fn is_same(shown: &Shown, own: &ToolCall) -> bool {
+    let Some(body) = shown.function.as_ref().or(shown.custom.as_ref()) else {
+        return false;
     };
-    let body = shown.function.as_ref().or(shown.custom.as_ref());
+    let parsed = |text: &str| calls::parse_arguments(text).ok();
+    let says_the_same = || {
+        let own = parsed(&own.arguments);
+        own.is_some() && own == parsed(&body.arguments)
+    };
     shown.id == own.id
-        && body.is_some_and(|body| {
-            body.name == own.name && says_the_same(&body.arguments, &own.arguments)
-        })
+        && body.name == own.name
+        && (body.arguments == own.arguments || says_the_same())
 }
 
 fn own_answer(message: &RawValue, parked: &Parked) -> Option<String> {
     let head = head(message);
     let id = head.tool_call_id.filter(|_| head.role == "tool")?;
-    parked
-        .client_calls
-        .iter()
-        .any(|call| call.id == id)
-        .then_some(id)
+    let is_own = parked.client_calls.iter().any(|call| call.id == id);
+    is_own.then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        agent::transcript::Answer,
+        openai::FinishReason,
+        tool::JsonObject,
+        translate::stream::{Call, CallKind, Owner, Round},
+    };
+
+    const ARGUMENTS: &str = r#"{"key":"x"}"#;
+
+    /// A turn with the gateway's call `gate_ID` and the client's own calls of these ids.
+    fn parked(ids: &[&str], kind: CallKind) -> Arc<Parked> {
+        let call = |id: &str, owner| Call {
+            call: ToolCall {
+                id: id.to_owned(),
+                name: "lookup".to_owned(),
+                arguments: ARGUMENTS.to_owned(),
+            },
+            owner,
+            kind,
+            extra: JsonObject::new(),
+        };
+        let mut calls = vec![call(&format!("gate_{}", ids[0]), Owner::Gateway)];
+        calls.extend(ids.iter().map(|id| call(id, Owner::Client)));
+        let mut answers = vec![Some(Answer::text("ran".to_owned()))];
+        answers.resize(calls.len(), None);
+        let round = Round {
+            content: None,
+            reasoning: None,
+            refusal: None,
+            calls: Vec::new(),
+            finish: FinishReason::ToolCalls,
+            usage: None,
+            extra: JsonObject::new(),
+        };
+        let mut transcript = Transcript::default();
+        transcript.push(&round, &calls, answers, true);
+        let mut kept = Kept::default();
+        kept.keep(ids[0].to_owned(), "full");
+        Arc::new(Parked {
+            transcript,
+            kept,
+            client_calls: calls[1..].iter().map(|call| call.call.clone()).collect(),
+        })
+    }
+
+    fn user(text: &str) -> Value {
+        json!({"role": "user", "content": text})
+    }
+
+    fn assistant(ids: &[&str]) -> Value {
+        let call = |id: &&str| json!({"id": id, "type": "function", "function": {"name": "lookup", "arguments": ARGUMENTS}});
+        json!({"role": "assistant", "content": null, "tool_calls": ids.iter().map(call).collect::<Vec<_>>()})
+    }
+
+    fn tool(id: &str) -> Value {
+        json!({"role": "tool", "tool_call_id": id, "content": format!("own {id}")})
+    }
+
+    fn raw(messages: &[Value]) -> Vec<Box<RawValue>> {
+        let raw = |message: &Value| serde_json::value::to_raw_value(message).unwrap();
+        messages.iter().map(raw).collect()
+    }
+
+    /// Restores a conversation in which `one` and `two` were parked after the question `q`, and `three`
+    /// after `r`. `None` where nothing was put back; else each message's role and what it says or calls.
+    fn restored(messages: &[Value], kind: CallKind) -> Option<Vec<String>> {
+        let after = |text: &str| {
+            let asked = raw(&[user(text)]);
+            question(&[&asked[0]])
+        };
+        let one_and_two = parked(&["one", "two"], kind);
+        let three = parked(&["three"], kind);
+        let find = |id: &str| {
+            let (question, parked) = match id {
+                "one" | "two" => (after("q"), &one_and_two),
+                "three" => (after("r"), &three),
+                _ => return None,
+            };
+            let parked = parked.clone();
+            Some(Found { question, parked })
+        };
+        let messages = raw(messages);
+        let messages: Vec<&RawValue> = messages.iter().map(|message| &**message).collect();
+        let restored = restore(&messages, &find)?;
+        let said = |message: &Value| {
+            let ids = message["tool_calls"].as_array().map(|calls| {
+                let ids: Vec<&str> = calls
+                    .iter()
+                    .filter_map(|call| call["id"].as_str())
+                    .collect();
+                ids.join("+")
+            });
+            let text =
+                ids.unwrap_or_else(|| message["content"].as_str().unwrap_or_default().to_owned());
+            let text = if text.contains("cancelled") {
+                "cancelled"
+            } else {
+                &text
+            };
+            format!("{} {text}", message["role"].as_str().unwrap())
+        };
+        let messages: Vec<Value> =
+            serde_json::from_str(&format!("[{}]", restored.messages)).unwrap();
+        Some(messages.iter().map(said).collect())
+    }
+
+    #[track_caller]
+    fn check(messages: &[Value], expected: &[&str]) {
+        let restored = restored(messages, CallKind::Function).expect("something is put back");
+        assert_eq!(restored, expected);
+    }
+
+    #[track_caller]
+    fn check_untouched(messages: &[Value]) {
+        assert_eq!(restored(messages, CallKind::Function), None);
+    }
+
+    #[test]
+    fn answers_in_another_order_get_the_order_of_the_calls() {
+        let messages = [
+            user("q"),
+            assistant(&["one", "two"]),
+            tool("two"),
+            tool("one"),
+        ];
+        check(
+            &messages,
+            &[
+                "user q",
+                "assistant gate_one+one+two",
+                "tool ran",
+                "tool own one",
+                "tool own two",
+            ],
+        );
+    }
+
+    #[test]
+    fn an_answer_that_is_missing_is_a_call_that_the_client_did_not_run() {
+        let messages = [
+            user("q"),
+            assistant(&["one", "two"]),
+            tool("two"),
+            user("go on"),
+        ];
+        check(
+            &messages,
+            &[
+                "user q",
+                "assistant gate_one+one+two",
+                "tool ran",
+                "tool cancelled",
+                "tool own two",
+                "user go on",
+            ],
+        );
+    }
+
+    #[test]
+    fn several_parked_turns_of_one_conversation_are_all_put_back() {
+        let messages = [
+            user("q"),
+            assistant(&["one", "two"]),
+            tool("one"),
+            tool("two"),
+            json!({"role": "assistant", "content": "and?"}),
+            user("r"),
+            assistant(&["three"]),
+            tool("three"),
+        ];
+        check(
+            &messages,
+            &[
+                "user q",
+                "assistant gate_one+one+two",
+                "tool ran",
+                "tool own one",
+                "tool own two",
+                "assistant and?",
+                "user r",
+                "assistant gate_three+three",
+                "tool ran",
+                "tool own three",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_client_that_forgot_one_of_its_calls_is_helped_out() {
+        let messages = [user("q"), assistant(&["two"]), tool("two")];
+        check(
+            &messages,
+            &[
+                "user q",
+                "assistant gate_one+one+two",
+                "tool ran",
+                "tool cancelled",
+                "tool own two",
+            ],
+        );
+    }
+
+    #[test]
+    fn one_message_for_each_call_is_one_turn() {
+        let messages = [
+            user("q"),
+            assistant(&["one"]),
+            tool("one"),
+            assistant(&["two"]),
+            tool("two"),
+        ];
+        check(
+            &messages,
+            &[
+                "user q",
+                "assistant gate_one+one+two",
+                "tool ran",
+                "tool own one",
+                "tool own two",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_foreign_answer_among_its_own_stays_where_it_is() {
+        let messages = [user("q"), assistant(&["one"]), tool("one"), tool("foreign")];
+        let restored = restored(&messages, CallKind::Function).unwrap();
+        assert_eq!(restored.last().unwrap(), "tool own foreign");
+    }
+
+    #[test]
+    fn another_conversation_with_the_same_ids_is_left_alone() {
+        check_untouched(&[
+            user("another question"),
+            assistant(&["one", "two"]),
+            tool("one"),
+        ]);
+        check_untouched(&[assistant(&["one", "two"]), tool("one")]);
+        check_untouched(&[
+            user("q"),
+            user("r"),
+            assistant(&["one", "two"]),
+            tool("one"),
+        ]);
+    }
+
+    #[test]
+    fn calls_that_were_changed_are_left_alone() {
+        let with = |name: &str, arguments: &str| {
+            let mut message = assistant(&["one"]);
+            message["tool_calls"][0]["function"] = json!({"name": name, "arguments": arguments});
+            [user("q"), message, tool("one")]
+        };
+        check_untouched(&with("lookup", r#"{"key":"y"}"#));
+        check_untouched(&with("lookup", "broken {"));
+        check_untouched(&with("look", ARGUMENTS));
+        check_untouched(&[user("q"), assistant(&["one", "foreign"]), tool("one")]);
+        assert!(restored(&with("lookup", r#"{ "key": "x" }"#), CallKind::Function).is_some());
+    }
+
+    #[test]
+    fn a_custom_tool_of_the_client_is_known_by_its_text() {
+        let with = |input: &str| {
+            let custom = json!({"name": "lookup", "input": input});
+            let calls = json!([{"id": "one", "type": "custom", "custom": custom}]);
+            let message = json!({"role": "assistant", "tool_calls": calls});
+            restored(&[user("q"), message, tool("one")], CallKind::Custom)
+        };
+        assert!(with(ARGUMENTS).is_some());
+        assert!(with("something else").is_none());
+    }
+
+    #[test]
+    fn messages_that_make_no_sense_are_left_alone() {
+        check_untouched(&[json!(null), json!("x"), json!({"role": 5}), json!([])]);
+        check_untouched(&[json!({"role": "assistant", "tool_calls": "x"})]);
+        check_untouched(&[json!({"role": "assistant", "tool_calls": [{"id": "one"}]})]);
+        check_untouched(&[
+            user("q"),
+            json!({"role": "assistant", "tool_calls": []}),
+            tool("one"),
+        ]);
+    }
+
+    #[test]
+    fn a_question_is_the_same_however_it_is_spaced() {
+        let print = |text: &str| {
+            let message = RawValue::from_string(text.to_owned()).unwrap();
+            question(&[&message])
+        };
+        let asked = print(r#"{"role":"user","content":[{"type":"text"}]}"#);
+        assert_eq!(
+            asked,
+            print(r#"{ "content": [ {"type": "text"} ], "role": "user" }"#)
+        );
+        assert_ne!(
+            asked,
+            print(r#"{"role":"user","content":[{"type":"image"}]}"#)
+        );
+        assert_eq!(question(&[]), print("{}"));
+    }
+
+    #[test]
+    fn only_messages_that_name_calls_may_be_concerned() {
+        let may =
+            |messages: &Value| may_concern(&serde_json::value::to_raw_value(messages).unwrap());
+        assert!(may(&json!([user("q"), assistant(&["one"])])));
+        assert!(!may(&json!([user("q")])));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// How often a call may fail in the same way before it is stopped.
 const MAX_SAME_FAILURES: u32 = 2;
@@ -47,8 +47,10 @@ impl Repeats {
         if failure.times < MAX_SAME_FAILURES {
             return None;
         }
-        let mut answer: serde_json::Value = serde_json::from_str(&failure.text)
-            .unwrap_or_else(|_| json!({"error": {"type": "tool_error", "message": failure.text}}));
+        let mut answer: Value = serde_json::from_str(&failure.text).unwrap_or_default();
+        if !answer["error"].is_object() {
+            answer = json!({"error": {"type": "tool_error", "message": failure.text}});
+        }
         answer["error"]["note"] = json!(format!(
             "not sent again: this call failed {} times in the same way with the same arguments",
             failure.times
@@ -75,6 +77,18 @@ mod tests {
                 .stops("a", "{}")
                 .is_some_and(|text| text.contains("not sent again"))
         );
+    }
+
+    #[test]
+    fn a_failure_of_any_form_can_be_told_again() {
+        for text in ["no", "5", "[1]", "\"no\"", r#"{"error": "no"}"#] {
+            let mut repeats = Repeats::default();
+            repeats.failed("a", "{}", text);
+            repeats.failed("a", "{}", text);
+            let told: Value = serde_json::from_str(&repeats.stops("a", "{}").unwrap()).unwrap();
+            assert_eq!(told["error"]["message"], text);
+            assert_eq!(told["error"]["retryable"], false);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::words;
+use super::{survey::ServerLine, words};
 use crate::{
     tool::{CallError, Content, ToolResult},
     translate::results::error_to_openai,
@@ -23,13 +23,13 @@ pub(super) fn has_worked(outcome: &Outcome) -> bool {
     outcome.as_ref().is_ok_and(|result| !result.is_error)
 }
 
-/// The answer for people: texts as they are, the rest in a line each.
-pub(super) fn text(outcome: &Outcome) -> Answer {
+/// The answer for people: texts as they are, the rest in a line each. `servers` are those that there are.
+pub(super) fn text(outcome: &Outcome, servers: &[ServerLine]) -> Answer {
     let result = match outcome {
         Ok(result) => result,
         Err(error) => {
             return Answer {
-                err: failure(error),
+                err: failure(error, servers),
                 ..Answer::default()
             };
         }
@@ -60,7 +60,7 @@ pub(super) fn text(outcome: &Outcome) -> Answer {
     }
 }
 
-fn failure(error: &CallError) -> String {
+fn failure(error: &CallError, servers: &[ServerLine]) -> String {
     let what = match error {
         CallError::InvalidParams { path, message, .. } if path.is_empty() => message.clone(),
         error => error.to_string(),
@@ -70,12 +70,29 @@ fn failure(error: &CallError) -> String {
         CallError::UnknownTool { did_you_mean, .. } if !did_you_mean.is_empty() => {
             text.push_str(&line(&format!("did you mean {}?", did_you_mean.join(", "))));
         }
+        CallError::UnknownTool { .. } => text.push_str(&what_there_is(servers)),
         CallError::InvalidParams { input_schema, .. } => {
             text.push_str(&line(&format!("it should fit {input_schema}")));
         }
         _ => {}
     }
     text
+}
+
+/// Where a tool could be that was not found.
+fn what_there_is(servers: &[ServerLine]) -> String {
+    if servers.is_empty() {
+        return line("no MCP server is configured; `--mcp FILE` takes the file of another client");
+    }
+    let gone: String = servers
+        .iter()
+        .filter(|server| !server.is_ready)
+        .map(|server| line(&words::safe(&server.what_is_wrong())))
+        .collect();
+    match gone.is_empty() {
+        true => line("`toolway tools` lists those that there are"),
+        false => gone,
+    }
 }
 
 fn part_in_words(part: &Content) -> String {
@@ -187,7 +204,7 @@ mod tests {
 
     #[track_caller]
     fn check(outcome: &Outcome, out: &str, err: &str, has_worked: bool) {
-        let answer = text(outcome);
+        let answer = text(outcome, &[]);
         assert_eq!(
             (plain(&answer.out).as_str(), plain(&answer.err).as_str()),
             (out, err)
@@ -258,6 +275,46 @@ mod tests {
             "",
             "error: there is no tool named `fles__read`\ndid you mean files__read, files__write?\n",
             false,
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_like_no_other_comes_with_where_it_could_be() {
+        #[track_caller]
+        fn check(servers: &[ServerLine], hint: &str) {
+            let error = CallError::UnknownTool {
+                name: "time__now".into(),
+                did_you_mean: Vec::new(),
+            };
+            let said = plain(&text(&Err(error), servers).err);
+            assert_eq!(
+                said,
+                format!("error: there is no tool named `time__now`\n{hint}\n")
+            );
+        }
+        let files = ServerLine {
+            server: "files".into(),
+            state: "ready".into(),
+            is_ready: true,
+            ..ServerLine::default()
+        };
+        let time = ServerLine {
+            server: "time".into(),
+            state: "failed".into(),
+            last_error: Some("the process ended (exit status: 2)".into()),
+            ..ServerLine::default()
+        };
+        check(
+            &[],
+            "no MCP server is configured; `--mcp FILE` takes the file of another client",
+        );
+        check(
+            std::slice::from_ref(&files),
+            "`toolway tools` lists those that there are",
+        );
+        check(
+            &[files, time],
+            "server `time` is not ready (failed): the process ended (exit status: 2); `toolway check` says more",
         );
     }
 

@@ -45,9 +45,9 @@ pub(super) struct LogArgs {
     /// A level, or a filter such as `info,toolway::upstream=debug`.
     #[arg(long, global = true, value_name = "FILTER", env = "TOOLWAY_LOG", hide_env_values = true, value_parser = Filter::parse)]
     log: Option<Filter>,
-    /// Warnings only, unless something else is asked for.
+    /// What is logged unless something else is asked for; absent: what the configuration says.
     #[arg(skip)]
-    is_quiet_by_default: bool,
+    default: Option<Level>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -219,7 +219,15 @@ impl LogArgs {
     /// The same, for commands whose result is the message.
     pub(super) fn quiet_by_default(&self) -> LogArgs {
         LogArgs {
-            is_quiet_by_default: true,
+            default: Some(Level::WARN),
+            ..self.clone()
+        }
+    }
+
+    /// The same, for commands that say what matters themselves, and would only repeat it or tell of other servers.
+    pub(super) fn silent_by_default(&self) -> LogArgs {
+        LogArgs {
+            default: Some(Level::ERROR),
             ..self.clone()
         }
     }
@@ -227,8 +235,10 @@ impl LogArgs {
     /// What was asked for; nothing leaves it to the configuration.
     pub(super) fn filter(&self) -> Option<Filter> {
         let level = match (self.verbose, self.quiet) {
-            (0, 0) if self.is_quiet_by_default => Level::WARN,
-            (0, 0) => return self.log.clone(),
+            (0, 0) => match self.default {
+                Some(level) => level,
+                None => return self.log.clone(),
+            },
             (1, _) => Level::DEBUG,
             (0, 1) => Level::WARN,
             (0, _) => Level::ERROR,

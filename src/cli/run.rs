@@ -19,8 +19,8 @@ use crate::{
     health::{ServerHealth, State},
 };
 
-/// Longest wait for servers to be ready or to fail.
-const SETTLING: Duration = Duration::from_secs(60);
+/// How much longer than their own `start_timeout` servers are waited for.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Starts the servers, waits until each is ready or has failed, notes what they offer, and stops them.
 pub(super) async fn survey(config: &Config) -> Result<Survey> {
@@ -30,17 +30,24 @@ pub(super) async fn survey(config: &Config) -> Result<Survey> {
     Ok(survey)
 }
 
-/// One tool call, through the same path as the loop.
-pub(super) async fn call(config: &Config, name: &str, arguments: &str) -> Result<Outcome> {
+/// One tool call, through the same path as the loop, and how the servers were when it was made.
+pub(super) async fn call(
+    config: &Config,
+    name: &str,
+    arguments: &str,
+) -> Result<(Outcome, Vec<ServerLine>)> {
     let gateway = settled(config).await?;
+    let servers = gateway.health().into_iter().map(server).collect();
     let outcome = gateway.call_tool(name, arguments).await;
     gateway.shutdown().await;
-    Ok(outcome)
+    Ok((outcome, servers))
 }
 
 async fn settled(config: &Config) -> Result<Arc<Gateway>> {
     let gateway = serve::gateway(config)?;
-    gateway.settled(Instant::now() + SETTLING).await;
+    let slowest = config.servers.iter().map(|server| server.start_timeout);
+    let patience = slowest.max().unwrap_or_default() + GRACE;
+    gateway.settled(Instant::now() + patience).await;
     Ok(gateway)
 }
 

@@ -29,6 +29,7 @@ pub(super) struct Survey {
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct ServerLine {
     /// Its name.
+    #[serde(rename = "name")]
     pub(super) server: String,
     /// `starting`, `ready`, `restarting`, `failed` or `stopped`.
     pub(super) state: String,
@@ -85,10 +86,10 @@ impl Survey {
         let mut out = String::new();
         for server in &self.servers {
             let state = words::count(server.tools, "tool");
-            let state = if server.is_ready {
-                words::dim(&state)
-            } else {
-                server.state_in_words()
+            let state = match &server.last_error {
+                _ if server.is_ready => words::dim(&state),
+                Some(error) => format!("{}  {}", server.state_in_words(), words::safe(error)),
+                None => server.state_in_words(),
             };
             out.push_str(&format!("{}  {state}\n", words::bold(&server.server)));
             let own = self
@@ -111,6 +112,15 @@ impl Survey {
 }
 
 impl ServerLine {
+    /// Why it cannot be called, in a sentence.
+    pub(super) fn what_is_wrong(&self) -> String {
+        let why = self.last_error.as_deref().unwrap_or("it is still awaited");
+        format!(
+            "server `{}` is not ready ({}): {why}; `toolway check` says more",
+            self.server, self.state
+        )
+    }
+
     fn state_in_words(&self) -> String {
         if self.is_ready {
             words::good(&self.state)
@@ -162,7 +172,11 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
     out.push_str(&format!("{}\n", words::bold("upstreams")));
     let rows: Vec<_> = upstreams_in_words(config).map(Vec::from).collect();
     out.push_str(&words::columns(&rows));
-    out.push_str(&format!("{}\n", words::bold("servers")));
+    let none = match config.servers.is_empty() {
+        true => "  none; add `[servers.NAME]`, or `--mcp FILE` with the file of another client",
+        false => "",
+    };
+    out.push_str(&format!("{}{none}\n", words::bold("servers")));
     match survey {
         Some(survey) => out.push_str(&survey_text(survey)),
         None => {
@@ -381,7 +395,7 @@ mod tests {
                 files  2 tools
                   files__read    Reads a file.
                   files__a_b_1f  Reads a file.
-                gone  failed
+                gone  failed  `nope` was not found
             "}
         );
     }

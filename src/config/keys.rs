@@ -7,6 +7,9 @@ use toml::{Table, Value};
 
 use super::check::Check;
 
+/// Keys that are understood only to be refused clearly; nobody is told of them.
+const RESERVED: [&str; 1] = ["functions"];
+
 impl Check<'_> {
     /// Reads a table of all-optional fields; each key that is unknown or of a wrong type is a problem of
     /// its own and is then left out.
@@ -33,7 +36,7 @@ impl Check<'_> {
             let path = join(path, &deepest(error).unwrap_or_else(|| key.to_owned()));
             self.problem(path, in_plain_words(error.message()));
         } else {
-            self.problem(join(path, key), unknown("key", key, known));
+            self.problem(join(path, key), unknown_key(key, known));
         }
     }
 
@@ -47,6 +50,19 @@ impl Check<'_> {
             }
         }
     }
+}
+
+/// What is said about a key that is none of `known`.
+fn unknown_key(key: &str, known: &[&str]) -> String {
+    if key == "mcpServers" {
+        return "servers stand under `[servers.NAME]` here; a file of another client is given with `--mcp`".into();
+    }
+    let usable: Vec<&str> = known
+        .iter()
+        .copied()
+        .filter(|known| !RESERVED.contains(known))
+        .collect();
+    unknown("key", key, &usable)
 }
 
 /// What is said about a word that is none of `known`.
@@ -205,6 +221,17 @@ mod tests {
     fn another_word_is_no_slip() {
         check("colour", None);
         check("x", None);
+    }
+
+    #[test]
+    fn what_is_not_there_yet_is_not_offered() {
+        let known = ["bind", "functions"];
+        assert_eq!(unknown_key("x", &known), "unknown key `x`; known are bind");
+        assert_eq!(
+            unknown_key("function", &known),
+            "unknown key `function`; known are bind"
+        );
+        assert!(unknown_key("mcpServers", &known).contains("`--mcp`"));
     }
 
     #[test]

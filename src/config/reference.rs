@@ -50,6 +50,9 @@ A key in plain text works with a warning, and so does a file that every user of 
 
 **Within a text** of `headers`, `env`, `args`, `command`, `cwd` and `url` of a server, and of `headers` of an upstream, `${NAME}` and `${env:NAME}` stand for an environment variable, `${NAME:-default}` for one that may be missing, `${file:PATH}` for a file; `$${` is a plain `${`.
 
+**A child process** gets of toolway's own environment only `PATH`, `HOME`, `LANG`, `LC_ALL`, `TERM`, `USER`, `LOGNAME`, `SHELL` and `TMPDIR`.
+Whatever else it needs goes into `env`: a token, or `HTTPS_PROXY`, `SSL_CERT_FILE` and `NODE_EXTRA_CA_CERTS` for `npx` and `uvx` behind a proxy of a company.
+
 **Times** are written with their unit: `\"500ms\"`, `\"30s\"`, `\"10m\"`, `\"1h\"`, at most `\"24h\"`.
 **Paths** that are relative start at the folder of the configuration file.
 ";

@@ -1,12 +1,16 @@
 //! Runs the calls of a turn: lanes side by side, each call with its deadline and at most one repetition.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{StreamExt, stream};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
-    agent::Job,
+    agent::{Job, status},
     route,
     tool::{CallError, Progress, ToolResult},
     upstream::mcp::{CallOptions, Servers},
@@ -16,17 +20,17 @@ use crate::{
 #[derive(Debug)]
 pub(super) enum CallEvent {
     /// It is sent.
-    Started(Job),
+    Started(Arc<Job>),
     /// It says how far it has come.
-    Progressed(Job, Progress),
+    Progressed(Arc<Job>, Progress),
     /// It has ended.
     Finished {
         /// The call.
-        job: Job,
+        job: Arc<Job>,
         /// What came of it.
         outcome: Result<ToolResult, CallError>,
         /// From sending it to its end.
-        duration: Duration,
+        duration_ms: u64,
     },
 }
 
@@ -41,27 +45,54 @@ pub(super) struct Patience {
     pub parallel: usize,
 }
 
-/// Runs all lanes and tells `events` about each call.
-///
-/// Dropping the future cancels the calls that are running.
-pub(super) async fn run(
-    servers: &Servers,
-    lanes: Vec<Vec<Job>>,
-    patience: Patience,
-    events: mpsc::Sender<CallEvent>,
-) {
-    stream::iter(lanes)
-        .for_each_concurrent(patience.parallel.max(1), |lane| async {
-            for job in lane {
-                run_one(servers, job, patience, &events).await;
+/// The calls of a turn, which run while [`Running::next`] is waited for. Dropping it cancels those that are
+/// not at their end.
+pub(super) struct Running<'a> {
+    /// `None` when every call is at its end.
+    work: Option<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>,
+    events: mpsc::Receiver<CallEvent>,
+}
+
+impl<'a> Running<'a> {
+    /// Readies the calls: lanes side by side, the calls of a lane one after another.
+    pub(super) fn new(
+        servers: &'a Servers,
+        lanes: Vec<Vec<Job>>,
+        patience: Patience,
+    ) -> Running<'a> {
+        let (sender, events) = mpsc::channel(64);
+        let work = async move {
+            let run_lane = async |lane: Vec<Job>| {
+                for job in lane {
+                    run_one(servers, Arc::new(job), patience, &sender).await;
+                }
+            };
+            stream::iter(lanes)
+                .for_each_concurrent(patience.parallel.max(1), run_lane)
+                .await;
+        };
+        Running {
+            work: Some(Box::pin(work)),
+            events,
+        }
+    }
+
+    /// What happens next; `None` when nothing more does. Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<CallEvent> {
+        if let Some(work) = &mut self.work {
+            tokio::select! {
+                biased;
+                event = self.events.recv() => return event,
+                () = work => self.work = None,
             }
-        })
-        .await;
+        }
+        self.events.recv().await
+    }
 }
 
 async fn run_one(
     servers: &Servers,
-    job: Job,
+    job: Arc<Job>,
     patience: Patience,
     events: &mpsc::Sender<CallEvent>,
 ) {
@@ -78,20 +109,20 @@ async fn run_one(
             outcome => break outcome,
         }
     };
-    let duration = begun.elapsed();
-    log(&job, &outcome, duration, attempts);
+    let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    log(&job, &outcome, duration_ms, attempts);
     let _ = events
         .send(CallEvent::Finished {
             job,
             outcome,
-            duration,
+            duration_ms,
         })
         .await;
 }
 
 async fn attempt(
     servers: &Servers,
-    job: &Job,
+    job: &Arc<Job>,
     patience: Patience,
     events: &mpsc::Sender<CallEvent>,
 ) -> Result<ToolResult, CallError> {
@@ -115,13 +146,12 @@ async fn attempt(
     }
 }
 
-fn log(job: &Job, outcome: &Result<ToolResult, CallError>, duration: Duration, attempts: u32) {
+fn log(job: &Job, outcome: &Result<ToolResult, CallError>, duration_ms: u64, attempts: u32) {
     let (name, server) = (&job.offered.name, &job.offered.server);
-    let duration_ms = duration.as_millis();
     match outcome {
-        Ok(result) => tracing::info!(tool.name = %name, server.id = %server, duration_ms, attempts,
-            is_error = result.is_error, "Called tool `{name}`"),
+        Ok(_) => tracing::info!(tool.name = %name, server.id = %server, duration_ms, attempts,
+            status = status(outcome), "Called tool `{name}`"),
         Err(error) => tracing::warn!(tool.name = %name, server.id = %server, duration_ms, attempts,
-            error.kind = error.kind(), %error, "Call of tool `{name}` failed"),
+            status = status(outcome), %error, "Call of tool `{name}` failed"),
     }
 }

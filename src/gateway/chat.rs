@@ -1,17 +1,21 @@
 //! One chat completion: what it asks for, which tools apply, and which way it takes.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::HeaderMap;
 use serde_json::Value;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
 
 use crate::{
     agent::{
-        Bounds, READ_MORE,
+        Bounds, Job, Turn,
         ask::{self, Ask},
+        kept::READ_MORE,
         parked::{self, Restored},
     },
     catalog::{Catalog, Selected, Selection},
@@ -26,11 +30,12 @@ use crate::{
         results::Media,
         stream::{Known, Mode, Owner, Settings, StreamError},
     },
-    upstream::model::Upstream,
+    upstream::model::{Incoming, Upstream, retry},
 };
 
 use super::{
     Gateway,
+    calls::{Patience, Running},
     failure::{Failed, Failure},
     plain,
     sink::{Body, Piece, Sink},
@@ -165,13 +170,11 @@ impl Gateway {
     }
 
     fn restore(&self, request: &ChatRequest<'_>, principal: Principal) -> Option<Restored> {
-        if self.store.is_empty() {
+        if self.store.is_empty() || !parked::may_concern(request.messages()) {
             return None;
         }
         let messages = messages_of(request.messages());
-        parked::restore(&messages, &|id, question| {
-            self.store.find(principal, question, id)
-        })
+        parked::restore(&messages, &|id| self.store.find(principal, id))
     }
 }
 
@@ -214,7 +217,7 @@ impl Chat<'_> {
         }
     }
 
-    pub(super) fn bounds(&self) -> Bounds {
+    fn bounds(&self) -> Bounds {
         let (config, upstream) = (&self.gateway.config, &self.upstream.config);
         let is_sequential = self.request.parallel_tool_calls() == Some(false);
         Bounds {
@@ -235,7 +238,7 @@ impl Chat<'_> {
     }
 
     /// The body of a question. One that nothing was changed in is the very bytes that came.
-    pub(super) fn body(&self, ask: &Ask) -> Bytes {
+    fn body(&self, ask: &Ask) -> Bytes {
         let history = self
             .restored
             .as_ref()
@@ -250,11 +253,52 @@ impl Chat<'_> {
         ask::compose(&self.request, ask, &self.selected, history).into()
     }
 
-    pub(super) fn kept(&self) -> HashMap<String, Arc<str>> {
-        self.restored
-            .as_ref()
-            .map(|restored| restored.kept.clone())
-            .unwrap_or_default()
+    /// The loop's state before its first question.
+    pub(super) fn turn(&self) -> Turn {
+        let restored = self.restored.as_ref();
+        let kept = restored.map(|restored| restored.kept.clone());
+        Turn::new(
+            self.bounds(),
+            self.catalog.clone(),
+            self.selected.clone(),
+            kept.unwrap_or_default(),
+        )
+    }
+
+    /// Puts a question to the model; the answer's head is there when this ends.
+    pub(super) async fn ask(&self, ask: &Ask) -> Result<Incoming, Failure> {
+        let round = if ask.first {
+            retry::Round::First
+        } else {
+            retry::Round::Later
+        };
+        let asked = self
+            .upstream
+            .chat(&self.input.headers, self.body(ask), round);
+        Ok(asked.await?)
+    }
+
+    /// Readies the calls of a turn.
+    pub(super) fn start(&self, lanes: Vec<Vec<Job>>) -> Running<'_> {
+        let config = &self.gateway.config;
+        let patience = Patience {
+            silence: config.tool_timeout,
+            deadline: self.deadline,
+            parallel: config.parallel_calls,
+        };
+        Running::new(&self.gateway.servers, lanes, patience)
+    }
+
+    /// Waits for what belongs to this request, as long as the request may take.
+    pub(super) async fn in_time<T>(
+        &self,
+        awaited: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let after = self.gateway.config.request_timeout;
+        match timeout_at(self.deadline, awaited).await {
+            Ok(ended) => ended,
+            Err(_) => Err(Failure::TimeIsUp { after }),
+        }
     }
 
     pub(super) fn ids(&self) -> Ids {

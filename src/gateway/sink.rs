@@ -4,7 +4,7 @@
 //! the model down, and a client that hangs up drops the loop with everything it has running.
 
 use std::{
-    pin::Pin,
+    pin::{Pin, pin},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -33,7 +33,10 @@ pub enum Piece {
 #[derive(Debug)]
 pub struct Sink {
     pieces: mpsc::Sender<Piece>,
-    keepalive: Duration,
+    /// Longest silence; `None` for any.
+    keepalive: Option<Duration>,
+    /// The client has its status; what fails from here on fails within the stream.
+    has_begun: bool,
     silent_since: Instant,
     timer: Pin<Box<Sleep>>,
 }
@@ -47,7 +50,8 @@ impl Sink {
         (
             Sink {
                 pieces,
-                keepalive,
+                keepalive: Some(keepalive),
+                has_begun: false,
                 silent_since: now,
                 timer,
             },
@@ -55,8 +59,19 @@ impl Sink {
         )
     }
 
+    /// Sends no comments of its own accord, for an answer that is the upstream's.
+    pub fn without_comments(&mut self) {
+        self.keepalive = None;
+    }
+
+    /// The client has its status; what fails from here on fails within the stream.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
     /// Begins the response.
     pub async fn begin(&mut self, headers: HeaderMap) {
+        self.has_begun = true;
         self.put(Piece::Head(headers)).await;
     }
 
@@ -73,12 +88,26 @@ impl Sink {
         self.put(Piece::Data(Bytes::from_static(KEEPALIVE))).await;
     }
 
-    /// Ends when it is time for a comment.
-    ///
-    /// Cancel safe.
-    pub async fn silence(&mut self) {
+    /// Waits for something, with a comment whenever nothing was sent for too long; none before the response
+    /// has begun. `awaited` is one future from beginning to end, so its own clock runs on through comments.
+    pub async fn keep_alive_while<T>(&mut self, awaited: impl Future<Output = T>) -> T {
+        let mut awaited = pin!(awaited);
         loop {
-            let due = self.silent_since + self.keepalive;
+            tokio::select! {
+                biased;
+                done = &mut awaited => return done,
+                () = self.silence(), if self.has_begun => self.comment().await,
+            }
+        }
+    }
+
+    /// Ends when it is time for a comment. Cancel safe.
+    async fn silence(&mut self) {
+        let Some(keepalive) = self.keepalive else {
+            return std::future::pending().await;
+        };
+        loop {
+            let due = self.silent_since + keepalive;
             if due <= Instant::now() {
                 return;
             }
@@ -150,6 +179,7 @@ mod tests {
     };
 
     use futures::StreamExt;
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -205,6 +235,41 @@ mod tests {
             done.send(read.unwrap())
         });
         assert_eq!(is_done.recv_timeout(Duration::from_secs(10)), Ok(1000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_comment_goes_out_after_every_silence_and_the_clock_of_what_is_awaited_runs_on() {
+        let begun = Instant::now();
+        let mut body = body(|mut sink| async move {
+            sink.begin(HeaderMap::new()).await;
+            sleep(KEEP_ALIVE / 2).await;
+            sink.send(&mut b"x".to_vec()).await;
+            sink.keep_alive_while(sleep(KEEP_ALIVE * 5 / 2)).await;
+            sink.send(&mut b"y".to_vec()).await;
+        });
+        for (expected, halves) in [
+            ("x", 1),
+            (": keep-alive\n\n", 3),
+            (": keep-alive\n\n", 5),
+            ("y", 6),
+        ] {
+            assert_eq!(next(&mut body).await.as_deref(), Some(expected));
+            assert_eq!(
+                begun.elapsed().as_secs(),
+                (KEEP_ALIVE / 2 * halves).as_secs()
+            );
+        }
+        assert_eq!(next(&mut body).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_goes_out_before_the_response_has_begun() {
+        let mut body = body(|mut sink| async move {
+            sink.keep_alive_while(sleep(KEEP_ALIVE * 10)).await;
+            sink.begin(HeaderMap::new()).await;
+            sink.send(&mut b"x".to_vec()).await;
+        });
+        assert_eq!(next(&mut body).await.as_deref(), Some("x"));
     }
 
     #[tokio::test]

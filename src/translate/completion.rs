@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     openai::{FinishReason, error::ErrorBody},
-    sse::Framer,
+    sse::{self, Framer},
     tool::JsonObject,
 };
 
@@ -91,7 +91,7 @@ pub fn read(
     known: &dyn Known,
     ids: &mut Ids,
 ) -> Result<Completion, StreamError> {
-    if is_stream(body) {
+    if sse::is_begun_by(body) {
         return read_stream(body, settings, known);
     }
     let mut envelope = parse(body)?;
@@ -118,17 +118,6 @@ pub fn read(
         envelope,
         choice,
     })
-}
-
-/// The body is an event stream, though nobody asked for one.
-fn is_stream(body: &[u8]) -> bool {
-    let body = body
-        .strip_prefix(b"\xEF\xBB\xBF")
-        .unwrap_or(body)
-        .trim_ascii_start();
-    [&b"data:"[..], b"event:", b":"]
-        .iter()
-        .any(|start| body.starts_with(start))
 }
 
 /// Reads a stream to its end as one answer.
@@ -269,7 +258,7 @@ pub fn mend<'a>(
     known: &dyn Known,
     ids: &mut Ids,
 ) -> Result<Cow<'a, [u8]>, StreamError> {
-    if is_stream(body) {
+    if sse::is_begun_by(body) {
         let answer = read_stream(body, settings, known)?;
         let mut said = Summary::default();
         said.add(&answer.round);

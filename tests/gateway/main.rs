@@ -22,8 +22,12 @@ mod dying;
 mod errors;
 /// Mixed turns: calls of the gateway's and of the client's own together.
 mod mixed;
+/// The HTTP face as openapi.yaml describes it.
+mod openapi;
 /// What no gateway tool applies to.
 mod pass_through;
+/// Slow upstreams: keep-alives and deadlines.
+mod patience;
 /// Plain answers of the loop.
 mod plain;
 /// Keep-alives, progress, hang-ups, many clients at once.

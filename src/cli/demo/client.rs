@@ -141,41 +141,44 @@ pub(super) fn say_how(address: SocketAddr, is_over: bool) -> Result<()> {
         )?;
     }
     let name = model::NAME;
-    writeln!(out, "The same with curl:")?;
+    writeln!(out, "The same with curl:\n")?;
     let body =
         json!({"model": name, "stream": true, "messages": [{"role": "user", "content": QUESTION}]});
     writeln!(
         out,
-        "  curl -N http://{address}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'\n"
+        "curl -N http://{address}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'\n"
     )?;
     let question = json!(QUESTION);
-    writeln!(out, "with Python (pip install openai):")?;
-    writeln!(out, "  from openai import OpenAI")?;
+    writeln!(out, "with Python (pip install openai):\n")?;
+    writeln!(out, "from openai import OpenAI")?;
     writeln!(
         out,
-        "  client = OpenAI(base_url=\"http://{address}/v1\", api_key=\"none\")"
+        "client = OpenAI(base_url=\"http://{address}/v1\", api_key=\"none\")"
     )?;
     writeln!(
         out,
-        "  for chunk in client.chat.completions.create(model=\"{name}\", stream=True, messages=[{{\"role\": \"user\", \"content\": {question}}}]):"
+        "for chunk in client.chat.completions.create(model=\"{name}\", stream=True, messages=[{{\"role\": \"user\", \"content\": {question}}}]):"
     )?;
     writeln!(
         out,
-        "      print(chunk.choices[0].delta.content or \"\", end=\"\", flush=True)\n"
-    )?;
-    writeln!(out, "with Node (npm install openai):")?;
-    writeln!(out, "  import OpenAI from \"openai\";")?;
-    writeln!(
-        out,
-        "  const client = new OpenAI({{ baseURL: \"http://{address}/v1\", apiKey: \"none\" }});"
+        "    print(chunk.choices[0].delta.content or \"\", end=\"\", flush=True)\n"
     )?;
     writeln!(
         out,
-        "  const stream = await client.chat.completions.create({{ model: \"{name}\", stream: true, messages: [{{ role: \"user\", content: {question} }}] }});"
+        "with Node (npm install openai; in a file that ends in .mjs):\n"
+    )?;
+    writeln!(out, "import OpenAI from \"openai\";")?;
+    writeln!(
+        out,
+        "const client = new OpenAI({{ baseURL: \"http://{address}/v1\", apiKey: \"none\" }});"
     )?;
     writeln!(
         out,
-        "  for await (const chunk of stream) process.stdout.write(chunk.choices[0]?.delta?.content ?? \"\");\n"
+        "const stream = await client.chat.completions.create({{ model: \"{name}\", stream: true, messages: [{{ role: \"user\", content: {question} }}] }});"
+    )?;
+    writeln!(
+        out,
+        "for await (const chunk of stream) process.stdout.write(chunk.choices[0]?.delta?.content ?? \"\");\n"
     )?;
     if !is_over {
         writeln!(

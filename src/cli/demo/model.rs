@@ -6,6 +6,7 @@ use std::{convert::Infallible, time::Duration};
 
 use axum::{
     Json, Router,
+    http::StatusCode,
     response::{
         IntoResponse, Response,
         sse::{Event, Sse},
@@ -31,6 +32,15 @@ pub(super) fn router() -> Router {
     Router::new()
         .route("/v1/models", get(async move || Json(models)))
         .route("/v1/chat/completions", post(complete))
+        .fallback(nothing_else)
+        .method_not_allowed_fallback(nothing_else)
+}
+
+/// What a demo has no model for, in OpenAI's words.
+async fn nothing_else() -> (StatusCode, Json<Value>) {
+    let message = "the demo's model only knows GET /v1/models and POST /v1/chat/completions";
+    let error = json!({"message": message, "type": "invalid_request_error", "param": null, "code": "unknown_url"});
+    (StatusCode::NOT_FOUND, Json(json!({"error": error})))
 }
 
 #[derive(Deserialize)]
@@ -179,7 +189,7 @@ fn calls(question: &str, tools: &[Value]) -> Vec<(String, Value)> {
         .collect();
     let mut calls = Vec::new();
     if let (Some(name), [a, b, ..]) = (offered("multiply"), numbers.as_slice()) {
-        calls.push((name, json!({"a": a, "b": b})));
+        calls.push((name, json!({"a": written_as(*a), "b": written_as(*b)})));
     }
     if let (Some(name), Some(quoted)) = (offered("count_letters"), question.split('"').nth(1)) {
         calls.push((name, json!({"text": quoted})));
@@ -192,6 +202,11 @@ fn calls(question: &str, tools: &[Value]) -> Vec<(String, Value)> {
         calls.push((name, json!({"seconds": seconds})));
     }
     calls
+}
+
+/// A number as a person would write it: 19 and not 19.0.
+fn written_as(number: f64) -> Value {
+    serde_json::from_str(&number.to_string()).unwrap_or_default()
 }
 
 /// A message's text, whether it is one text or parts.
@@ -225,7 +240,7 @@ mod tests {
         assert_eq!(
             calls,
             vec![
-                ("demo__multiply".to_owned(), json!({"a": 19.0, "b": 23.0})),
+                ("demo__multiply".to_owned(), json!({"a": 19, "b": 23})),
                 ("demo__count_letters".to_owned(), json!({"text": "gateway"})),
             ]
         );

@@ -4,7 +4,7 @@
 //! gets the handshake of the older versions on the same connection. One that breaks on it is started afresh and gets
 //! the handshake at once.
 
-use std::time::Duration;
+use std::{io::ErrorKind, time::Duration};
 
 use http::StatusCode;
 use tokio::time::{Instant, timeout_at};
@@ -88,6 +88,22 @@ async fn attempt(entry: &Entry, era: Era, deadline: Instant) -> Result<Connectio
     }
 }
 
+/// Why a program cannot be started, with a word on what to do where that is known.
+fn not_started(program: &Program, error: &std::io::Error) -> String {
+    let Program { command, cwd, .. } = program;
+    let is_path = command.contains('/');
+    let why = match cwd {
+        _ if error.kind() != ErrorKind::NotFound => error.to_string(),
+        Some(cwd) if !cwd.is_dir() => {
+            format!("there is no folder `{}` to run it in", cwd.display())
+        }
+        // Of a script it may be the interpreter that is not there.
+        _ if is_path => error.to_string(),
+        _ => "it is not in `PATH`; is it installed?".to_owned(),
+    };
+    format!("`{command}` cannot be started: {why}")
+}
+
 async fn attempt_child(
     entry: &Entry,
     program: &Program,
@@ -108,7 +124,7 @@ async fn attempt_child(
         &entry.stderr,
     )
     .map_err(|error| Fault {
-        message: format!("`{}` cannot be started: {error}", program.command),
+        message: not_started(program, &error),
         next: None,
     })?;
     match handshake(pipe, link.progress(), era, deadline).await {
@@ -196,5 +212,40 @@ async fn attempt_event_stream(
     match handshake(pipe, link.progress.clone(), Era::EventStream, deadline).await {
         Ok(shaken) => Ok(shaken.into_connection("sse", Link::EventStream(link))),
         Err(failed) => Err(fault(failed.message)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(command: &str, cwd: Option<&str>, message: &str) {
+        let program = Program {
+            command: command.to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: cwd.map(Into::into),
+        };
+        assert_eq!(not_started(&program, &ErrorKind::NotFound.into()), message);
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_comes_with_what_to_do() {
+        check(
+            "uvx",
+            None,
+            "`uvx` cannot be started: it is not in `PATH`; is it installed?",
+        );
+        check(
+            "/no/such",
+            None,
+            "`/no/such` cannot be started: entity not found",
+        );
+        check(
+            "uvx",
+            Some("/no/such"),
+            "`uvx` cannot be started: there is no folder `/no/such` to run it in",
+        );
     }
 }

@@ -24,6 +24,8 @@ const LINE_BYTES: usize = 500;
 const SHORTEST_SECRET: usize = 8;
 
 /// The last 20 lines, each of at most 500 bytes, with the configured secrets struck out.
+///
+/// They are those of one process: the first line of a new one ends what was kept of the old one.
 #[derive(Debug, Default)]
 pub(super) struct StderrTail {
     lines: Mutex<VecDeque<String>>,
@@ -53,11 +55,20 @@ impl StderrTail {
     /// Reads a child's standard error to its end, so that the child never waits for it.
     pub(super) async fn read(self: Arc<Self>, server: ServerId, stderr: ChildStderr) {
         let mut reader = BufReader::new(stderr);
+        let mut is_first = true;
         while let Ok(Some(line)) = next_line(&mut reader, LINE_BYTES).await {
             let line = self.strike_out(line);
             debug!(server.id = %server, line, "Server `{server}` wrote to standard error");
+            if std::mem::take(&mut is_first) {
+                self.clear();
+            }
             self.push(line);
         }
+    }
+
+    fn clear(&self) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.clear();
     }
 
     fn strike_out(&self, line: Line) -> String {
@@ -106,6 +117,31 @@ mod tests {
     fn a_long_line_is_cut_at_a_character() {
         let line = struck_out(&StderrTail::default(), &"ä".repeat(300));
         assert_eq!(line, "ä".repeat(250));
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_new_process_ends_what_the_old_one_said() {
+        let tail = Arc::new(StderrTail::default());
+        for script in ["echo old >&2; echo older >&2", "true", "echo new >&2"] {
+            let mut child = tokio::process::Command::new("sh")
+                .args(["-c", script])
+                .stderr(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let stderr = child.stderr.take().unwrap();
+            let server = ServerId::parse("s").unwrap();
+            Arc::clone(&tail).read(server, stderr).await;
+            child.wait().await.unwrap();
+            if script == "true" {
+                assert_eq!(
+                    tail.lines(),
+                    ["old", "older"],
+                    "who says nothing ends nothing"
+                );
+            }
+        }
+        assert_eq!(tail.lines(), ["new"]);
     }
 
     #[test]

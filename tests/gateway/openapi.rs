@@ -1,0 +1,244 @@
+//! openapi.yaml and the router say the same: every path and method, and every field of what is toolway's own.
+
+use std::collections::BTreeSet;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{Toolway, toolway},
+    model::{Model, say},
+    tools::{Does, tools},
+};
+
+fn document() -> Value {
+    serde_yaml_ng::from_str(include_str!("../../openapi.yaml")).unwrap()
+}
+
+/// One model named `m`, and a tool of every kind: plain, renamed, dropped, one too many, with a note.
+async fn start(config: &str) -> Toolway {
+    let model = Model::start([]).await.then_always(say("ok"));
+    let upstream = format!(
+        "{config}\n[[upstreams]]\nname = \"u\"\nbase_url = \"{}\"\nmax_tools = 2\n\
+         [servers.gone]\ncommand = \"/no/such/program\"\n",
+        model.base
+    );
+    let odd = tools()
+        .add()
+        .listed(json!({"name": "a.b c", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}}), Does::Echoes)
+        .listed(json!({"name": "broken", "inputSchema": true}), Does::Echoes)
+        .listed(json!({"name": "either", "inputSchema": {"type": "object", "oneOf": [{"required": ["a"]}]}}), Does::Echoes);
+    toolway(model.with_models(&["m"]))
+        .config(&upstream)
+        .server("odd", odd)
+        .start()
+        .await
+}
+
+/// The status, and the `code` if it is an error.
+async fn ask(gw: &Toolway, method: Method, path: &str) -> (u16, Option<String>) {
+    let request = gw
+        .http
+        .request(method.clone(), format!("{}{path}", gw.base));
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": "hello"}]});
+    let response = match method {
+        Method::POST => request.body(body.to_string()).send().await.unwrap(),
+        _ => request.send().await.unwrap(),
+    };
+    assert!(
+        response.headers().contains_key("x-request-id"),
+        "{method} {path}"
+    );
+    let status = response.status().as_u16();
+    let body: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap_or_default();
+    (status, body["error"]["code"].as_str().map(str::to_owned))
+}
+
+/// The members of an object.
+fn names(object: &Value) -> BTreeSet<String> {
+    let object = object.as_object().expect("an object");
+    object.keys().cloned().collect()
+}
+
+#[tokio::test]
+async fn every_documented_path_and_method_is_there() {
+    let gw = start("").await;
+    let document = document();
+    let mut tried = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let real = path.replace("{id}", "m").replace("{path}", "embeddings");
+        for method in ["get", "post", "put", "patch", "delete"] {
+            let documented = &item[method];
+            if documented.is_null() {
+                continue;
+            }
+            let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+            let (status, code) = ask(&gw, method.clone(), &real).await;
+            assert!(
+                (200..300).contains(&status),
+                "{method} {path}: {status} {code:?}"
+            );
+            let answers = names(&documented["responses"]);
+            assert!(
+                answers.contains(&status.to_string()) || answers.contains("default"),
+                "{method} {path}: {status} is not documented"
+            );
+            tried += 1;
+        }
+    }
+    assert!(tried >= 8, "only {tried} were tried");
+    gw.join().await;
+}
+
+#[test]
+fn every_route_is_documented() {
+    let source = include_str!("../../src/server.rs");
+    let (_, routes) = source
+        .split_once("Router::new()")
+        .expect("the routes begin");
+    let (routes, _) = routes.split_once(".with_state(").expect("the routes end");
+    let routes: BTreeSet<String> = routes
+        .split('"')
+        .filter(|text| text.starts_with('/'))
+        .map(|path| path.replace("{*", "{"))
+        .collect();
+    assert_eq!(routes, names(&document()["paths"]));
+}
+
+#[tokio::test]
+async fn what_is_toolways_own_knows_no_other_path_or_method() {
+    let gw = start("").await;
+    for (path, item) in document()["paths"].as_object().unwrap() {
+        if path.starts_with("/v1/") {
+            continue;
+        }
+        for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            assert!(
+                item[method.as_str().to_lowercase()].is_null(),
+                "{method} {path}"
+            );
+            let refused = (405, Some("method_not_allowed".to_owned()));
+            assert_eq!(ask(&gw, method, path).await, refused, "{path}");
+        }
+        let below = format!("{path}/x");
+        let refused = (404, Some("unknown_url".to_owned()));
+        assert_eq!(ask(&gw, Method::GET, &below).await, refused);
+    }
+    gw.join().await;
+}
+
+/// Every object with `properties` closed, so that a member without documentation does not fit.
+fn closed(mut schema: Value) -> Value {
+    if let Some(object) = schema.as_object_mut() {
+        if object.contains_key("properties") {
+            object.entry("additionalProperties").or_insert(json!(false));
+        }
+        for (_, value) in object.iter_mut() {
+            *value = closed(value.take());
+        }
+    }
+    schema
+}
+
+/// The answer fits the schema of this name, and has nothing besides.
+#[track_caller]
+fn check_fits(name: &str, answer: &Value) {
+    let document = document();
+    assert!(
+        document["components"]["schemas"][name].is_object(),
+        "{name}"
+    );
+    let whole = json!({
+        "$ref": format!("#/components/schemas/{name}"),
+        "components": closed(document["components"].clone()),
+    });
+    let schema = jsonschema::options().offline().build(&whole).unwrap();
+    let wrong: Vec<String> = schema
+        .iter_errors(answer)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(wrong.is_empty(), "{name}: {wrong:#?}\n{answer:#}");
+}
+
+/// The documented members that are in none of these answers.
+fn missing(schema: &Value, answers: &[&Value], path: &str, found: &mut Vec<String>) {
+    let properties = schema["properties"].as_object();
+    for (name, property) in properties.into_iter().flatten() {
+        let path = format!("{path}/{name}");
+        let values: Vec<&Value> = answers.iter().filter_map(|one| one.get(name)).collect();
+        if values.is_empty() {
+            found.push(path);
+        } else {
+            missing(property, &values, &path, found);
+        }
+    }
+    if !schema["items"].is_null() {
+        let lists = answers.iter().filter_map(|one| one.as_array());
+        let items: Vec<&Value> = lists.flatten().collect();
+        missing(&schema["items"], &items, path, found);
+    }
+}
+
+/// The answer fits, and everything that is documented is somewhere in it.
+#[track_caller]
+fn check_is(name: &str, answer: &Value) {
+    check_fits(name, answer);
+    let mut found = Vec::new();
+    let schema = &document()["components"]["schemas"][name];
+    missing(schema, &[answer], "", &mut found);
+    assert!(found.is_empty(), "{name} has no {found:?}: {answer:#}");
+}
+
+#[tokio::test]
+async fn health_is_as_documented() {
+    let gw = start("").await;
+    let health = gw.json("/health").await;
+    check_is("Health", &health);
+    assert_eq!(health["version"], document()["info"]["version"]);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn health_without_a_key_tells_the_first_two_only() {
+    let gw = start("api_keys = [\"k\"]").await;
+    let health = gw.json("/health").await;
+    check_fits("Health", &health);
+    let required = &document()["components"]["schemas"]["Health"]["required"];
+    assert_eq!(json!(names(&health)), json!(["status", "version"]));
+    assert_eq!(*required, json!(["status", "version"]));
+    let (status, code) = ask(&gw, Method::GET, "/tools").await;
+    assert_eq!((status, code.as_deref()), (401, Some("invalid_api_key")));
+    check_is("Error", &gw.json("/tools").await);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn tools_are_as_documented() {
+    let gw = start("").await;
+    check_is("Tools", &gw.json("/tools").await);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn models_are_as_documented() {
+    let gw = start("").await;
+    check_fits("Models", &gw.json("/v1/models").await);
+    check_fits("Model", &gw.json("/v1/models/m").await);
+    check_is("Error", &gw.json("/v1/models/none").await);
+    gw.join().await;
+}
+
+/// A schema that does not know a member would hide that it is gone, and one that knows too many as well.
+#[test]
+fn the_checks_can_fail() {
+    let fits = |answer: Value| std::panic::catch_unwind(move || check_is("Error", &answer)).is_ok();
+    let error = json!({"message": "x", "type": "y", "param": null, "code": null});
+    assert!(fits(json!({"error": error})));
+    assert!(!fits(json!({"error": error, "more": 1})));
+    assert!(!fits(
+        json!({"error": {"message": "x", "type": "y", "param": null}})
+    ));
+    assert!(!fits(
+        json!({"error": {"message": 1, "type": "y", "param": null, "code": null}})
+    ));
+}
