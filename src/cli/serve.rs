@@ -3,10 +3,12 @@
 use std::{
     io::{ErrorKind, Write},
     net::SocketAddr,
+    pin::pin,
     sync::Arc,
 };
 
 use anyhow::{Context, Result};
+use futures::poll;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -70,9 +72,13 @@ fn say_where(config: &Config, listener: &TcpListener) -> Result<()> {
 /// Passes the first Ctrl-C or SIGTERM on to `stop`, and ends with the second.
 pub(super) async fn told_twice(stop: CancellationToken) {
     signalled().await;
-    tracing::info!("Stopping; once more to stop at once");
-    stop.cancel();
-    signalled().await;
+    let mut again = pin!(signalled());
+    // It listens from here on, before anybody is told that a second one is heard.
+    if poll!(again.as_mut()).is_pending() {
+        tracing::info!("Stopping; once more to stop at once");
+        stop.cancel();
+        again.await;
+    }
 }
 
 /// Ends with the next Ctrl-C or SIGTERM.

@@ -176,7 +176,7 @@ async fn one_that_is_busy_is_not_ill() {
     );
     let asked = async {
         while gw.model.asked().is_empty() {
-            tokio::task::yield_now().await
+            tokio::task::yield_now().await;
         }
     };
     timeout(PATIENCE, asked).await.unwrap();
