@@ -31,11 +31,8 @@ docs:
 
 # Fuzz one target for a minute (needs cargo-fuzz and a nightly toolchain).
 fuzz target seconds="60":
+    fuzz/seeds.sh
     cargo +nightly fuzz run {{target}} -- -max_total_time={{seconds}}
-
-# Measure the hot paths.
-bench *args:
-    cargo bench {{args}}
 
 # Real clients and real servers against the release binary.
 interop *args:

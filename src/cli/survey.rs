@@ -29,6 +29,7 @@ pub(super) struct Survey {
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct ServerLine {
     /// Its name.
+    #[serde(rename = "name")]
     pub(super) server: String,
     /// `starting`, `ready`, `restarting`, `failed` or `stopped`.
     pub(super) state: String,

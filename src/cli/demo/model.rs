@@ -189,7 +189,7 @@ fn calls(question: &str, tools: &[Value]) -> Vec<(String, Value)> {
         .collect();
     let mut calls = Vec::new();
     if let (Some(name), [a, b, ..]) = (offered("multiply"), numbers.as_slice()) {
-        calls.push((name, json!({"a": a, "b": b})));
+        calls.push((name, json!({"a": written_as(*a), "b": written_as(*b)})));
     }
     if let (Some(name), Some(quoted)) = (offered("count_letters"), question.split('"').nth(1)) {
         calls.push((name, json!({"text": quoted})));
@@ -202,6 +202,11 @@ fn calls(question: &str, tools: &[Value]) -> Vec<(String, Value)> {
         calls.push((name, json!({"seconds": seconds})));
     }
     calls
+}
+
+/// A number as a person would write it: 19 and not 19.0.
+fn written_as(number: f64) -> Value {
+    serde_json::from_str(&number.to_string()).unwrap_or_default()
 }
 
 /// A message's text, whether it is one text or parts.
@@ -235,7 +240,7 @@ mod tests {
         assert_eq!(
             calls,
             vec![
-                ("demo__multiply".to_owned(), json!({"a": 19.0, "b": 23.0})),
+                ("demo__multiply".to_owned(), json!({"a": 19, "b": 23})),
                 ("demo__count_letters".to_owned(), json!({"text": "gateway"})),
             ]
         );
