@@ -6,7 +6,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use crate::{
     catalog::{Offered, Selected},
-    openai::request::{Change, ChatRequest, ToolChoice, splice_messages},
+    openai::request::{Change, ChatRequest, McpChoice, ToolChoice, splice_messages},
 };
 
 use super::kept::read_more_tool;
@@ -85,7 +85,8 @@ fn offered<'s>(ask: &Ask, selected: &'s Selected) -> Cow<'s, str> {
     }
 }
 
-/// What `tool_choice` becomes, where it cannot stay as the client wrote it.
+/// What `tool_choice` becomes, where it cannot stay as the client wrote it. What is forced is forced for the
+/// first question only.
 fn tool_choice(request: &ChatRequest<'_>, first: bool, selected: &Selected) -> Option<String> {
     let choice = match request.tool_choice() {
         ToolChoice::Absent | ToolChoice::Auto | ToolChoice::None | ToolChoice::Other(_) => {
@@ -95,27 +96,22 @@ fn tool_choice(request: &ChatRequest<'_>, first: bool, selected: &Selected) -> O
         ToolChoice::AllowedTools { .. } => {
             allowed_tools(request.member("tool_choice")?, first, selected)?
         }
-        ToolChoice::Mcp(choice) if first => {
-            let named = choice
-                .name
-                .as_deref()
-                .and_then(|name| on_server(&choice.server_label, name, selected));
-            named.unwrap_or_else(|| json!("required"))
-        }
+        ToolChoice::Mcp(choice) if first => match selected.chosen(choice).as_slice() {
+            [one] => named(one),
+            _ => json!("required"),
+        },
         ToolChoice::Required | ToolChoice::Function(_) | ToolChoice::Custom(_) if first => {
             return None;
         }
         ToolChoice::Required
         | ToolChoice::Function(_)
         | ToolChoice::Custom(_)
-        | ToolChoice::Mcp(_) => {
-            json!("auto")
-        }
+        | ToolChoice::Mcp(_) => json!("auto"),
     };
     Some(choice.to_string())
 }
 
-/// `allowed_tools` with the gateway's tools under their offered names, and not forced after the first round.
+/// `allowed_tools` with the gateway's tools under their offered names, and not forced after the first question.
 fn allowed_tools(raw: &RawValue, first: bool, selected: &Selected) -> Option<Value> {
     let mut choice: Value = serde_json::from_str(raw.get()).ok()?;
     let allowed = choice.get_mut("allowed_tools")?.as_object_mut()?;
@@ -123,39 +119,26 @@ fn allowed_tools(raw: &RawValue, first: bool, selected: &Selected) -> Option<Val
         allowed.insert("mode".into(), "auto".into());
     }
     let tools = allowed.get_mut("tools")?.as_array_mut()?;
-    *tools = tools
-        .drain(..)
-        .flat_map(|tool| match tool["type"] == "mcp" {
-            true => allowed_of(&tool, selected),
-            false => vec![tool],
+    *tools = std::mem::take(tools)
+        .into_iter()
+        .flat_map(|tool| match mcp_choice(&tool) {
+            Some(choice) => selected.chosen(&choice).into_iter().map(named).collect(),
+            None => vec![tool],
         })
         .collect();
     Some(choice)
 }
 
-/// What an `mcp` entry of `allowed_tools` allows: the tool it names, or all of its server. No upstream knows
-/// such entries, so that one that means nothing is left out.
-fn allowed_of(entry: &Value, selected: &Selected) -> Vec<Value> {
-    let text = |name: &str| entry.get(name).and_then(Value::as_str);
-    let server = text("server_label").unwrap_or_default();
-    if let Some(name) = text("name") {
-        return on_server(server, name, selected).into_iter().collect();
-    }
-    let tools = selected.tools.iter();
-    tools
-        .filter(|offered| offered.server.as_str() == server)
-        .map(|offered| function(offered))
-        .collect()
+/// An element of `allowed_tools` that means tools of a server.
+fn mcp_choice(tool: &Value) -> Option<McpChoice> {
+    let text = |name: &str| tool.get(name)?.as_str().map(str::to_owned);
+    let server_label = text("server_label").filter(|_| tool["type"] == "mcp")?;
+    let name = text("name");
+    Some(McpChoice { server_label, name })
 }
 
-/// A server's tool as `tool_choice` names a function.
-fn on_server(server: &str, tool: &str, selected: &Selected) -> Option<Value> {
-    let is_it =
-        |offered: &&Arc<Offered>| offered.server.as_str() == server && offered.tool.name == tool;
-    selected.tools.iter().find(is_it).map(|it| function(it))
-}
-
-fn function(offered: &Offered) -> Value {
+/// A tool as `tool_choice` names a function.
+fn named(offered: &Arc<Offered>) -> Value {
     json!({"type": "function", "function": {"name": offered.name.as_str()}})
 }
 
@@ -163,5 +146,210 @@ fn joined(history: &str, appended: &str) -> String {
     match (history.is_empty(), appended.is_empty()) {
         (false, false) => format!("[{history},{appended}]"),
         _ => format!("[{history}{appended}]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        catalog::{Catalog, Selection, ServerTools},
+        tool::{Annotations, ServerId, Tool},
+    };
+
+    const MESSAGES: &str = r#"[ {"role":"user", "content":"\u00e9"} ]"#;
+
+    /// `files` has `read` and `stat`, `web` has `get`.
+    fn selected() -> Arc<Selected> {
+        let server = |name: &str, tools: &[&str]| ServerTools {
+            server: ServerId::parse(name).unwrap(),
+            stateful: false,
+            tools: tools
+                .iter()
+                .map(|name| Tool {
+                    name: (*name).to_owned(),
+                    title: None,
+                    description: None,
+                    input_schema: serde_json::Map::new(),
+                    output_schema: None,
+                    annotations: Annotations::default(),
+                })
+                .collect(),
+            dropped: Vec::new(),
+        };
+        let catalog =
+            Catalog::build(&[server("files", &["read", "stat"]), server("web", &["get"])]);
+        catalog.select(&Selection::everything(), &[], 128)
+    }
+
+    fn later() -> Ask {
+        Ask {
+            first: false,
+            appended: r#"{"role":"tool"}"#.to_owned(),
+            ..Ask::first()
+        }
+    }
+
+    /// The body that goes out for a request with these members besides `model` and `messages`.
+    fn composed(members: &str, ask: &Ask, selected: &Selected, history: Option<&str>) -> String {
+        let body = format!(r#"{{"model": "m", "messages": {MESSAGES}{members}}}"#);
+        let request = ChatRequest::parse(body.as_bytes(), 32).unwrap();
+        String::from_utf8(compose(&request, ask, selected, history)).unwrap()
+    }
+
+    #[track_caller]
+    fn check_choice(choice: &str, first: &str, later_on: &str) {
+        let members = format!(r#","tool_choice":{choice}"#);
+        for (ask, expected) in [(Ask::first(), first), (later(), later_on)] {
+            let body = composed(&members, &ask, &selected(), None);
+            let body: Value = serde_json::from_str(&body).unwrap();
+            let expected: Value = serde_json::from_str(expected).unwrap();
+            assert_eq!(body["tool_choice"], expected, "first: {}", ask.first);
+        }
+    }
+
+    #[test]
+    fn what_is_not_forced_stays() {
+        check_choice(r#""auto""#, r#""auto""#, r#""auto""#);
+        check_choice(r#""none""#, r#""none""#, r#""none""#);
+        check_choice(
+            r#"{"type":"new"}"#,
+            r#"{"type":"new"}"#,
+            r#"{"type":"new"}"#,
+        );
+    }
+
+    #[test]
+    fn what_is_forced_is_forced_once() {
+        let function = r#"{"type":"function","function":{"name":"web__get"}}"#;
+        check_choice(r#""required""#, r#""required""#, r#""auto""#);
+        check_choice(r#""any""#, r#""any""#, r#""auto""#);
+        check_choice(function, function, r#""auto""#);
+        let custom = r#"{"type":"custom","custom":{"name":"own"}}"#;
+        check_choice(custom, custom, r#""auto""#);
+    }
+
+    #[test]
+    fn a_servers_tool_is_forced_by_its_offered_name() {
+        let function = r#"{"type":"function","function":{"name":"web__get"}}"#;
+        let mcp =
+            |label: &str, name: &str| format!(r#"{{"type":"mcp","server_label":"{label}"{name}}}"#);
+        check_choice(&mcp("web", r#","name":"get""#), function, r#""auto""#);
+        check_choice(&mcp("web", ""), function, r#""auto""#);
+        check_choice(&mcp("toolway", r#","name":"get""#), function, r#""auto""#);
+        // One of several cannot be said in any other way that every upstream takes.
+        check_choice(&mcp("files", ""), r#""required""#, r#""auto""#);
+    }
+
+    #[test]
+    fn allowed_tools_name_functions_and_are_not_forced_later() {
+        let function =
+            |name: &str| format!(r#"{{"type":"function","function":{{"name":"{name}"}}}}"#);
+        let allowed = |mode: &str, tools: &[String]| {
+            let tools = tools.join(",");
+            format!(
+                r#"{{"type":"allowed_tools","allowed_tools":{{"mode":"{mode}","tools":[{tools}]}}}}"#
+            )
+        };
+        let own = [function("own")];
+        check_choice(
+            &allowed("required", &own),
+            &allowed("required", &own),
+            &allowed("auto", &own),
+        );
+        let whole_server = [
+            function("own"),
+            r#"{"type":"mcp","server_label":"files"}"#.to_owned(),
+            r#"{"type":"mcp","server_label":"nobody"}"#.to_owned(),
+        ];
+        let by_name = [
+            function("own"),
+            function("files__read"),
+            function("files__stat"),
+        ];
+        check_choice(
+            &allowed("required", &whole_server),
+            &allowed("required", &by_name),
+            &allowed("auto", &by_name),
+        );
+    }
+
+    #[test]
+    fn the_clients_tools_come_first_and_read_more_comes_last() {
+        let own = r#"{"type":"function","function":{"name":"own"}, "x": 1.0}"#;
+        let ask = Ask {
+            read_more: true,
+            ..Ask::first()
+        };
+        let members = format!(r#","tools": [{{"type":"mcp","server_label":"web"}}, {own}]"#);
+        let body = composed(&members, &ask, &selected(), None);
+        assert!(body.contains(&format!(r#""tools":[{own},"#)), "{body}");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        let names = body["tools"].as_array().unwrap().iter();
+        let names: Vec<&str> = names
+            .filter_map(|tool| tool["function"]["name"].as_str())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "own",
+                "files__read",
+                "files__stat",
+                "web__get",
+                "toolway__read_more"
+            ]
+        );
+    }
+
+    #[test]
+    fn read_more_alone_is_offered_too() {
+        let ask = Ask {
+            read_more: true,
+            ..Ask::first()
+        };
+        let body = composed("", &ask, &Selected::default(), None);
+        assert!(
+            body.contains(r#""tools":[{"type":"function","function":{"name":"toolway__read_more""#)
+        );
+    }
+
+    #[test]
+    fn the_last_question_has_no_tools_and_nothing_that_speaks_of_them() {
+        let members = r#","tools":[{"type":"function","function":{"name":"own"}}],"tool_choice":"required","parallel_tool_calls":true,"seed":1"#;
+        let ask = Ask {
+            with_tools: false,
+            ..later()
+        };
+        let body = composed(members, &ask, &selected(), None);
+        let expected = r#"{"model":"m","messages":[ {"role":"user", "content":"\u00e9"} ,{"role":"tool"}],"seed":1}"#;
+        assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn everything_else_stays_byte_for_byte() {
+        let members = r#", "toolway": {"progress": "on"}, "logit_bias": {"50256": -1e2}, "metadata":{ "a" :"\/" }"#;
+        let body = composed(members, &Ask::first(), &Selected::default(), None);
+        assert_eq!(
+            body,
+            format!(
+                r#"{{"model":"m","messages":{MESSAGES},"logit_bias":{{"50256": -1e2}},"metadata":{{ "a" :"\/" }}}}"#
+            )
+        );
+    }
+
+    #[test]
+    fn restored_messages_take_the_place_of_the_clients() {
+        let with = |history: &str, ask: &Ask| {
+            let body = composed("", ask, &Selected::default(), Some(history));
+            let body: Value = serde_json::from_str(&body).unwrap();
+            body["messages"].to_string()
+        };
+        let user = r#"{"role":"user"}"#;
+        assert_eq!(with(user, &Ask::first()), format!("[{user}]"));
+        assert_eq!(
+            with(user, &later()),
+            format!(r#"[{user},{{"role":"tool"}}]"#)
+        );
+        assert_eq!(with("", &later()), r#"[{"role":"tool"}]"#);
     }
 }

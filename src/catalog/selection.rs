@@ -231,8 +231,10 @@ fn unknown(entry: &McpTool, known: &[ServerId]) -> RequestError {
 
 /// The tool is one that an `mcp` entry of `tool_choice` means.
 pub(super) fn is_chosen(choice: &McpChoice, tool: &Offered) -> bool {
+    let label = choice.server_label.as_str();
     let is_named = |name: &str| names_tool(name, tool);
-    meets(&choice.server_label, tool.server.as_str()) && choice.name.as_deref().is_none_or(is_named)
+    (EVERY_SERVER.contains(&label) || meets(label, tool.server.as_str()))
+        && choice.name.as_deref().is_none_or(is_named)
 }
 
 /// The pattern is met by the tool's offered name, its own name, or `server/tool`.

@@ -401,6 +401,7 @@ mod select {
         };
         assert_eq!(chosen("files", Some("read")), ["files__read"]);
         assert_eq!(chosen("web", None), ["web__fetch", "web__search"]);
+        assert_eq!(chosen("toolway", Some("read")), ["files__read"]);
         assert!(chosen("web", Some("read")).is_empty());
     }
 

@@ -21,7 +21,7 @@ use crate::{
     catalog::{Catalog, Selected, Selection},
     openai::{
         ErrorBody,
-        request::{ChatRequest, ClientToolKind, RequestError, ToolChoice, messages_of},
+        request::{ChatRequest, ClientToolKind, McpChoice, RequestError, ToolChoice, messages_of},
     },
     route::Order,
     store::{Claims, Principal},
@@ -135,21 +135,18 @@ impl Gateway {
         upstream: &'a Upstream,
     ) -> Result<Chat<'a>, Failure> {
         let catalog = self.catalog();
-        let client: Vec<&str> = request
-            .client_tools()
-            .iter()
-            .filter_map(|tool| tool.name.as_deref())
-            .collect();
+        let client = request.client_names();
         let selected = if applies(&request) {
             let (tools, servers) = (input.tools.as_deref(), input.servers.as_deref());
             let selection =
                 Selection::parse(tools, servers, request.mcp_tools(), catalog.servers());
             let mut selection = selection.map_err(refused)?;
-            selection.prefer(forced(request.tool_choice()));
+            selection.prefer(forced(request.tool_choice(), &catalog));
             catalog.select(&selection, &client, upstream.config.max_tools)
         } else {
             Arc::default()
         };
+        check_choice(request.tool_choice(), &selected)?;
         if request.n() > 1 && !selected.tools.is_empty() {
             return Err(several_answers());
         }
@@ -197,10 +194,11 @@ impl Chat<'_> {
     /// A gateway tool applies, or a result that was cut can be read on in.
     pub(super) fn is_loop(&self) -> bool {
         !self.selected.tools.is_empty()
-            || self
-                .restored
-                .as_ref()
-                .is_some_and(|restored| !restored.kept.is_empty())
+            || (self.request.n() == 1
+                && self
+                    .restored
+                    .as_ref()
+                    .is_some_and(|restored| !restored.kept.is_empty()))
     }
 
     pub(super) fn settings(&self, mode: Mode) -> Settings {
@@ -358,8 +356,8 @@ impl Known for Chat<'_> {
             .client_tools()
             .iter()
             .find(|tool| tool.name.as_deref() == Some(name))?;
-        let mut tool: Value = serde_json::from_str(own.raw.get()).ok()?;
-        Some(tool["function"]["parameters"].take())
+        let tool: Value = serde_json::from_str(own.raw.get()).ok()?;
+        tool.pointer("/function/parameters").cloned()
     }
 }
 
@@ -374,11 +372,34 @@ fn applies(request: &ChatRequest<'_>) -> bool {
 }
 
 /// The names that the client's choice forces; a limit leaves others out first.
-fn forced(choice: &ToolChoice<'_>) -> Vec<String> {
+fn forced(choice: &ToolChoice<'_>, catalog: &Catalog) -> Vec<String> {
+    let everything = || catalog.select(&Selection::everything(), &[], usize::MAX);
+    let meant = |choice: &McpChoice| -> Vec<String> {
+        let everything = everything();
+        let chosen = everything.chosen(choice).into_iter();
+        chosen.map(|tool| tool.name.to_string()).collect()
+    };
     match choice {
         ToolChoice::Function(name) => vec![name.clone()],
-        ToolChoice::AllowedTools { names, .. } => names.clone(),
+        ToolChoice::AllowedTools { names, mcp, .. } => {
+            let meant = mcp.iter().flat_map(meant);
+            names.iter().cloned().chain(meant).collect()
+        }
+        ToolChoice::Mcp(choice) => meant(choice),
         _ => Vec::new(),
+    }
+}
+
+/// A choice of a server's tool that this request does not offer would force the model to call any other one.
+fn check_choice(choice: &ToolChoice<'_>, selected: &Selected) -> Result<(), Failure> {
+    match choice {
+        ToolChoice::Mcp(choice) if selected.chosen(choice).is_empty() => Err(Failure::Request {
+            message: "Invalid value for 'tool_choice': this request offers no tool that it means."
+                .to_owned(),
+            param: Some("tool_choice".to_owned()),
+            code: "invalid_value",
+        }),
+        _ => Ok(()),
     }
 }
 

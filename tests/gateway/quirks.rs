@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{Answer, own_function, toolway},
-    model::{Model, Reply, Then, raw},
+    model::{Model, Reply, Then, raw, say},
     tools::tools,
 };
 
@@ -177,4 +177,24 @@ async fn a_compressed_stream_is_read() {
         assert_eq!(gw.streamed(json!({})).await.text(), "Hello");
         gw.join().await;
     }
+}
+
+#[tokio::test]
+async fn a_clients_tool_of_a_strange_form_does_no_harm_when_it_is_called_in_text() {
+    let model = Model::start([say(
+        "<tool_call><function=own><parameter=x>1</parameter></function></tool_call>",
+    )])
+    .await;
+    let gw = toolway(model)
+        .config(
+            "[[upstreams]]\nname = \"u\"\nbase_url = \"MODEL\"\ntext_tool_calls = [\"tool_call_tags\"]\n",
+        )
+        .server("calc", tools().add())
+        .start()
+        .await;
+    let answer = gw
+        .streamed(json!({"tools": [{"type": "function", "function": ["own"]}]}))
+        .await;
+    assert_eq!(answer.calls()[0].1, "own");
+    gw.join().await;
 }

@@ -127,6 +127,21 @@ async fn tool_choice_works_by_the_offered_names_and_by_server() {
 }
 
 #[tokio::test]
+async fn a_forced_tool_that_the_request_does_not_offer_is_refused() {
+    let gw = start("").await;
+    for choice in [
+        json!({"type": "mcp", "server_label": "nobody"}),
+        json!({"type": "mcp", "server_label": "calc", "name": "stat"}),
+    ] {
+        let response = gw.send(json!({"tool_choice": choice}), &[]).await;
+        assert_eq!(response.status(), 400);
+        assert!(response.text().await.unwrap().contains("tool_choice"));
+    }
+    assert!(gw.model.asked().is_empty());
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn a_clients_own_function_wins_over_a_tool_of_the_same_name() {
     let gw = start("").await;
     let body = json!({"tools": [own_function("calc__add")]});
