@@ -8,6 +8,7 @@ pub mod error;
 mod forward;
 mod guard;
 mod headers;
+mod listener;
 mod models;
 mod status;
 
@@ -20,7 +21,6 @@ use axum::{
     middleware,
     response::{IntoResponse, Response},
     routing::{any, get, post},
-    serve::ListenerExt,
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 use tower::ServiceBuilder;
@@ -33,7 +33,7 @@ use tower_http::{
 
 use crate::{gateway::Gateway, secret::Secret};
 
-use self::error::Refusal;
+use self::{error::Refusal, listener::Impatient};
 
 /// Where and for whom toolway listens.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ impl Default for Config {
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// How long requests may take to end when toolway stops.
-const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// What every handler can reach.
 pub(crate) struct App {
@@ -92,16 +92,13 @@ pub async fn serve(
     config: Config,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let listener = listener.tap_io(|stream| {
-        // Small chunks must not wait for each other; a socket that refuses the option works all the same.
-        let _ = stream.set_nodelay(true);
-    });
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
     let shutdown = async move {
         shutdown.await;
         let _ = stopping.send(());
     };
-    let serving = axum::serve(listener, router(gateway, config)).with_graceful_shutdown(shutdown);
+    let serving =
+        axum::serve(Impatient(listener), router(gateway, config)).with_graceful_shutdown(shutdown);
     let overdue = async {
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
