@@ -5,6 +5,7 @@
 
 mod calls;
 pub mod chat;
+mod current;
 pub mod failure;
 pub mod listing;
 mod plain;
@@ -22,11 +23,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use arc_swap::ArcSwap;
-use tokio::{
-    task::AbortHandle,
-    time::{Instant, timeout_at},
-};
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     agent::{Job, admit::admit},
@@ -41,7 +38,10 @@ use crate::{
     },
 };
 
-use self::calls::{CallEvent, Patience, Running};
+use self::{
+    calls::{CallEvent, Patience, Running},
+    current::Current,
+};
 
 /// The bounds of the tool loop (`[loop]` in the configuration).
 #[derive(Clone, Debug)]
@@ -92,12 +92,11 @@ pub struct Gateway {
     config: Config,
     models: Arc<Models>,
     servers: Arc<Servers>,
-    catalog: Arc<ArcSwap<Catalog>>,
+    current: Current,
     store: Store,
     /// Randomness of this process, and how often it was used.
     random: RandomState,
     used: AtomicU64,
-    refresh: AbortHandle,
 }
 
 impl Gateway {
@@ -109,26 +108,21 @@ impl Gateway {
         upstream::install_tls();
         let models = Arc::new(Models::new(setup.upstreams)?);
         let servers = Arc::new(Servers::start(setup.servers));
-        // The servers are known by name from the first request on, their tools as they come.
-        let catalog = Catalog::build(&servers.subscribe().borrow());
-        let catalog = Arc::new(ArcSwap::from_pointee(catalog));
-        let refresh =
-            tokio::spawn(refresh(servers.clone(), models.clone(), catalog.clone())).abort_handle();
+        let current = Current::follow(servers.clone(), models.clone());
         Ok(Arc::new(Gateway {
             config: setup.config,
             models,
             servers,
-            catalog,
+            current,
             store: Store::default(),
             random: RandomState::new(),
             used: AtomicU64::new(0),
-            refresh,
         }))
     }
 
     /// Every tool that is offered now.
     pub fn catalog(&self) -> Arc<Catalog> {
-        self.catalog.load_full()
+        self.current.load()
     }
 
     /// The model providers.
@@ -145,9 +139,7 @@ impl Gateway {
     /// False when `deadline` came first.
     pub async fn settled(&self, deadline: Instant) -> bool {
         let settled = timeout_at(deadline, self.servers.settled()).await.is_ok();
-        self.catalog.store(Arc::new(Catalog::build(
-            &self.servers.subscribe().borrow_and_update(),
-        )));
+        self.current.renew();
         settled
     }
 
@@ -179,7 +171,6 @@ impl Gateway {
 
     /// Stops every server; nothing that toolway started is left running.
     pub async fn shutdown(&self) {
-        self.refresh.abort();
         self.servers.shutdown().await;
     }
 
@@ -195,35 +186,5 @@ impl Gateway {
             .duration_since(UNIX_EPOCH)
             .map(|since| since.as_secs())
             .unwrap_or_default()
-    }
-}
-
-/// Makes a new catalog whenever a server's tools change.
-async fn refresh(servers: Arc<Servers>, models: Arc<Models>, catalog: Arc<ArcSwap<Catalog>>) {
-    let mut tools = servers.subscribe();
-    loop {
-        let built = catalog.load().rebuild(&tools.borrow_and_update());
-        for (server, tool) in built.dropped() {
-            tracing::warn!(server.id = %server, tool.name = tool.name, reason = tool.reason,
-                "Tool `{}` of server `{server}` is not offered", tool.name);
-        }
-        for upstream in models.all() {
-            let name = &upstream.config.name;
-            let left_out = listing::left_out(&built, upstream);
-            if !left_out.is_empty() {
-                let count = left_out.len();
-                let tools: Vec<&str> = left_out.iter().map(|left| left.name.as_str()).collect();
-                tracing::warn!(upstream.name = %name, tools = tools.join(" "), "Upstream `{name}` takes fewer tools than there are; left out: {count}");
-            }
-        }
-        tracing::info!(
-            tools = built.offered().len(),
-            "Tools in the catalog: {}",
-            built.offered().len()
-        );
-        catalog.store(Arc::new(built));
-        if tools.changed().await.is_err() {
-            return;
-        }
     }
 }

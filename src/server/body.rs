@@ -7,13 +7,38 @@ use axum::{
     http::{HeaderMap, header},
 };
 use bytes::BytesMut;
-use futures::StreamExt;
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
 use tokio::time::timeout;
 
 use super::error::Refusal;
 
 /// Longest silence of a client that is sending its body.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// A body did not arrive whole: its client was silent for too long, or went away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the body of the request did not arrive")]
+pub(super) struct Incomplete;
+
+/// A body as it arrives.
+pub(super) type Pieces = BoxStream<'static, Result<Bytes, Incomplete>>;
+
+/// The pieces of a body; a failure is the last of them.
+pub(super) fn pieces(body: Body) -> Pieces {
+    let arriving = Some(body.into_data_stream());
+    let pieces = stream::unfold(arriving, |arriving| async {
+        let mut arriving = arriving?;
+        match timeout(SILENCE, arriving.next()).await {
+            Ok(None) => None,
+            Ok(Some(Ok(piece))) => Some((Ok(piece), Some(arriving))),
+            Ok(Some(Err(_))) | Err(_) => Some((Err(Incomplete), None)),
+        }
+    });
+    pieces.boxed()
+}
 
 /// The whole body, at most `max` bytes.
 pub(super) async fn read(headers: &HeaderMap, body: Body, max: usize) -> Result<Bytes, Refusal> {
@@ -30,14 +55,11 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, max: usize) -> Result<
     {
         return Err(Refusal::BodyEncoded);
     }
-    let mut pieces = body.into_data_stream();
+    let mut pieces = pieces(body);
     let mut whole = BytesMut::new();
     let mut only = Bytes::new();
-    while let Some(piece) = timeout(SILENCE, pieces.next())
-        .await
-        .map_err(|_| Refusal::BodyIncomplete)?
-    {
-        let piece = piece.map_err(|_| Refusal::BodyIncomplete)?;
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|Incomplete| Refusal::BodyIncomplete)?;
         if only.is_empty() && whole.is_empty() {
             only = piece;
         } else {
@@ -57,4 +79,54 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, max: usize) -> Result<
     } else {
         whole.freeze()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arriving(pieces: &[&'static str], then_silence: bool) -> Body {
+        let pieces: Vec<_> = pieces
+            .iter()
+            .map(|piece| Ok::<_, axum::Error>(*piece))
+            .collect();
+        let silence = stream::pending().take(usize::from(then_silence));
+        Body::from_stream(stream::iter(pieces).chain(silence))
+    }
+
+    #[track_caller]
+    fn declared(bytes: &str) -> HeaderMap {
+        HeaderMap::from_iter([(header::CONTENT_LENGTH, bytes.parse().unwrap())])
+    }
+
+    #[tokio::test]
+    async fn the_pieces_are_put_together() {
+        for pieces in [&[][..], &["abc"], &["", "a", "", "bc"]] {
+            let expected = pieces.concat();
+            for headers in [HeaderMap::new(), declared("3")] {
+                let read = read(&headers, arriving(pieces, false), 3).await;
+                assert_eq!(read.unwrap(), expected);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_over_the_bound_is_refused_at_once_or_when_it_shows() {
+        let refused = Err(Refusal::BodyTooLarge(3));
+        assert_eq!(read(&declared("4"), arriving(&[], true), 3).await, refused);
+        assert_eq!(
+            read(&HeaderMap::new(), arriving(&["abcd"], true), 3).await,
+            refused
+        );
+        assert_eq!(
+            read(&HeaderMap::new(), arriving(&["ab", "cd"], true), 3).await,
+            refused
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_falls_silent_is_not_waited_for() {
+        let read = read(&HeaderMap::new(), arriving(&["ab"], true), 3).await;
+        assert_eq!(read, Err(Refusal::BodyIncomplete));
+    }
 }

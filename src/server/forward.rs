@@ -9,13 +9,14 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::BytesMut;
-use futures::{Stream, StreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
 
 use crate::{gateway::failure::Failure, upstream::model::Upstream};
 
 use super::{
     App,
+    body::{self, Pieces},
     error::{self, Refusal},
     headers,
 };
@@ -40,8 +41,7 @@ pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Re
 
 async fn pass(app: &App, request: Request) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
-    let has_body = parts.headers.contains_key(header::CONTENT_LENGTH)
-        || parts.headers.contains_key(header::TRANSFER_ENCODING);
+    let has_body = !http_body::Body::is_end_stream(&body);
     let (upstream, body) = choose(app, &parts.method, &parts.headers, body).await?;
     let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
     let url = upstream.url(path, parts.uri.query());
@@ -54,10 +54,13 @@ async fn pass(app: &App, request: Request) -> Result<Response, Failure> {
     } else {
         reqwest::Body::default()
     };
-    let answer = upstream.forward(parts.method, url, &outgoing, body).await?;
-    let status = answer.status();
-    let headers = headers::to_client(answer.headers());
-    let mut response = (status, Body::from_stream(answer.bytes_stream())).into_response();
+    let (status, incoming) = upstream.forward(parts.method, url, &outgoing, body).await?;
+    let headers = headers::to_client(&incoming.headers);
+    let pieces = incoming.into_stream().inspect_err(
+        // The client sees no more of it than that its answer breaks off.
+        |error| tracing::warn!(%error, "The answer to a forwarded request broke off"),
+    );
+    let mut response = (status, Body::from_stream(pieces)).into_response();
     *response.headers_mut() = headers;
     Ok(response)
 }
@@ -71,8 +74,6 @@ fn leaves_base(path: &str) -> bool {
     })
 }
 
-type Pieces = stream::BoxStream<'static, Result<Bytes, axum::Error>>;
-
 /// The upstream for a request: the one that `X-Toolway-Upstream` names, the one that has the model which the
 /// body names, or the first. With one upstream nothing is looked at.
 async fn choose<'a>(
@@ -82,7 +83,7 @@ async fn choose<'a>(
     body: Body,
 ) -> Result<(&'a Upstream, Pieces), Failure> {
     let models = app.gateway.models();
-    let pieces = body.into_data_stream().boxed();
+    let pieces = body::pieces(body);
     if let Some(name) = headers
         .get("x-toolway-upstream")
         .and_then(|name| name.to_str().ok())
@@ -134,7 +135,7 @@ fn may_name_model(start: &[u8]) -> bool {
     matches!(start.trim_ascii_start().first(), None | Some(b'{' | b'-'))
 }
 
-fn with_start(start: Bytes, rest: Pieces) -> impl Stream<Item = Result<Bytes, axum::Error>> {
+fn with_start(start: Bytes, rest: Pieces) -> impl Stream<Item = Result<Bytes, body::Incomplete>> {
     stream::iter((!start.is_empty()).then_some(Ok(start))).chain(rest)
 }
 

@@ -2,11 +2,13 @@
 //!
 //! Knows addresses, keys, timeouts and retries; what the bodies mean is for `translate` to say.
 
+mod error;
+mod incoming;
 pub mod retry;
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tokio::time::{sleep, timeout};
@@ -14,7 +16,11 @@ use url::Url;
 
 use crate::{catalog, openai::ErrorBody, secret::Secret, translate::stream::TextCalls};
 
-use self::retry::Round;
+pub use self::{
+    error::{ModelError, Refused},
+    incoming::Incoming,
+};
+use self::{incoming::reason, retry::Round};
 
 /// One model provider, as configured and checked.
 #[derive(Clone, Debug)]
@@ -67,61 +73,6 @@ const TELLING: [&str; 8] = [
     "openai-model",
     "www-authenticate",
 ];
-
-/// Why a model provider gave no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum ModelError {
-    /// No connection; nothing was sent.
-    #[error("cannot reach the upstream `{upstream}`: {reason}")]
-    Unreachable {
-        /// The upstream's name.
-        upstream: String,
-        /// For the log and the person who runs toolway.
-        reason: String,
-    },
-    /// It was silent for too long.
-    #[error("the upstream `{upstream}` was silent for {} s {phase}", after.as_secs_f64())]
-    Timeout {
-        /// The upstream's name.
-        upstream: String,
-        /// When: before or within its answer.
-        phase: &'static str,
-        /// How long was waited.
-        after: Duration,
-    },
-    /// The connection ended before the answer did.
-    #[error("the connection to the upstream `{upstream}` broke: {reason}")]
-    Broken {
-        /// The upstream's name.
-        upstream: String,
-        /// For the log.
-        reason: String,
-    },
-    /// It answered with an error status.
-    #[error("the upstream `{}` answered {}: {}", .0.upstream, .0.status, .0.error.message)]
-    Refused(Box<Refused>),
-    /// It answered with something that is no answer.
-    #[error("the upstream `{upstream}` answered {what}")]
-    Invalid {
-        /// The upstream's name.
-        upstream: String,
-        /// What came instead.
-        what: String,
-    },
-}
-
-/// An error status of a model provider.
-#[derive(Debug)]
-pub struct Refused {
-    /// The upstream's name.
-    pub upstream: String,
-    /// Its status, 400–599.
-    pub status: StatusCode,
-    /// Its error, in OpenAI's form.
-    pub error: ErrorBody,
-    /// Those of its headers that clients act on.
-    pub headers: HeaderMap,
-}
 
 /// All model providers, in the order of the configuration.
 #[derive(Debug)]
@@ -255,20 +206,23 @@ impl Upstream {
         }
     }
 
-    /// Passes any other request on, body and all, and gives back what the upstream answers, as it is.
+    /// Passes any other request on, body and all, and gives back what the upstream answers, as it is: status,
+    /// headers and body.
     pub async fn forward(
         &self,
         method: Method,
         url: Url,
         headers: &HeaderMap,
         body: reqwest::Body,
-    ) -> Result<reqwest::Response, ModelError> {
+    ) -> Result<(StatusCode, Incoming), ModelError> {
         let request = self
             .verbatim
             .request(method, url)
             .headers(self.outgoing(headers))
             .body(body);
-        self.send(request).await
+        let mut response = self.send(request).await?;
+        let headers = std::mem::take(response.headers_mut());
+        Ok((response.status(), self.incoming(response, headers)))
     }
 
     /// The models it lists, as it describes them.
@@ -337,13 +291,9 @@ impl Upstream {
             .get(header::CONTENT_TYPE)
             .and_then(|value| value.to_str().ok());
         let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
-        let incoming = Incoming {
-            upstream: self.config.name.clone(),
-            is_stream: content_type.starts_with("text/event-stream"),
-            headers: telling(response.headers()),
-            silence: self.config.silence_timeout,
-            body: response.bytes_stream().boxed(),
-        };
+        let headers = telling(response.headers());
+        let mut incoming = self.incoming(response, headers);
+        incoming.is_stream = content_type.starts_with("text/event-stream");
         if status.is_success() && !content_type.starts_with("text/html") {
             return Ok(incoming);
         }
@@ -366,73 +316,21 @@ impl Upstream {
         })))
     }
 
+    fn incoming(&self, response: reqwest::Response, headers: HeaderMap) -> Incoming {
+        Incoming {
+            upstream: self.config.name.clone(),
+            is_stream: false,
+            headers,
+            silence: self.config.silence_timeout,
+            body: response.bytes_stream().boxed(),
+        }
+    }
+
     fn invalid(&self, what: &str) -> ModelError {
         ModelError::Invalid {
             upstream: self.config.name.clone(),
             what: what.to_owned(),
         }
-    }
-}
-
-/// An answer whose head is there and whose body is coming.
-pub struct Incoming {
-    upstream: String,
-    /// It calls itself an event stream.
-    pub is_stream: bool,
-    /// Those of its headers that clients act on.
-    pub headers: HeaderMap,
-    silence: Duration,
-    body: futures::stream::BoxStream<'static, reqwest::Result<Bytes>>,
-}
-
-impl Incoming {
-    /// The next piece of the body; `None` at its end.
-    ///
-    /// Cancel safe: nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, ModelError> {
-        let upstream = || self.upstream.clone();
-        match timeout(self.silence, self.body.next()).await {
-            Err(_) => Err(ModelError::Timeout {
-                upstream: upstream(),
-                phase: "within its answer",
-                after: self.silence,
-            }),
-            Ok(Some(Err(error))) => Err(ModelError::Broken {
-                upstream: upstream(),
-                reason: reason(&error),
-            }),
-            Ok(Some(Ok(bytes))) => Ok(Some(bytes)),
-            Ok(None) => Ok(None),
-        }
-    }
-
-    /// The whole body, at most `max` bytes.
-    pub async fn read_all(mut self, max: usize) -> Result<Bytes, ModelError> {
-        let mut whole = BytesMut::new();
-        while let Some(piece) = self.next().await? {
-            whole.extend_from_slice(&piece);
-            if whole.len() > max {
-                let what = format!("with more than {} MiB", max >> 20);
-                return Err(ModelError::Invalid {
-                    upstream: self.upstream,
-                    what,
-                });
-            }
-        }
-        Ok(whole.freeze())
-    }
-
-    /// As much of the body as comes, at most `max` bytes; a body that breaks off counts as it is.
-    async fn read_start(mut self, max: usize) -> Bytes {
-        let mut start = BytesMut::new();
-        while let Ok(Some(piece)) = self.next().await {
-            start.extend_from_slice(&piece);
-            if start.len() >= max {
-                start.truncate(max);
-                break;
-            }
-        }
-        start.freeze()
     }
 }
 
@@ -447,17 +345,4 @@ fn sensitive(text: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(text).ok()?;
     value.set_sensitive(true);
     Some(value)
-}
-
-/// The causes of a failed request, without its URL.
-fn reason(error: &reqwest::Error) -> String {
-    let mut source = std::error::Error::source(error);
-    let mut parts = Vec::new();
-    while let Some(cause) = source {
-        parts.push(cause.to_string());
-        source = cause.source();
-    }
-    parts
-        .pop()
-        .unwrap_or_else(|| "the request failed".to_owned())
 }

@@ -160,6 +160,7 @@ impl Model {
         let router = Router::new()
             .route("/v1/chat/completions", post(complete))
             .route("/v1/models", get(models))
+            .route("/v1/stalls", get(stall))
             .fallback(echo)
             .with_state(shared.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -209,6 +210,12 @@ async fn models(State(shared): State<Arc<Shared>>) -> Json<Value> {
         .map(|id| json!({"id": id, "object": "model", "extra": 1}))
         .collect();
     Json(json!({"object": "list", "data": data}))
+}
+
+/// Begins a body and says no more.
+async fn stall() -> Response {
+    let begun = stream::iter([Ok::<_, std::io::Error>("begun")]);
+    Response::new(Body::from_stream(begun.chain(stream::pending())))
 }
 
 /// Says what came, for everything that is passed through.

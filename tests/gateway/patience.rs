@@ -78,3 +78,20 @@ async fn a_stream_that_passes_through_is_told_within_it_that_the_time_is_up() {
     assert_eq!(answer.error().unwrap()["code"], "request_timeout");
     gw.join().await;
 }
+
+#[tokio::test]
+async fn what_is_forwarded_is_given_up_when_the_upstream_falls_silent() {
+    let gw = in_front_of([], "")
+        .await
+        .config("silence_timeout = \"300ms\"\n")
+        .start()
+        .await;
+    let response = gw.get("/v1/stalls").await;
+    assert_eq!(response.status(), 200);
+    let broken = response.text().await.unwrap_err();
+    assert!(
+        !broken.is_timeout(),
+        "it is the gateway that ends it: {broken:?}"
+    );
+    gw.join().await;
+}

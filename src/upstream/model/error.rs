@@ -1,0 +1,63 @@
+//! Why a model provider gave no answer; whose fault that is and what the client is told is for `server::error`
+//! to say, and whether to try again for [`retry`](super::retry).
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+
+use crate::openai::ErrorBody;
+
+/// Why a model provider gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// No connection; nothing was sent.
+    #[error("cannot reach the upstream `{upstream}`: {reason}")]
+    Unreachable {
+        /// The upstream's name.
+        upstream: String,
+        /// For the log and the person who runs toolway.
+        reason: String,
+    },
+    /// It was silent for too long.
+    #[error("the upstream `{upstream}` was silent for {} s {phase}", after.as_secs_f64())]
+    Timeout {
+        /// The upstream's name.
+        upstream: String,
+        /// When: before or within its answer.
+        phase: &'static str,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The connection ended before the answer did.
+    #[error("the connection to the upstream `{upstream}` broke: {reason}")]
+    Broken {
+        /// The upstream's name.
+        upstream: String,
+        /// For the log.
+        reason: String,
+    },
+    /// It answered with an error status.
+    #[error("the upstream `{}` answered {}: {}", .0.upstream, .0.status, .0.error.message)]
+    Refused(Box<Refused>),
+    /// It answered with something that is no answer.
+    #[error("the upstream `{upstream}` answered {what}")]
+    Invalid {
+        /// The upstream's name.
+        upstream: String,
+        /// What came instead.
+        what: String,
+    },
+}
+
+/// An error status of a model provider.
+#[derive(Debug)]
+pub struct Refused {
+    /// The upstream's name.
+    pub upstream: String,
+    /// Its status, 400–599.
+    pub status: StatusCode,
+    /// Its error, in OpenAI's form.
+    pub error: ErrorBody,
+    /// Those of its headers that clients act on.
+    pub headers: HeaderMap,
+}

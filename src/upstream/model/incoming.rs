@@ -1,0 +1,171 @@
+//! An answer of a model provider while its body is coming: bounded in silence, and in bytes where it is read whole.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::{
+    Stream, StreamExt,
+    stream::{self, BoxStream},
+};
+use http::HeaderMap;
+use tokio::time::timeout;
+
+use super::ModelError;
+
+/// Longest wait for the words of an error whose status is known.
+const ERROR_PATIENCE: Duration = Duration::from_secs(5);
+
+/// An answer whose head is there and whose body is coming.
+pub struct Incoming {
+    pub(super) upstream: String,
+    /// It calls itself an event stream.
+    pub is_stream: bool,
+    /// Of a chat those of its headers that clients act on, of what is forwarded all.
+    pub headers: HeaderMap,
+    pub(super) silence: Duration,
+    pub(super) body: BoxStream<'static, reqwest::Result<Bytes>>,
+}
+
+impl Incoming {
+    /// The next piece of the body; `None` at its end.
+    ///
+    /// Cancel safe: nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ModelError> {
+        let upstream = || self.upstream.clone();
+        match timeout(self.silence, self.body.next()).await {
+            Err(_) => Err(ModelError::Timeout {
+                upstream: upstream(),
+                phase: "within its answer",
+                after: self.silence,
+            }),
+            Ok(Some(Err(error))) => Err(ModelError::Broken {
+                upstream: upstream(),
+                reason: reason(&error),
+            }),
+            Ok(Some(Ok(bytes))) => Ok(Some(bytes)),
+            Ok(None) => Ok(None),
+        }
+    }
+
+    /// The whole body, at most `max` bytes.
+    pub async fn read_all(mut self, max: usize) -> Result<Bytes, ModelError> {
+        let mut whole = BytesMut::new();
+        while let Some(piece) = self.next().await? {
+            whole.extend_from_slice(&piece);
+            if whole.len() > max {
+                let what = format!("with more than {} MiB", max >> 20);
+                return Err(ModelError::Invalid {
+                    upstream: self.upstream,
+                    what,
+                });
+            }
+        }
+        Ok(whole.freeze())
+    }
+
+    /// As much of an error's body as comes in a few seconds, at most `max` bytes; one that breaks off counts as
+    /// it is. That there was an error is known, and must not wait for every word of it.
+    pub(super) async fn read_start(mut self, max: usize) -> Bytes {
+        let mut start = BytesMut::new();
+        let reading = async {
+            while start.len() < max
+                && let Ok(Some(piece)) = self.next().await
+            {
+                start.extend_from_slice(&piece);
+            }
+        };
+        let _ = timeout(ERROR_PATIENCE, reading).await;
+        start.truncate(max);
+        start.freeze()
+    }
+
+    /// The pieces as they come; a failure is the last of them.
+    pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, ModelError>> + Send {
+        stream::unfold(Some(self), |incoming| async {
+            let mut incoming = incoming?;
+            match incoming.next().await {
+                Ok(Some(piece)) => Some((Ok(piece), Some(incoming))),
+                Ok(None) => None,
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+    }
+}
+
+/// The causes of a failed request, without its URL.
+pub(super) fn reason(error: &reqwest::Error) -> String {
+    let mut source = std::error::Error::source(error);
+    let mut parts = Vec::new();
+    while let Some(cause) = source {
+        parts.push(cause.to_string());
+        source = cause.source();
+    }
+    parts
+        .pop()
+        .unwrap_or_else(|| "the request failed".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    const SILENCE: Duration = Duration::from_secs(120);
+
+    fn incoming(body: impl Stream<Item = Bytes> + Send + 'static) -> Incoming {
+        Incoming {
+            upstream: "u".to_owned(),
+            is_stream: false,
+            headers: HeaderMap::new(),
+            silence: SILENCE,
+            body: body.map(Ok).boxed(),
+        }
+    }
+
+    /// One byte at a time, for ever.
+    fn trickling(pause: Duration) -> impl Stream<Item = Bytes> + Send {
+        stream::repeat(Bytes::from_static(b"x")).then(move |piece| async move {
+            sleep(pause).await;
+            piece
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_ends_the_answer_and_every_piece_ends_the_silence() {
+        let pieces = trickling(SILENCE / 2).take(5).chain(stream::pending());
+        let mut pieces = Box::pin(incoming(pieces).into_stream());
+        for _ in 0..5 {
+            assert!(pieces.next().await.unwrap().is_ok());
+        }
+        let error = pieces.next().await.unwrap().unwrap_err();
+        assert!(matches!(error, ModelError::Timeout { after: SILENCE, .. }));
+        assert!(pieces.next().await.is_none(), "nothing follows a failure");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_that_trickles_is_told_with_what_came_of_it() {
+        let begun = Instant::now();
+        let start = incoming(trickling(Duration::from_secs(1)))
+            .read_start(1000)
+            .await;
+        assert!((1..10).contains(&start.len()));
+        assert_eq!(begun.elapsed(), ERROR_PATIENCE);
+    }
+
+    #[tokio::test]
+    async fn of_a_long_error_the_start_is_read() {
+        let endless = stream::repeat(Bytes::from_static(b"abc"));
+        assert_eq!(incoming(endless).read_start(7).await, "abcabca");
+    }
+
+    #[tokio::test]
+    async fn a_body_over_the_bound_is_refused() {
+        let body = |pieces| incoming(stream::repeat(Bytes::from_static(b"ab")).take(pieces));
+        assert_eq!(body(2).read_all(4).await.unwrap(), "abab");
+        assert!(matches!(
+            body(3).read_all(4).await,
+            Err(ModelError::Invalid { .. })
+        ));
+    }
+}
