@@ -141,3 +141,186 @@ fn tool_call(call: &Call) -> Value {
     }
     Value::Object(sent.to_json())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{openai::FinishReason, tool::ToolCall, translate::stream::Owner};
+
+    fn round() -> Round {
+        Round {
+            content: None,
+            reasoning: None,
+            refusal: None,
+            calls: Vec::new(),
+            finish: FinishReason::ToolCalls,
+            usage: None,
+            extra: JsonObject::new(),
+        }
+    }
+
+    fn call(id: &str, arguments: &str, kind: CallKind) -> Call {
+        Call {
+            call: ToolCall {
+                id: id.to_owned(),
+                name: "f".to_owned(),
+                arguments: arguments.to_owned(),
+            },
+            owner: Owner::Gateway,
+            kind,
+            extra: JsonObject::new(),
+        }
+    }
+
+    fn text(text: &str) -> Option<Answer> {
+        Some(Answer::text(text.to_owned()))
+    }
+
+    fn picture(name: &str) -> Option<Answer> {
+        Some(Answer {
+            text: "a picture".to_owned(),
+            parts: vec![json!({"picture": name})],
+        })
+    }
+
+    /// One turn of calls `1`, `2` … with these answers.
+    fn turn(answers: Vec<Option<Answer>>) -> Transcript {
+        let ids = 1..=answers.len();
+        let calls: Vec<Call> = ids
+            .map(|id| call(&id.to_string(), "{}", CallKind::Function))
+            .collect();
+        let mut transcript = Transcript::default();
+        transcript.push(&round(), &calls, answers, true);
+        transcript
+    }
+
+    fn read(messages: &str) -> Vec<Value> {
+        serde_json::from_str(&format!("[{messages}]")).unwrap()
+    }
+
+    /// Each message's role, and the id of the call that it answers.
+    fn outline(messages: &str) -> Vec<String> {
+        let line = |message: &Value| {
+            let id = message["tool_call_id"].as_str().unwrap_or_default();
+            format!("{} {id}", message["role"].as_str().unwrap())
+        };
+        read(messages).iter().map(line).collect()
+    }
+
+    /// The message of a turn with this round and one call.
+    fn assistant_of(round: &Round, arguments: &str, kind: CallKind, send_reasoning: bool) -> Value {
+        let mut transcript = Transcript::default();
+        let calls = [call("1", arguments, kind)];
+        transcript.push(round, &calls, vec![text("x")], send_reasoning);
+        read(&transcript.messages()).remove(0)
+    }
+
+    #[test]
+    fn every_call_has_one_message_in_the_order_of_the_calls() {
+        let mut transcript = turn(vec![text("a"), None, text("c")]);
+        let second = turn(vec![text("d")]);
+        transcript.exchanges.extend(second.exchanges);
+        assert_eq!(
+            outline(&transcript.messages()),
+            [
+                "assistant ",
+                "tool 1",
+                "tool 2",
+                "tool 3",
+                "assistant ",
+                "tool 1"
+            ]
+        );
+        assert_eq!(Transcript::default().messages(), "");
+    }
+
+    #[test]
+    fn a_client_that_gave_no_answer_is_said_not_to_have_run_its_call() {
+        let messages = read(&turn(vec![None]).messages());
+        assert!(
+            messages[1]["content"]
+                .as_str()
+                .unwrap()
+                .contains("cancelled")
+        );
+        let own = r#"{"role":"tool","tool_call_id":"1","content":"own", "x":1}"#;
+        let messages = turn(vec![None]).messages_with(|id| (id == "1").then(|| own.to_owned()));
+        assert!(
+            messages.ends_with(own),
+            "as the client wrote it: {messages}"
+        );
+    }
+
+    #[test]
+    fn pictures_of_all_results_stand_in_one_message_after_the_last_result() {
+        let transcript = turn(vec![picture("a"), text("b"), picture("c"), None]);
+        let messages = transcript.messages();
+        assert_eq!(
+            outline(&messages),
+            [
+                "assistant ",
+                "tool 1",
+                "tool 2",
+                "tool 3",
+                "tool 4",
+                "user "
+            ]
+        );
+        let expected = json!([{"picture": "a"}, {"picture": "c"}]);
+        assert_eq!(read(&messages)[5]["content"], expected);
+    }
+
+    #[test]
+    fn arguments_that_are_no_object_go_back_as_one() {
+        let sent = |arguments: &str, kind| {
+            let (body, text) = CallKind::members(kind);
+            assistant_of(&round(), arguments, kind, true)["tool_calls"][0][body][text].clone()
+        };
+        for (arguments, expected) in [
+            (r#"{ "a": 1 }"#, r#"{ "a": 1 }"#),
+            (r#""{\"a\":1}""#, r#"{"a":1}"#),
+            ("{\"a\":", "{}"),
+            ("[1]", "{}"),
+            ("", "{}"),
+        ] {
+            assert_eq!(sent(arguments, CallKind::Function), expected, "{arguments}");
+        }
+        assert_eq!(sent("print(1)", CallKind::Custom), "print(1)");
+    }
+
+    #[test]
+    fn thoughts_go_back_only_to_those_who_want_them() {
+        let mut thinking = round();
+        thinking.content = Some("text".to_owned());
+        thinking.reasoning = Some(("reasoning_content".to_owned(), "hm".to_owned()));
+        thinking
+            .extra
+            .insert("reasoning_details".to_owned(), json!([1]));
+        thinking.extra.insert("annotations".to_owned(), json!([2]));
+        let members = |send_reasoning| {
+            let message = assistant_of(&thinking, "{}", CallKind::Function, send_reasoning);
+            let names = message.as_object().unwrap().keys();
+            names.cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(
+            members(true),
+            [
+                "role",
+                "content",
+                "reasoning_content",
+                "reasoning_details",
+                "tool_calls"
+            ]
+        );
+        assert_eq!(members(false), ["role", "content", "tool_calls"]);
+    }
+
+    #[test]
+    fn one_turn_of_the_clients_own_calls_is_all_that_a_client_knows() {
+        assert!(!turn(vec![None, None]).holds_more_than_the_client_sees());
+        assert!(turn(vec![None, text("a")]).holds_more_than_the_client_sees());
+        let mut two = turn(vec![None]);
+        two.exchanges.extend(turn(vec![None]).exchanges);
+        assert!(two.holds_more_than_the_client_sees());
+    }
+}

@@ -105,3 +105,134 @@ pub fn list(records: &[CallRecord]) -> Value {
     };
     json!({"calls": records.iter().map(one).collect::<Vec<_>>()})
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        catalog::{Catalog, ServerTools},
+        tool::{Annotations, ServerId, Tool},
+    };
+
+    fn job() -> Job {
+        let catalog = Catalog::build(&[ServerTools {
+            server: ServerId::parse("time").unwrap(),
+            stateful: false,
+            tools: vec![Tool {
+                name: "now".to_owned(),
+                title: None,
+                description: None,
+                input_schema: JsonObject::new(),
+                output_schema: None,
+                annotations: Annotations::default(),
+            }],
+            dropped: Vec::new(),
+        }]);
+        Job {
+            place: 0,
+            id: "c".to_owned(),
+            offered: catalog.find("time__now").unwrap().clone(),
+            arguments: json!({"x": 1}).as_object().cloned().unwrap(),
+        }
+    }
+
+    fn progress(total: Option<f64>, message: Option<&str>) -> Progress {
+        Progress {
+            progress: 1.5,
+            total,
+            message: message.map(str::to_owned),
+        }
+    }
+
+    /// What each stage of a call says: begun, half done, ended.
+    fn notes(watch: Watch) -> [Option<Value>; 3] {
+        let job = job();
+        [
+            watch.started(&job),
+            watch.progressed(&job, &progress(Some(3.0), None)),
+            watch.finished(&job, "timeout", 7),
+        ]
+        .map(|note| note.map(Value::Object))
+    }
+
+    #[test]
+    fn the_header_and_the_field_say_it_in_the_same_words() {
+        for (text, expected) in [
+            ("on", Watch::Chunks),
+            (" True ", Watch::Chunks),
+            ("1", Watch::Chunks),
+            ("off", Watch::Off),
+            ("", Watch::Off),
+            ("Open-WebUI", Watch::OpenWebUi),
+        ] {
+            assert_eq!(Watch::parse(text), Some(expected), "{text}");
+        }
+        assert_eq!(Watch::parse("loud"), None);
+    }
+
+    #[test]
+    fn nothing_is_said_to_those_who_did_not_ask() {
+        assert_eq!(notes(Watch::Off), [None, None, None]);
+    }
+
+    #[test]
+    fn a_note_names_the_call_and_says_only_what_is_known() {
+        let with = |kind: &str, fields: Value| {
+            let mut note = json!({"type": kind, "id": "c", "name": "time__now", "server": "time", "tool": "now"});
+            for (name, value) in fields.as_object().unwrap() {
+                note[name] = value.clone();
+            }
+            Some(json!({"toolway": note}))
+        };
+        assert_eq!(
+            notes(Watch::Chunks),
+            [
+                with("call_started", json!({"arguments": {"x": 1}})),
+                with("call_progress", json!({"progress": 1.5, "total": 3.0})),
+                with(
+                    "call_finished",
+                    json!({"status": "timeout", "duration_ms": 7})
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn open_webui_is_given_a_line_and_told_when_it_is_the_last() {
+        let line = |text: &str, done: bool| {
+            Some(json!({"event": {"type": "status", "data": {"description": text, "done": done}}}))
+        };
+        assert_eq!(
+            notes(Watch::OpenWebUi),
+            [
+                line("Calling time__now…", false),
+                line("time__now: 1.5 of 3", false),
+                line("time__now failed: timeout", true),
+            ]
+        );
+        let said = |progress| {
+            Watch::OpenWebUi
+                .progressed(&job(), &progress)
+                .map(Value::Object)
+        };
+        assert_eq!(said(progress(None, None)), line("time__now: 1.5", false));
+        assert_eq!(
+            said(progress(Some(3.0), Some("half"))),
+            line("time__now: half", false)
+        );
+    }
+
+    #[test]
+    fn a_plain_answer_lists_every_call() {
+        let record = CallRecord {
+            id: "c".to_owned(),
+            name: "time__now".to_owned(),
+            arguments: "{".to_owned(),
+            status: "invalid_arguments_json",
+            duration_ms: 0,
+        };
+        let expected = json!({"calls": [{"id": "c", "name": "time__now", "arguments": "{",
+            "status": "invalid_arguments_json", "duration_ms": 0}]});
+        assert_eq!(list(&[record]), expected);
+    }
+}
