@@ -13,6 +13,7 @@ mod rounds;
 pub mod sink;
 mod stream;
 pub mod watch;
+mod wishes;
 
 use std::{
     hash::{BuildHasher, RandomState},

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use http::HeaderMap;
 use serde_json::Value;
 use tokio::{
-    sync::mpsc,
+    sync::oneshot,
     time::{Instant, timeout_at},
 };
 
@@ -21,7 +21,7 @@ use crate::{
     catalog::{Catalog, Selected, Selection},
     openai::{
         ErrorBody,
-        request::{ChatRequest, ClientToolKind, McpChoice, RequestError, ToolChoice, messages_of},
+        request::{ChatRequest, messages_of},
     },
     route::Order,
     store::{Claims, Principal},
@@ -41,6 +41,7 @@ use super::{
     sink::{Body, Piece, Sink},
     stream,
     watch::Watch,
+    wishes::{self, refused},
 };
 
 /// A chat request as the HTTP face took it.
@@ -88,25 +89,25 @@ impl Gateway {
     pub async fn chat(self: &Arc<Gateway>, input: Input) -> Result<Answer, Failed> {
         let (sink, mut pieces) = Sink::new(self.config.keepalive);
         let gateway = self.clone();
-        let (done, mut outcome) = mpsc::channel(1);
+        let (done, outcome) = oneshot::channel();
         let mut work: BoxFuture<'static, ()> = Box::pin(async move {
-            let outcome = gateway.answer(input, sink).await;
-            let _ = done.send(outcome).await;
+            // Whoever streams does not wait for the outcome; it is told within the stream.
+            let _ = done.send(gateway.answer(input, sink).await);
         });
         // A plain answer is the outcome; a stream begins with a head and goes on within its body.
         tokio::select! {
             biased;
             Some(Piece::Head(headers)) = pieces.recv() => Ok(Answer::Stream { headers, body: Body::new(work, pieces) }),
-            () = &mut work => match outcome.recv().await {
-                Some(Ok(Some((headers, body)))) => Ok(Answer::Plain { headers, body }),
-                Some(Ok(None)) => match pieces.recv().await {
+            () = &mut work => match outcome.await {
+                Ok(Ok(Some((headers, body)))) => Ok(Answer::Plain { headers, body }),
+                Ok(Ok(None)) => match pieces.recv().await {
                     Some(Piece::Head(headers)) => {
                         Ok(Answer::Stream { headers, body: Body::new(Box::pin(async {}), pieces) })
                     }
                     _ => Err(nothing().into()),
                 },
-                Some(Err(failed)) => Err(failed),
-                None => Err(nothing().into()),
+                Ok(Err(failed)) => Err(failed),
+                Err(_) => Err(nothing().into()),
             },
         }
     }
@@ -136,21 +137,18 @@ impl Gateway {
     ) -> Result<Chat<'a>, Failure> {
         let catalog = self.catalog();
         let client = request.client_names();
-        let selected = if applies(&request) {
+        let selected = if wishes::applies(&request) {
             let (tools, servers) = (input.tools.as_deref(), input.servers.as_deref());
             let selection =
                 Selection::parse(tools, servers, request.mcp_tools(), catalog.servers());
             let mut selection = selection.map_err(refused)?;
-            selection.prefer(forced(request.tool_choice(), &catalog));
+            selection.prefer(wishes::forced(request.tool_choice(), &catalog));
             catalog.select(&selection, &client, upstream.config.max_tools)
         } else {
             Arc::default()
         };
-        check_choice(request.tool_choice(), &selected)?;
-        if request.n() > 1 && !selected.tools.is_empty() {
-            return Err(several_answers());
-        }
-        let options = options(&request)?;
+        wishes::check(&request, &selected)?;
+        let options = wishes::options(&request)?;
         let restored = self.restore(&request, input.principal);
         Ok(Chat {
             gateway: self,
@@ -358,88 +356,6 @@ impl Known for Chat<'_> {
             .find(|tool| tool.name.as_deref() == Some(name))?;
         let tool: Value = serde_json::from_str(own.raw.get()).ok()?;
         tool.pointer("/function/parameters").cloned()
-    }
-}
-
-/// Gateway tools may apply. Not when the client forbids tools, nor when it speaks of the deprecated
-/// `functions`, whose calls have another form.
-fn applies(request: &ChatRequest<'_>) -> bool {
-    let is_legacy = request
-        .client_tools()
-        .iter()
-        .any(|tool| tool.kind == ClientToolKind::LegacyFunction);
-    !is_legacy && !matches!(request.tool_choice(), ToolChoice::None)
-}
-
-/// The names that the client's choice forces; a limit leaves others out first.
-fn forced(choice: &ToolChoice<'_>, catalog: &Catalog) -> Vec<String> {
-    let everything = || catalog.select(&Selection::everything(), &[], usize::MAX);
-    let meant = |choice: &McpChoice| -> Vec<String> {
-        let everything = everything();
-        let chosen = everything.chosen(choice).into_iter();
-        chosen.map(|tool| tool.name.to_string()).collect()
-    };
-    match choice {
-        ToolChoice::Function(name) => vec![name.clone()],
-        ToolChoice::AllowedTools { names, mcp, .. } => {
-            let meant = mcp.iter().flat_map(meant);
-            names.iter().cloned().chain(meant).collect()
-        }
-        ToolChoice::Mcp(choice) => meant(choice),
-        _ => Vec::new(),
-    }
-}
-
-/// A choice of a server's tool that this request does not offer would force the model to call any other one.
-fn check_choice(choice: &ToolChoice<'_>, selected: &Selected) -> Result<(), Failure> {
-    match choice {
-        ToolChoice::Mcp(choice) if selected.chosen(choice).is_empty() => Err(Failure::Request {
-            message: "Invalid value for 'tool_choice': this request offers no tool that it means."
-                .to_owned(),
-            param: Some("tool_choice".to_owned()),
-            code: "invalid_value",
-        }),
-        _ => Ok(()),
-    }
-}
-
-/// Reads the body's own field `toolway`.
-fn options(request: &ChatRequest<'_>) -> Result<Option<Watch>, Failure> {
-    #[derive(serde::Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Options {
-        progress: Option<String>,
-    }
-    let Some(raw) = request.member("toolway").filter(|raw| raw.get() != "null") else {
-        return Ok(None);
-    };
-    let wrong = || Failure::Request {
-        message: r#"`toolway` holds {"progress": "on" | "open-webui" | "off"}"#.to_owned(),
-        param: Some("toolway".to_owned()),
-        code: "invalid_value",
-    };
-    let options: Options = serde_json::from_str(raw.get()).map_err(|_| wrong())?;
-    options
-        .progress
-        .map(|text| Watch::parse(&text).ok_or_else(wrong))
-        .transpose()
-}
-
-fn several_answers() -> Failure {
-    Failure::Request {
-        message: "`n` above 1 does not go together with tools that the gateway runs; ask for one answer, \
-                  or send `X-Toolway-Tools: none`"
-            .to_owned(),
-        param: Some("n".to_owned()),
-        code: "unsupported_value",
-    }
-}
-
-fn refused(error: RequestError) -> Failure {
-    Failure::Request {
-        message: error.message,
-        param: error.param,
-        code: error.code.unwrap_or("invalid_request"),
     }
 }
 

@@ -1,0 +1,92 @@
+//! What a request wishes of toolway itself: whether tools apply, which must be among them, what to be told.
+//! Decides only.
+
+use crate::{
+    catalog::{Catalog, Selected, Selection},
+    openai::request::{ChatRequest, ClientToolKind, McpChoice, RequestError, ToolChoice},
+};
+
+use super::{failure::Failure, watch::Watch};
+
+/// Gateway tools may apply. Not when the client forbids tools, nor when it speaks of the deprecated
+/// `functions`, whose calls have another form.
+pub(super) fn applies(request: &ChatRequest<'_>) -> bool {
+    let is_legacy = request
+        .client_tools()
+        .iter()
+        .any(|tool| tool.kind == ClientToolKind::LegacyFunction);
+    !is_legacy && !matches!(request.tool_choice(), ToolChoice::None)
+}
+
+/// The names that the client's choice forces; a limit leaves others out first.
+pub(super) fn forced(choice: &ToolChoice<'_>, catalog: &Catalog) -> Vec<String> {
+    let meant = |choice: &McpChoice| -> Vec<String> {
+        let everything = catalog.select(&Selection::everything(), &[], usize::MAX);
+        let chosen = everything.chosen(choice).into_iter();
+        chosen.map(|tool| tool.name.to_string()).collect()
+    };
+    match choice {
+        ToolChoice::Function(name) => vec![name.clone()],
+        ToolChoice::AllowedTools { names, mcp, .. } => {
+            let meant = mcp.iter().flat_map(meant);
+            names.iter().cloned().chain(meant).collect()
+        }
+        ToolChoice::Mcp(choice) => meant(choice),
+        _ => Vec::new(),
+    }
+}
+
+/// What does not go together with the tools that were selected.
+pub(super) fn check(request: &ChatRequest<'_>, selected: &Selected) -> Result<(), Failure> {
+    if let ToolChoice::Mcp(choice) = request.tool_choice()
+        && selected.chosen(choice).is_empty()
+    {
+        // Passed on, it would force the model to call any other tool.
+        let message = "Invalid value for 'tool_choice': this request offers no tool that it means.";
+        return Err(fault(message, "tool_choice", "invalid_value"));
+    }
+    if request.n() > 1 && !selected.tools.is_empty() {
+        let message = "`n` above 1 does not go together with tools that the gateway runs; ask for one answer, \
+                       or send `X-Toolway-Tools: none`";
+        return Err(fault(message, "n", "unsupported_value"));
+    }
+    Ok(())
+}
+
+/// Reads the body's own field `toolway`.
+pub(super) fn options(request: &ChatRequest<'_>) -> Result<Option<Watch>, Failure> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Options {
+        progress: Option<String>,
+    }
+    let Some(raw) = request.member("toolway").filter(|raw| raw.get() != "null") else {
+        return Ok(None);
+    };
+    let wrong = || {
+        let message = r#"`toolway` holds {"progress": "on" | "open-webui" | "off"}"#;
+        fault(message, "toolway", "invalid_value")
+    };
+    let options: Options = serde_json::from_str(raw.get()).map_err(|_| wrong())?;
+    options
+        .progress
+        .map(|text| Watch::parse(&text).ok_or_else(wrong))
+        .transpose()
+}
+
+/// A body that cannot be read, or asks for tools in a way that makes no sense.
+pub(super) fn refused(error: RequestError) -> Failure {
+    Failure::Request {
+        message: error.message,
+        param: error.param,
+        code: error.code.unwrap_or("invalid_request"),
+    }
+}
+
+fn fault(message: &str, param: &str, code: &'static str) -> Failure {
+    Failure::Request {
+        message: message.to_owned(),
+        param: Some(param.to_owned()),
+        code,
+    }
+}
