@@ -3,7 +3,7 @@
 //! [`Turn`] knows what was asked, what was answered and what is still running; it decides what happens next
 //! and never does it. `gateway` asks the model, runs the calls and writes to the client.
 //!
-//! Read next: [`admit`] (which calls are sent), [`transcript`] (what the model is sent), [`parked`] (mixed
+//! Read next: [`mod@admit`] (which calls are sent), [`transcript`] (what the model is sent), [`parked`] (mixed
 //! turns), [`kept`] (results that were cut), [`repeats`] (the loop guard).
 
 pub mod admit;
