@@ -104,17 +104,23 @@ fn not_started(program: &Program, error: &std::io::Error) -> String {
     format!("`{command}` cannot be started: {why}")
 }
 
+/// How long the first answer is waited for: a server known to be modern has all its time to start, any other
+/// may be an old one that never answers a probe.
+fn patience(entry: &Entry, era: Era) -> Duration {
+    if era == Era::Discover {
+        entry.config.start_timeout
+    } else {
+        PROBE
+    }
+}
+
 async fn attempt_child(
     entry: &Entry,
     program: &Program,
     era: Era,
     deadline: Instant,
 ) -> Result<Connection, Fault> {
-    let patience = if era == Era::Discover {
-        entry.config.start_timeout
-    } else {
-        PROBE
-    };
+    let patience = patience(entry, era);
     let limit = entry.config.max_message_bytes;
     let (pipe, link) = stdio::start(
         &entry.config.server,
@@ -157,11 +163,7 @@ async fn attempt_streamable(
     era: Era,
     deadline: Instant,
 ) -> Result<Connection, Fault> {
-    let patience = if era == Era::Discover {
-        entry.config.start_timeout
-    } else {
-        PROBE
-    };
+    let patience = patience(entry, era);
     let (limit, parallel) = (entry.config.max_message_bytes, entry.config.parallel_calls);
     let (transport, refusal, progress) =
         streamable::transport(client, url, limit, parallel, patience);

@@ -47,8 +47,7 @@ impl From<reqwest::Error> for WebFault {
 
 /// A client for one server. Its headers go with every request, and with redirects within the same origin only.
 pub(super) fn client(headers: &[(HeaderName, Secret)]) -> Result<reqwest::Client, String> {
-    // Only the first call of a process has an effect; a provider that is there already is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    crate::upstream::install_tls();
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         let mut value = HeaderValue::from_str(value.expose())
