@@ -140,11 +140,14 @@ impl Filter {
         match self.place.clone() {
             Place::Block(form) => self.settle(form, end, known, &mut pieces),
             Place::Message { header, name } => {
-                let calls = forms::in_harmony(&name, &self.held[header..], known);
+                // Nothing is held when the end was taken before: a stream may end, and break off after that.
+                let body = self.held.get(header..).unwrap_or_default();
+                let calls = forms::in_harmony(&name, body, known);
                 self.say(calls, end, &mut pieces);
             }
             Place::Text | Place::Code | Place::Channel { .. } => self.say(None, end, &mut pieces),
         }
+        self.place = Place::Text;
         pieces
     }
 
