@@ -8,6 +8,7 @@ pub mod chat;
 mod current;
 pub mod failure;
 pub mod listing;
+pub mod mcp;
 mod plain;
 mod rounds;
 pub mod sink;
@@ -34,7 +35,7 @@ use crate::{
     tool::{CallError, ToolResult},
     upstream::{
         self,
-        mcp::{self, Servers},
+        mcp::Servers,
         model::{self, Models},
     },
 };
@@ -85,7 +86,7 @@ pub struct Setup {
     /// Model providers; the first that has a model takes its requests.
     pub upstreams: Vec<model::Config>,
     /// MCP servers.
-    pub servers: Vec<mcp::Config>,
+    pub servers: Vec<upstream::mcp::Config>,
 }
 
 /// Everything between the faces and the outside world.

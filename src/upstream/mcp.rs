@@ -4,6 +4,7 @@
 //! (the task that keeps it running), which asks `connect` for a `session` over `stdio`, Streamable HTTP or HTTP+SSE.
 //! rmcp does the protocol; `pending` gets the raw results around its models.
 
+mod caller;
 mod child;
 mod connect;
 mod connection;
@@ -35,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use self::entry::Entry;
-pub use self::session::CallOptions;
+pub use self::{caller::Caller, session::CallOptions};
 use crate::{
     catalog::ServerTools,
     health::ServerHealth,
