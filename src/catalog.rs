@@ -14,15 +14,21 @@ use crate::{
     },
 };
 
+mod features;
+mod page;
 mod select;
 mod selection;
+mod shelf;
 mod suggest;
 
-use self::{select::Memo, suggest::suggest};
 pub use self::{
+    features::ServerFeatures,
+    page::{InvalidCursor, PAGE, page},
     select::{LeftOut, LeftOutReason, Selected},
     selection::{Selection, meets},
+    shelf::{Shelf, Shelved},
 };
+use self::{select::Memo, suggest::suggest};
 
 /// The tools of one server, as it listed them.
 #[derive(Clone, Debug, PartialEq)]
