@@ -14,15 +14,17 @@ use crate::{
     },
 };
 
+mod features;
 mod select;
 mod selection;
 mod suggest;
 
-use self::{select::Memo, suggest::suggest};
 pub use self::{
+    features::ServerFeatures,
     select::{LeftOut, LeftOutReason, Selected},
     selection::{Selection, meets},
 };
+use self::{select::Memo, suggest::suggest};
 
 /// The tools of one server, as it listed them.
 #[derive(Clone, Debug, PartialEq)]
