@@ -15,7 +15,10 @@ use crate::{
 };
 
 mod features;
+<<<<<<< HEAD
 mod page;
+=======
+>>>>>>> upstream
 mod select;
 mod selection;
 mod shelf;
@@ -23,7 +26,10 @@ mod suggest;
 
 pub use self::{
     features::ServerFeatures,
+<<<<<<< HEAD
     page::{InvalidCursor, PAGE, page},
+=======
+>>>>>>> upstream
     select::{LeftOut, LeftOutReason, Selected},
     selection::{Selection, meets},
     shelf::{Shelf, Shelved},

@@ -1,32 +1,33 @@
-//! What a server has besides tools, as it listed it.
+//! What a server has besides tools.
 
 use serde_json::Value;
 
 use crate::tool::{JsonObject, ServerId};
 
-/// What one server has besides tools. Entries are as they were listed, unknown members included.
+/// What one server says about itself, and what it has besides tools. Plain data: who offers it to whom, and under
+/// which name, is decided elsewhere.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerFeatures {
     /// Which server.
     pub server: ServerId,
-    /// The protocol version it speaks with us; absent until it was ready once.
+    /// The version both sides agreed on; `None` until it was ready once.
     pub protocol_version: Option<String>,
-    /// `ServerCapabilities` as it declared them.
+    /// `ServerCapabilities` as the server declared them; `null` until it was ready once.
     pub capabilities: Value,
-    /// What it says to the model, if anything.
+    /// What it tells models about itself.
     pub instructions: Option<String>,
-    /// `Implementation` as it declared it.
+    /// `Implementation` as the server declared it; `null` where it is not known.
     pub server_info: Value,
-    /// `Prompt`s, in its own order.
+    /// Its prompts, each as listed; every one has a `name`, and no two the same.
     pub prompts: Vec<JsonObject>,
-    /// `Resource`s, in its own order.
+    /// Its resources, each as listed; every one has a `uri`, and no two the same.
     pub resources: Vec<JsonObject>,
-    /// `ResourceTemplate`s, in its own order.
+    /// Its resource templates, each as listed; every one has a `uriTemplate`, and no two the same.
     pub templates: Vec<JsonObject>,
 }
 
 impl ServerFeatures {
-    /// A server of which nothing is known yet.
+    /// What is known about a server that was never ready.
     pub fn unknown(server: ServerId) -> ServerFeatures {
         ServerFeatures {
             server,

@@ -134,7 +134,24 @@ pub fn read_tool(raw: &Value, place: usize) -> Result<Tool, BrokenTool> {
             .filter(|schema| schema.is_object())
             .cloned(),
         annotations: read_annotations(object),
+        extra: read_extra(object),
     })
+}
+
+/// The members of a tool that have a place of their own in [`Tool`].
+const OWN_MEMBERS: [&str; 5] = [
+    "name",
+    "title",
+    "description",
+    "inputSchema",
+    "outputSchema",
+];
+
+fn read_extra(tool: &JsonObject) -> JsonObject {
+    tool.iter()
+        .filter(|(member, _)| !OWN_MEMBERS.contains(&member.as_str()))
+        .map(|(member, value)| (member.clone(), value.clone()))
+        .collect()
 }
 
 /// The schema of the arguments. A missing `type` or `properties` is fine: neither changes what is accepted here.
@@ -280,6 +297,12 @@ mod tests {
             ..Annotations::default()
         };
         assert_eq!(tool.annotations, expected);
+        let extra = json!({
+            "x-unknown": 1,
+            "annotations": {"readOnlyHint": true, "destructiveHint": "no", "idempotentHint": false, "other": 1},
+            "execution": {"taskSupport": "optional"},
+        });
+        assert_eq!(Value::Object(tool.extra), extra);
     }
 
     #[test]

@@ -149,6 +149,7 @@ fn tool(value: &Value) -> Result<Tool> {
         input_schema: object(&value["inputSchema"])?,
         output_schema: None,
         annotations: Default::default(),
+        extra: Default::default(),
     })
 }
 
