@@ -29,8 +29,8 @@ use super::Gateway;
 use crate::{
     catalog::{Offered, Shelf},
     mcp::{rpc::RpcError, version::Version},
-    tool::{CallError, JsonObject, Progress, ServerId},
-    upstream::mcp::{CallOptions, Caller},
+    tool::{JsonObject, Progress},
+    upstream::mcp::Caller,
 };
 
 /// How long after the start of the gateway a list waits for servers that are still being started. Many clients
@@ -187,16 +187,5 @@ impl Gateway {
             let _ = timeout_at(deadline, self.servers.settled()).await;
             self.current.renew();
         }
-    }
-
-    /// Makes a request of whoever is behind this name.
-    async fn ask_backend(
-        &self,
-        server: &ServerId,
-        method: &str,
-        params: JsonObject,
-        options: CallOptions,
-    ) -> Result<Value, CallError> {
-        self.servers.request(server, method, params, options).await
     }
 }

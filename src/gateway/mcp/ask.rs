@@ -80,7 +80,8 @@ impl Inquiry {
             };
             let params = self.params.clone();
             let raw = gateway
-                .ask_backend(&self.server, self.method, params, options)
+                .backends
+                .request(&self.server, self.method, params, options)
                 .await?;
             if !asks_for_input(&raw) {
                 return Ok(raw);
@@ -129,7 +130,8 @@ impl Inquiry {
         let asking = Arc::clone(gateway);
         let work = async move {
             asking
-                .ask_backend(&self.server, self.method, self.params, options)
+                .backends
+                .request(&self.server, self.method, self.params, options)
                 .await
         };
         let parked = Parked {
