@@ -7,6 +7,7 @@ mod calls;
 pub mod chat;
 mod current;
 pub mod failure;
+pub mod handed;
 pub mod listing;
 pub mod mcp;
 mod plain;
@@ -43,6 +44,7 @@ use crate::{
 use self::{
     calls::{CallEvent, Patience, Running},
     current::Current,
+    handed::Handed,
 };
 
 /// The bounds of the tool loop (`[loop]` in the configuration).
@@ -96,6 +98,7 @@ pub struct Gateway {
     servers: Arc<Servers>,
     current: Current,
     store: Store,
+    handed: Handed,
     /// Randomness of this process, and how often it was used.
     random: RandomState,
     used: AtomicU64,
@@ -117,6 +120,7 @@ impl Gateway {
             servers,
             current,
             store: Store::default(),
+            handed: Handed::start(),
             random: RandomState::new(),
             used: AtomicU64::new(0),
         }))
@@ -130,6 +134,16 @@ impl Gateway {
     /// The model providers.
     pub fn models(&self) -> &Models {
         &self.models
+    }
+
+    /// The functions that callers lend to agents.
+    pub fn handed(&self) -> &Handed {
+        &self.handed
+    }
+
+    /// How often a comment goes out in a stream in which nothing else does.
+    pub fn keepalive(&self) -> Duration {
+        self.config.keepalive
     }
 
     /// How each server is.
@@ -173,6 +187,7 @@ impl Gateway {
 
     /// Stops every server; nothing that toolway started is left running.
     pub async fn shutdown(&self) {
+        self.handed.close();
         self.servers.shutdown().await;
     }
 
