@@ -3,6 +3,7 @@
 //! [`Gateway`] owns the upstreams, the servers, the catalog and the store. Read next: [`chat`], the life of a
 //! chat completion, then `rounds`, the loop, and `stream` and `plain`, the two forms of its answer.
 
+mod backends;
 mod calls;
 pub mod chat;
 mod current;
@@ -36,12 +37,14 @@ use crate::{
     tool::{CallError, ToolResult},
     upstream::{
         self,
+        function::{self, Functions, GroupHealth},
         mcp::Servers,
         model::{self, Models},
     },
 };
 
 use self::{
+    backends::Backends,
     calls::{CallEvent, Patience, Running},
     current::Current,
     handed::Handed,
@@ -89,6 +92,8 @@ pub struct Setup {
     pub upstreams: Vec<model::Config>,
     /// MCP servers.
     pub servers: Vec<upstream::mcp::Config>,
+    /// Groups of OpenAI-style functions; no name of one is that of a server.
+    pub functions: Vec<function::Config>,
 }
 
 /// Everything between the faces and the outside world.
@@ -96,6 +101,7 @@ pub struct Gateway {
     config: Config,
     models: Arc<Models>,
     servers: Arc<Servers>,
+    backends: Backends,
     current: Current,
     store: Store,
     handed: Handed,
@@ -113,11 +119,14 @@ impl Gateway {
         upstream::install_tls();
         let models = Arc::new(Models::new(setup.upstreams)?);
         let servers = Arc::new(Servers::start(setup.servers));
-        let current = Current::follow(servers.clone(), models.clone());
+        let functions = Functions::start(setup.functions, models.clone())?;
+        let backends = Backends::new(servers.clone(), functions);
+        let current = Current::follow(servers.clone(), backends.functions(), models.clone());
         Ok(Arc::new(Gateway {
             config: setup.config,
             models,
             servers,
+            backends,
             current,
             store: Store::default(),
             handed: Handed::start(),
@@ -151,6 +160,11 @@ impl Gateway {
         self.servers.health()
     }
 
+    /// What is known about each group of functions.
+    pub fn functions(&self) -> Vec<GroupHealth> {
+        self.backends.functions().health()
+    }
+
     /// Waits until every server is ready or has failed once, and its tools are in the catalog.
     /// False when `deadline` came first.
     pub async fn settled(&self, deadline: Instant) -> bool {
@@ -176,7 +190,7 @@ impl Gateway {
             deadline,
             parallel: 1,
         };
-        let mut running = Running::new(&self.servers, vec![vec![job]], patience);
+        let mut running = Running::new(&self.backends, vec![vec![job]], patience);
         while let Some(event) = running.next().await {
             if let CallEvent::Finished { outcome, .. } = event {
                 return outcome;

@@ -13,7 +13,6 @@ mod ledger;
 pub mod order;
 mod random;
 mod room;
-mod seam;
 pub mod session;
 
 use std::{

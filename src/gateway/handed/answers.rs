@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::order::{not_json, refused};
 use crate::{
     gateway::failure::Failure,
-    gateway::handed::seam::output,
     tool::{JsonObject, ToolResult},
+    translate::functions::output,
 };
 
 /// Most answers in one body.

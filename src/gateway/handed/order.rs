@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use crate::{
     gateway::failure::Failure,
-    gateway::handed::seam::definitions::{self, Fault},
     tool::{JsonObject, Tool},
+    translate::functions::definitions::{self, Fault},
 };
 
 /// Longest body, in bytes.
