@@ -24,6 +24,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use bytes::Bytes;
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
@@ -35,6 +36,7 @@ use self::{
     room::Room,
     session::{About, Ended, Parts, Session},
 };
+use super::failure::Failure;
 use crate::store::Principal;
 
 /// Most sessions at one time.
@@ -73,8 +75,11 @@ struct Sessions {
 }
 
 /// Why a session was not opened.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// The order is at fault.
+    #[error(transparent)]
+    Order(#[from] Failure),
     /// There are [`MAX_SESSIONS`], or they hold too much together.
     #[error("too many MCP sessions are open; end those that are done, or try again later")]
     Full,
@@ -89,6 +94,9 @@ pub enum OpenError {
     /// The operating system gave no random bytes.
     #[error("there is no randomness to make a secret of")]
     NoRandomness,
+    /// Compiling panicked.
+    #[error("the functions could not be compiled")]
+    Broken,
     /// toolway stops.
     #[error("the gateway is stopping")]
     Stopping,
@@ -112,40 +120,36 @@ impl Handed {
         }
     }
 
-    /// Opens a session for a caller. With thousands of functions this takes a while, for their schemas are
-    /// compiled; it never waits.
+    /// Opens a session for a caller, as the body of its request orders it (see [`order::read`]). Schemas are
+    /// compiled on a thread of their own. Dropping the future opens none.
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open(&self, order: Order, owner: Principal) -> Result<Arc<Session>, OpenError> {
-        let number = self.inner.opened.fetch_add(1, Ordering::Relaxed);
-        let taken = self.inner.definitions.take(order.bytes);
+    pub async fn open(&self, body: Bytes, owner: Principal) -> Result<Arc<Session>, OpenError> {
+        // What is longer is about to be refused.
+        let bytes = body.len().min(order::MAX_BYTES);
+        let taken = self.inner.definitions.take(bytes);
         let taken = taken.ok_or(OpenError::Full)?;
         // Looked at before the work is done, and again when it is.
         self.inner.lock().has_place()?;
-        let created = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map(|since| since.as_secs())
-            .unwrap_or_default();
-        let about = About {
-            name: order.name.clone(),
-            instructions: order.instructions.clone(),
-            created,
-            expires_at: created + order.life.as_secs(),
-            expires: Instant::now() + order.life,
-            call_timeout: order.call_timeout,
-        };
-        let session = Arc::new(Session::new(Parts {
-            number,
-            owner,
-            order,
-            about,
-            arguments: self.inner.arguments.clone(),
-            taken,
-        })?);
+        let parts = (self.inner.number(), self.inner.arguments.clone());
+        let compiling = tokio::task::spawn_blocking(move || {
+            let (number, arguments) = parts;
+            let order = order::read(&body)?;
+            Session::new(Parts {
+                number,
+                owner,
+                about: about(&order),
+                order,
+                arguments,
+                taken,
+            })
+        });
+        let session = compiling.await.map_err(|_| OpenError::Broken)??;
+        let session = Arc::new(session);
         self.inner.lock().add(&session)?;
         self.inner.changed.notify_one();
-        let tools = session.tools().len();
+        let (number, tools) = (session.number(), session.tools().len());
         tracing::info!(session = number, tools, "Opened an MCP session");
         Ok(session)
     }
@@ -196,6 +200,10 @@ impl Handed {
 }
 
 impl Inner {
+    fn number(&self) -> u64 {
+        self.opened.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -255,6 +263,22 @@ impl Sessions {
         self.by_id.remove(session.id());
         self.by_end
             .remove(&(session.about().expires, session.number()));
+    }
+}
+
+/// What is fixed about a session that begins now.
+fn about(order: &Order) -> About {
+    let created = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map(|since| since.as_secs())
+        .unwrap_or_default();
+    About {
+        name: order.name.clone(),
+        instructions: order.instructions.clone(),
+        created,
+        expires_at: created + order.life.as_secs(),
+        expires: Instant::now() + order.life,
+        call_timeout: order.call_timeout,
     }
 }
 

@@ -51,8 +51,6 @@ pub struct Order {
     pub name: Option<String>,
     /// What agents' models are told about the whole.
     pub instructions: Option<String>,
-    /// The length of the body it was read from, in bytes.
-    pub bytes: usize,
 }
 
 /// Reads an order. With thousands of functions this takes a while, for their schemas are compiled.
@@ -79,7 +77,6 @@ pub fn read(body: &[u8]) -> Result<Order, Failure> {
         name: text(&mut members, "name", MAX_NAME)?,
         instructions: text(&mut members, "instructions", MAX_INSTRUCTIONS)?,
         tools: tools(&members)?,
-        bytes: body.len(),
     })
 }
 

@@ -146,7 +146,7 @@ impl Session {
             });
         }
         let tools = in_order(&catalog, &listed);
-        let unguessable = |prefix: &str| {
+        let unguessable = |prefix: &str| -> Result<Secret, super::OpenError> {
             let text = random::unguessable().map_err(|_| super::OpenError::NoRandomness)?;
             Ok(Secret::new(format!("{prefix}{text}")))
         };

@@ -8,23 +8,21 @@ use crate::tool::{CallError, JsonObject, ToolResult};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn order(body: &Value) -> Order {
-    order::read(body.to_string().as_bytes()).unwrap()
-}
-
-fn weather() -> Order {
+/// A body that orders two functions for so many seconds.
+fn weather(expires_in: u64) -> Bytes {
     let parameters = json!({
         "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
     });
-    order(&json!({"call_timeout": 60, "expires_in": 3600, "tools": [
+    let body = json!({"call_timeout": 60, "expires_in": expires_in, "tools": [
         {"type": "function", "function": {"name": "weather", "parameters": parameters}},
         {"type": "function", "function": {"name": "a_tool"}},
-    ]}))
+    ]});
+    body.to_string().into()
 }
 
-fn open() -> (Handed, Arc<Session>) {
+async fn open() -> (Handed, Arc<Session>) {
     let handed = Handed::start();
-    let session = handed.open(weather(), 0).unwrap();
+    let session = handed.open(weather(3600), 0).await.unwrap();
     (handed, session)
 }
 
@@ -75,7 +73,7 @@ fn gone(message: &str, unsent: bool) -> Outcome {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_handed_over_and_its_answer_comes_back() {
-    let (_handed, session) = open();
+    let (_handed, session) = open().await;
     let mut events = session.events(None);
     let calling = call_weather(&session);
     let event = events.next().await.unwrap();
@@ -101,7 +99,7 @@ async fn a_call_is_handed_over_and_its_answer_comes_back() {
 
 #[tokio::test(start_paused = true)]
 async fn what_does_not_fit_is_not_handed_over() {
-    let (_handed, session) = open();
+    let (_handed, session) = open().await;
     let wrong = call(&session, "weather", json!({"city": 7})).await.unwrap();
     assert!(
         matches!(&wrong, Err(CallError::InvalidParams { path, .. }) if path == "/city"),
@@ -123,7 +121,7 @@ async fn what_does_not_fit_is_not_handed_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_is_taken_back_and_the_reader_is_told() {
-    let (_handed, session) = open();
+    let (_handed, session) = open().await;
     let mut events = session.events(None);
     let calling = call_weather(&session);
     let id = ids(&mut events).await.remove(0);
@@ -139,7 +137,7 @@ async fn a_call_that_is_dropped_is_taken_back_and_the_reader_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_without_an_answer_ends_after_its_time() {
-    let (_handed, session) = open();
+    let (_handed, session) = open().await;
     let begun = Instant::now();
     let calling = call_weather(&session);
     let after = Duration::from_secs(60);
@@ -153,7 +151,7 @@ async fn a_call_without_an_answer_ends_after_its_time() {
 
 #[tokio::test(start_paused = true)]
 async fn too_many_open_calls_are_busy_and_cost_the_others_nothing() {
-    let (_handed, session) = open();
+    let (_handed, session) = open().await;
     let mut events = session.events(None);
     let calls: Vec<_> = (0..64).map(|_| call_weather(&session)).collect();
     let mut open = Vec::new();
@@ -171,7 +169,7 @@ async fn too_many_open_calls_are_busy_and_cost_the_others_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn the_newest_reader_wins_and_gets_what_is_open() {
-    let (_handed, session) = open();
+    let (_handed, session) = open().await;
     let mut first = session.events(None);
     let _calling = call_weather(&session);
     let id = ids(&mut first).await;
@@ -187,7 +185,7 @@ async fn the_newest_reader_wins_and_gets_what_is_open() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_comes_back_hears_what_it_missed() {
-    let (_handed, session) = open();
+    let (_handed, session) = open().await;
     let mut events = session.events(None);
     let stays = call_weather(&session);
     let first = ids(&mut events).await;
@@ -221,9 +219,7 @@ async fn the_end_of_a_session_fails_its_calls_and_is_told() {
         (Ended::Stopped, "session.stopped", "the gateway is stopping"),
     ] {
         let handed = Handed::start();
-        let mut short = weather();
-        short.life = Duration::from_secs(20);
-        let session = handed.open(short, 0).unwrap();
+        let session = handed.open(weather(20), 0).await.unwrap();
         let mut events = session.events(None);
         let calling = call_weather(&session);
         ids(&mut events).await;
@@ -246,7 +242,7 @@ async fn the_end_of_a_session_fails_its_calls_and_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_session_ends_to_the_second() {
-    let (handed, session) = open();
+    let (handed, session) = open().await;
     tokio::time::sleep(HOUR - Duration::from_millis(1)).await;
     assert!(handed.find(session.token()).is_some());
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -256,7 +252,7 @@ async fn a_session_ends_to_the_second() {
 
 #[tokio::test(start_paused = true)]
 async fn neither_name_leads_to_the_other_and_only_the_owner_gets_in() {
-    let (handed, session) = open();
+    let (handed, session) = open().await;
     assert!(handed.find(session.id()).is_none());
     assert!(handed.find_own(session.token(), 0).is_none());
     assert!(handed.find_own(session.id(), 1).is_none());
@@ -269,7 +265,7 @@ async fn neither_name_leads_to_the_other_and_only_the_owner_gets_in() {
 
 #[tokio::test(start_paused = true)]
 async fn functions_keep_the_callers_order_and_names() {
-    let (_handed, session) = open();
+    let (_handed, session) = open().await;
     let names: Vec<&str> = session
         .tools()
         .iter()
@@ -289,15 +285,15 @@ async fn a_thousand_sessions_opened_and_dropped_leave_nothing_behind() {
         let mut calls = Vec::new();
         let mut weak = Vec::new();
         for n in 0..MAX_SESSIONS {
-            let mut order = weather();
-            order.life = Duration::from_secs(10 + n as u64 % 40);
-            let session = handed.open(order, 0).unwrap();
+            let body = weather(10 + n as u64 % 40);
+            let session = handed.open(body, 0).await.unwrap();
             calls.push(call_weather(&session));
             let mut events = session.events(None);
             ids(&mut events).await;
             weak.push(Arc::downgrade(&session));
         }
-        assert_eq!(handed.open(weather(), 0).err(), Some(OpenError::Full));
+        let full = handed.open(weather(60), 0).await;
+        assert!(matches!(full, Err(OpenError::Full)));
         assert_eq!(handed.len(), MAX_SESSIONS);
         match how {
             Ended::Deleted => {
@@ -330,26 +326,35 @@ async fn a_thousand_sessions_opened_and_dropped_leave_nothing_behind() {
         );
         assert_eq!(free_now, free);
     }
-    assert_eq!(handed.open(weather(), 0).err(), Some(OpenError::Stopping));
+    let closed = handed.open(weather(60), 0).await;
+    assert!(matches!(closed, Err(OpenError::Stopping)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_bytes_of_all_definitions_are_bounded() {
     let handed = Handed::start();
-    let big = || Order {
-        bytes: 30 << 20,
-        ..weather()
-    };
-    let session = handed.open(big(), 0).unwrap();
-    assert_eq!(handed.open(big(), 0).err(), Some(OpenError::Full));
-    assert!(handed.end(session.id(), 0));
-    drop(session);
-    assert!(handed.open(big(), 0).is_ok());
+    let free = handed.inner.definitions.free();
+    let mut big = br#"{"tools": [{"name": "a"}]}"#.to_vec();
+    big.resize(order::MAX_BYTES, b' ');
+    let big = Bytes::from(big);
+    let mut sessions = Vec::new();
+    for _ in 0..8 {
+        sessions.push(handed.open(big.clone(), 0).await.unwrap());
+    }
+    let full = handed.open(big.clone(), 0).await;
+    assert!(matches!(full, Err(OpenError::Full)));
+    for session in sessions {
+        assert!(handed.end(session.id(), 0));
+    }
+    assert_eq!(handed.inner.definitions.free(), free);
+    let wrong = handed.open("{}".into(), 0).await;
+    assert!(matches!(wrong, Err(OpenError::Order(_))));
+    assert_eq!(handed.inner.definitions.free(), free);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_waits_is_woken_by_a_call() {
-    let (_handed, session) = open();
+    let (_handed, session) = open().await;
     let mut events = session.events(None);
     let silence = timeout(Duration::from_secs(5), events.next()).await;
     assert!(silence.is_err(), "nothing has happened");
