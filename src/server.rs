@@ -10,6 +10,7 @@ mod guard;
 mod headers;
 mod listener;
 pub mod mcp;
+mod mcp_sessions;
 mod models;
 mod status;
 pub mod stdio;
@@ -103,7 +104,9 @@ pub async fn serve(
     let told = app.clone();
     let shutdown = async move {
         shutdown.await;
+        // Whoever reads what may come at any time would not end by itself.
         told.mcp.stop();
+        told.gateway.handed().close();
         let _ = stopping.send(());
     };
     let serving =
@@ -178,6 +181,21 @@ fn routes(app: Arc<App>) -> Router {
             "/mcp/{profile}",
             post(mcp::profile).get(mcp::profile).delete(mcp::profile),
         )
+        .route(
+            "/mcp/s/{token}",
+            post(mcp::lent).get(mcp::lent).delete(mcp::lent),
+        )
+        // Functions that a caller lends.
+        .route("/v1/mcp_sessions", post(mcp_sessions::open))
+        .route(
+            "/v1/mcp_sessions/{id}",
+            get(mcp_sessions::show).delete(mcp_sessions::end),
+        )
+        .route("/v1/mcp_sessions/{id}/events", get(mcp_sessions::events))
+        .route(
+            "/v1/mcp_sessions/{id}/tool_responses",
+            post(mcp_sessions::respond),
+        )
         // toolway's own.
         .route("/health", get(status::health))
         .route("/tools", get(status::tools))
@@ -206,7 +224,8 @@ fn span(request: &Request) -> tracing::Span {
         .get(&REQUEST_ID)
         .and_then(|id| id.to_str().ok())
         .unwrap_or_default();
-    tracing::info_span!("request", id, method = %request.method(), path = request.uri().path())
+    let path = mcp_sessions::without_secrets(request.uri().path());
+    tracing::info_span!("request", id, method = %request.method(), path = &*path)
 }
 
 fn log<B>(response: &http::Response<B>, latency: Duration, _: &tracing::Span) {

@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::sessions::{Owner, Sessions};
-use super::{App, body, headers::principal};
+use super::{App, body, error::Refusal, headers::principal};
 use crate::{
     gateway::{Gateway, mcp::View},
     mcp::{
@@ -108,9 +108,10 @@ impl Face {
         self.sessions.sweep().await;
     }
 
-    /// How many sessions there are.
-    pub(super) fn sessions(&self) -> usize {
-        self.sessions.count()
+    /// How many sessions there are, and how many streams that last.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let streams = self.config.max_streams - self.streams.available_permits();
+        (self.sessions.count(), streams)
     }
 
     /// 128 random bits, in hexadecimal digits.
@@ -139,6 +140,18 @@ pub(super) async fn profile(
     match app.gateway.view(Some(&profile)) {
         Some(view) => answer(&app, view, request).await,
         None => no_profile(),
+    }
+}
+
+/// `/mcp/s/{token}`.
+pub(super) async fn lent(
+    State(app): State<Arc<App>>,
+    Path(token): Path<String>,
+    request: Request,
+) -> Response {
+    match app.gateway.view_of_session(&token) {
+        Some(view) => answer(&app, view, request).await,
+        None => reply::refusal(Refusal::NoSession),
     }
 }
 

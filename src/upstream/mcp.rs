@@ -5,7 +5,6 @@
 //! rmcp does the protocol; `pending` gets the raw results around its models.
 
 mod caller;
-mod child;
 mod connect;
 mod connection;
 mod entry;
@@ -17,7 +16,6 @@ pub(crate) mod lines;
 mod pending;
 mod pipe;
 mod progress;
-mod queue;
 mod session;
 mod stderr;
 mod stdio;

@@ -12,14 +12,14 @@ use tokio::{
 };
 
 use super::{
-    CallOptions, Config, ServerEvent, Transport, faults, queue::Queue, session::Session,
-    stderr::StderrTail,
+    CallOptions, Config, ServerEvent, Transport, faults, session::Session, stderr::StderrTail,
 };
 use crate::{
     catalog::{DroppedTool, ServerFeatures, ServerTools},
     health::{ServerHealth, State},
     mcp::tools::Listing,
     tool::{CallError, JsonObject},
+    upstream::queue::Queue,
 };
 
 /// How long a call waits for a server that is being started.

@@ -1,0 +1,164 @@
+//! The tool-calls webhook: one POST for each call, or for those that arrive within a few milliseconds.
+//!
+//! What the bodies mean is `translate::functions::webhook`'s to say.
+
+mod batch;
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use url::Url;
+
+use self::batch::Batches;
+use super::web;
+use crate::{
+    secret::Secret,
+    tool::{CallError, JsonObject, ServerId, ToolResult},
+    translate::{
+        functions::{
+            output,
+            webhook::{self, AnswerFault, Call},
+        },
+        ids::Ids,
+    },
+};
+
+/// A webhook, as configured and checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where calls are posted to.
+    pub url: Url,
+    /// Sent with every request.
+    pub headers: Vec<(HeaderName, Secret)>,
+    /// Whether calls share requests. Default: they do not.
+    pub batch: Option<Batch>,
+}
+
+/// How calls share a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// How long the first call waits for others; at most 1 s.
+    pub window: Duration,
+    /// Most calls of one request; at least 2. Default: 16.
+    pub max_calls: usize,
+}
+
+/// What comes of a call.
+type Outcome = Result<ToolResult, CallError>;
+
+/// A webhook, ready to be called.
+pub(super) struct Endpoint {
+    post: Arc<Post>,
+    batches: Option<Batches>,
+    ids: Source,
+}
+
+impl Endpoint {
+    /// Calls go to this URL; nothing is sent yet. `limit` is the longest answer, in bytes.
+    pub(super) fn new(
+        group: ServerId,
+        config: &Config,
+        client: reqwest::Client,
+        limit: usize,
+    ) -> Endpoint {
+        let mut headers = web::headers(&config.headers);
+        for name in [header::CONTENT_TYPE, header::ACCEPT] {
+            let json = HeaderValue::from_static("application/json");
+            headers.entry(name).or_insert(json);
+        }
+        let post = Arc::new(Post {
+            group,
+            url: config.url.clone(),
+            headers,
+            client,
+            limit,
+        });
+        Endpoint {
+            batches: config.batch.map(|batch| Batches::new(post.clone(), batch)),
+            post,
+            ids: Source::default(),
+        }
+    }
+
+    /// Calls a function. Dropping the future gives the call up; the others of its request go on.
+    pub(super) async fn call(&self, function: &str, arguments: JsonObject) -> Outcome {
+        let id = self.ids.next();
+        if let Some(batches) = &self.batches {
+            return batches.call(id, function, arguments).await;
+        }
+        let call = Call {
+            id: &id,
+            name: function,
+            arguments: &arguments,
+        };
+        let mut outcomes = self.post.send(&[call]).await;
+        outcomes.pop().unwrap_or(Err(CallError::Cancelled))
+    }
+}
+
+/// Makes up the ids of calls: none of them twice, and none that another process is likely to have.
+#[derive(Default)]
+struct Source {
+    random: RandomState,
+    used: AtomicU64,
+}
+
+impl Source {
+    fn next(&self) -> String {
+        let used = self.used.fetch_add(1, Ordering::Relaxed);
+        format!("call_{}", Ids::new(self.random.hash_one(used)).call())
+    }
+}
+
+/// Posts calls to one URL.
+struct Post {
+    group: ServerId,
+    url: Url,
+    headers: HeaderMap,
+    client: reqwest::Client,
+    limit: usize,
+}
+
+impl Post {
+    /// Sends calls in one request; what came of each, in their order. A request that fails is each call's
+    /// failure. Dropping the future gives the request up.
+    async fn send(&self, calls: &[Call<'_>]) -> Vec<Outcome> {
+        let request = self
+            .client
+            .post(self.url.clone())
+            .headers(self.headers.clone())
+            .body(webhook::request(calls));
+        let reply = match web::fetch(request, self.limit).await {
+            Ok(reply) => reply,
+            Err(fault) => return vec![fault.outcome(&self.group); calls.len()],
+        };
+        let ids: Vec<&str> = calls.iter().map(|call| call.id).collect();
+        let answers = webhook::read_answers(reply.status, &reply.body, &ids);
+        if answers.strangers > 0 {
+            let (group, strangers) = (&self.group, answers.strangers);
+            tracing::warn!(functions.group = %group, strangers,
+                "Functions `{group}`: the endpoint answered calls that were not made: {strangers}");
+        }
+        let outcome = |outcome: Result<ToolResult, AnswerFault>| {
+            Ok(outcome.unwrap_or_else(|fault| {
+                self.log(&fault, &reply);
+                output::failure(fault.to_string())
+            }))
+        };
+        answers.outcomes.into_iter().map(outcome).collect()
+    }
+
+    fn log(&self, fault: &AnswerFault, reply: &web::Reply) {
+        let group = &self.group;
+        tracing::warn!(functions.group = %group, status = reply.status,
+            content_type = reply.content_type, bytes = reply.body.len(), %fault,
+            "Functions `{group}`: {fault}");
+    }
+}
