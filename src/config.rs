@@ -17,6 +17,7 @@ mod keys;
 mod listen;
 mod mcp_json;
 mod problem;
+mod profiles;
 mod raw;
 mod reference;
 mod servers;
@@ -31,7 +32,7 @@ use std::{
 pub use self::{
     around::{Around, FileText},
     problem::Problem,
-    raw::{RawConfig, RawDuration, RawLoop, RawServer, RawUpstream},
+    raw::{RawConfig, RawDuration, RawLoop, RawProfile, RawServer, RawUpstream},
     reference::reference,
 };
 use self::{check::Check, servers::Written};
@@ -49,6 +50,8 @@ pub struct Config {
     pub upstreams: Vec<upstream::model::Config>,
     /// The MCP servers that are switched on; each name once.
     pub servers: Vec<upstream::mcp::Config>,
+    /// What is behind `/mcp/NAME`; each name once.
+    pub profiles: Vec<gateway::mcp::Profile>,
     /// The bounds of the tool loop.
     pub gateway: gateway::Config,
     /// What is logged, and how.
@@ -163,6 +166,8 @@ impl Check<'_> {
             .into_iter()
             .map(|(name, raw)| Written::in_toml(name, raw));
         let servers = self.servers(in_file.chain(written));
+        let known: Vec<_> = servers.iter().map(|it| it.server.clone()).collect();
+        let profiles = self.profiles(raw.profiles, &known);
         self.compare_keys(&server, &upstreams);
         if self.problems.is_empty() {
             let warnings = self.warnings;
@@ -170,6 +175,7 @@ impl Check<'_> {
                 server,
                 upstreams,
                 servers,
+                profiles,
                 gateway,
                 telemetry,
                 files,

@@ -17,6 +17,7 @@ pub mod watch;
 mod wishes;
 
 use std::{
+    collections::HashMap,
     hash::{BuildHasher, RandomState},
     sync::{
         Arc,
@@ -87,6 +88,8 @@ pub struct Setup {
     pub upstreams: Vec<model::Config>,
     /// MCP servers.
     pub servers: Vec<upstream::mcp::Config>,
+    /// What is behind `/mcp/NAME`; each name once.
+    pub profiles: Vec<mcp::Profile>,
 }
 
 /// Everything between the faces and the outside world.
@@ -94,8 +97,15 @@ pub struct Gateway {
     config: Config,
     models: Arc<Models>,
     servers: Arc<Servers>,
-    current: Current,
+    current: Arc<Current>,
     store: Store,
+    /// What `/mcp` shows, and `/mcp/NAME`.
+    everything: Arc<mcp::View>,
+    profiles: HashMap<String, Arc<mcp::View>>,
+    herald: mcp::news::Herald,
+    log_interests: Arc<mcp::news::LogInterests>,
+    parked: mcp::parked::ParkedCalls,
+    begun: Instant,
     /// Randomness of this process, and how often it was used.
     random: RandomState,
     used: AtomicU64,
@@ -110,13 +120,22 @@ impl Gateway {
         upstream::install_tls();
         let models = Arc::new(Models::new(setup.upstreams)?);
         let servers = Arc::new(Servers::start(setup.servers));
-        let current = Current::follow(servers.clone(), models.clone());
+        let current = Arc::new(Current::follow(servers.clone(), models.clone()));
+        let herald = mcp::news::Herald::listen(&servers, &current);
+        let profiles = setup.profiles.into_iter();
+        let profiles = profiles.map(|it| (it.name, Arc::new(mcp::View::profile(it.shows))));
         Ok(Arc::new(Gateway {
             config: setup.config,
             models,
             servers,
             current,
             store: Store::default(),
+            everything: Arc::new(mcp::View::everything()),
+            profiles: profiles.collect(),
+            herald,
+            log_interests: Arc::default(),
+            parked: mcp::parked::ParkedCalls::default(),
+            begun: Instant::now(),
             random: RandomState::new(),
             used: AtomicU64::new(0),
         }))
@@ -189,4 +208,12 @@ impl Gateway {
             .map(|since| since.as_secs())
             .unwrap_or_default()
     }
+}
+
+/// A text that nobody can guess: 128 bits of the system's randomness, as 32 hexadecimal digits.
+fn token() -> String {
+    let mut bytes = [0_u8; 16];
+    // The system that has no randomness has no TLS either.
+    getrandom::fill(&mut bytes).expect("the system has randomness");
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

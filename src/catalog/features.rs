@@ -60,6 +60,11 @@ impl ServerFeatures {
         }
     }
 
+    /// It declared this capability, or may still do so.
+    pub fn may_have(&self, capability: &str) -> bool {
+        self.protocol_version.is_none() || self.capabilities.get(capability).is_some()
+    }
+
     /// The server declared this capability.
     pub fn has(&self, capability: &str) -> bool {
         !self.capabilities[capability].is_null()

@@ -43,6 +43,8 @@ pub struct RawConfig {
     pub limits: RawLoop,
     /// The MCP servers by name.
     pub servers: BTreeMap<String, RawServer>,
+    /// What is behind `/mcp/NAME`, by name.
+    pub profiles: BTreeMap<String, RawProfile>,
     /// OpenAI-style functions; not available in this version.
     pub functions: Option<toml::Table>,
 }
@@ -138,6 +140,17 @@ pub struct RawServer {
     pub max_message_bytes: Option<i64>,
     /// It is used at all. Default: `true`.
     pub enabled: Option<bool>,
+}
+
+/// What MCP clients see at `/mcp/NAME`: a `[profiles.NAME]` table. At `/mcp` they see everything.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawProfile {
+    /// The server (or group of functions) that is shown with all it has, under its own names. Either this
+    /// or `tools`.
+    pub server: Option<String>,
+    /// Patterns of the tools that are shown, as in `X-Toolway-Tools`: `"files__*"`, `"!files__delete"`.
+    pub tools: Option<Vec<String>>,
 }
 
 /// A time as it is written, with its unit: `"500ms"`, `"30s"`, `"10m"`, `"1h"`.
