@@ -3,13 +3,16 @@
 //! [`Gateway`] owns the upstreams, the servers, the catalog and the store. Read next: [`chat`], the life of a
 //! chat completion, then `rounds`, the loop, and `stream` and `plain`, the two forms of its answer.
 
+mod backends;
 mod calls;
 pub mod chat;
 mod current;
 pub mod failure;
+pub mod handed;
 pub mod listing;
 pub mod mcp;
 mod plain;
+mod random;
 mod rounds;
 pub mod sink;
 mod stream;
@@ -36,14 +39,17 @@ use crate::{
     tool::{CallError, ToolResult},
     upstream::{
         self,
+        function::{self, Functions, GroupHealth},
         mcp::Servers,
         model::{self, Models},
     },
 };
 
 use self::{
+    backends::Backends,
     calls::{CallEvent, Patience, Running},
     current::Current,
+    handed::Handed,
 };
 
 /// The bounds of the tool loop (`[loop]` in the configuration).
@@ -88,6 +94,8 @@ pub struct Setup {
     pub upstreams: Vec<model::Config>,
     /// MCP servers.
     pub servers: Vec<upstream::mcp::Config>,
+    /// Groups of OpenAI-style functions; no name of one is that of a server.
+    pub functions: Vec<function::Config>,
     /// What is behind `/mcp/NAME`; each name once.
     pub profiles: Vec<mcp::Profile>,
 }
@@ -97,6 +105,7 @@ pub struct Gateway {
     config: Config,
     models: Arc<Models>,
     servers: Arc<Servers>,
+    backends: Backends,
     current: Arc<Current>,
     store: Store,
     /// What `/mcp` shows, and `/mcp/NAME`.
@@ -106,6 +115,7 @@ pub struct Gateway {
     log_interests: Arc<mcp::news::LogInterests>,
     parked: mcp::parked::ParkedCalls,
     begun: Instant,
+    handed: Handed,
     /// Randomness of this process, and how often it was used.
     random: RandomState,
     used: AtomicU64,
@@ -120,7 +130,10 @@ impl Gateway {
         upstream::install_tls();
         let models = Arc::new(Models::new(setup.upstreams)?);
         let servers = Arc::new(Servers::start(setup.servers));
-        let current = Arc::new(Current::follow(servers.clone(), models.clone()));
+        let functions = Functions::start(setup.functions, models.clone())?;
+        let backends = Backends::new(servers.clone(), functions);
+        let current = Current::follow(servers.clone(), backends.functions(), models.clone());
+        let current = Arc::new(current);
         let herald = mcp::news::Herald::listen(&servers, &current);
         let profiles = setup.profiles.into_iter();
         let profiles = profiles.map(|it| (it.name, Arc::new(mcp::View::profile(it.shows))));
@@ -128,6 +141,7 @@ impl Gateway {
             config: setup.config,
             models,
             servers,
+            backends,
             current,
             store: Store::default(),
             everything: Arc::new(mcp::View::everything()),
@@ -136,6 +150,7 @@ impl Gateway {
             log_interests: Arc::default(),
             parked: mcp::parked::ParkedCalls::default(),
             begun: Instant::now(),
+            handed: Handed::start(),
             random: RandomState::new(),
             used: AtomicU64::new(0),
         }))
@@ -151,9 +166,24 @@ impl Gateway {
         &self.models
     }
 
+    /// The functions that callers lend to agents.
+    pub fn handed(&self) -> &Handed {
+        &self.handed
+    }
+
+    /// How often a comment goes out in a stream in which nothing else does.
+    pub fn keepalive(&self) -> Duration {
+        self.config.keepalive
+    }
+
     /// How each server is.
     pub fn health(&self) -> Vec<ServerHealth> {
         self.servers.health()
+    }
+
+    /// What is known about each group of functions.
+    pub fn functions(&self) -> Vec<GroupHealth> {
+        self.backends.functions().health()
     }
 
     /// Waits until every server is ready or has failed once, and its tools are in the catalog.
@@ -181,7 +211,7 @@ impl Gateway {
             deadline,
             parallel: 1,
         };
-        let mut running = Running::new(&self.servers, vec![vec![job]], patience);
+        let mut running = Running::new(&self.backends, vec![vec![job]], patience);
         while let Some(event) = running.next().await {
             if let CallEvent::Finished { outcome, .. } = event {
                 return outcome;
@@ -192,6 +222,7 @@ impl Gateway {
 
     /// Stops every server; nothing that toolway started is left running.
     pub async fn shutdown(&self) {
+        self.handed.close();
         self.servers.shutdown().await;
     }
 
@@ -208,12 +239,4 @@ impl Gateway {
             .map(|since| since.as_secs())
             .unwrap_or_default()
     }
-}
-
-/// A text that nobody can guess: 128 bits of the system's randomness, as 32 hexadecimal digits.
-fn token() -> String {
-    let mut bytes = [0_u8; 16];
-    // The system that has no randomness has no TLS either.
-    getrandom::fill(&mut bytes).expect("the system has randomness");
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

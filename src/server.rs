@@ -9,6 +9,7 @@ mod forward;
 mod guard;
 mod headers;
 mod listener;
+mod mcp_sessions;
 mod models;
 mod status;
 
@@ -93,8 +94,11 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
+    let handed = gateway.clone();
     let shutdown = async move {
         shutdown.await;
+        // Readers of events would not end by themselves.
+        handed.handed().close();
         let _ = stopping.send(());
     };
     let serving =
@@ -150,6 +154,17 @@ pub fn router(gateway: Arc<Gateway>, config: Config) -> Router {
             get(models::show).fallback(forward::forward),
         )
         .route("/v1/{*path}", any(forward::forward))
+        // Functions that a caller lends.
+        .route("/v1/mcp_sessions", post(mcp_sessions::open))
+        .route(
+            "/v1/mcp_sessions/{id}",
+            get(mcp_sessions::show).delete(mcp_sessions::end),
+        )
+        .route("/v1/mcp_sessions/{id}/events", get(mcp_sessions::events))
+        .route(
+            "/v1/mcp_sessions/{id}/tool_responses",
+            post(mcp_sessions::respond),
+        )
         // toolway's own.
         .route("/health", get(status::health))
         .route("/tools", get(status::tools))
@@ -178,7 +193,8 @@ fn span(request: &Request) -> tracing::Span {
         .get(&REQUEST_ID)
         .and_then(|id| id.to_str().ok())
         .unwrap_or_default();
-    tracing::info_span!("request", id, method = %request.method(), path = request.uri().path())
+    let path = mcp_sessions::without_secrets(request.uri().path());
+    tracing::info_span!("request", id, method = %request.method(), path = &*path)
 }
 
 fn log<B>(response: &http::Response<B>, latency: Duration, _: &tracing::Span) {

@@ -4,6 +4,7 @@ pub mod calls;
 pub mod completion;
 mod cut;
 pub mod era;
+pub mod functions;
 pub mod ids;
 pub mod names;
 pub mod results;

@@ -7,7 +7,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     catalog::{Catalog, ServerFeatures, ServerTools, Shelf},
-    upstream::{mcp::Servers, model::Models},
+    upstream::{function::Functions, mcp::Servers, model::Models},
 };
 
 use super::listing;
@@ -21,6 +21,8 @@ pub(super) struct Current {
 
 struct Shared {
     servers: Arc<Servers>,
+    /// What does not change: the functions stand in the configuration.
+    functions: Vec<ServerTools>,
     models: Arc<Models>,
     catalog: ArcSwap<Catalog>,
     shelf: ArcSwap<Shelf>,
@@ -29,12 +31,17 @@ struct Shared {
 }
 
 impl Current {
-    /// Takes up what the servers list, now and whenever it changes.
+    /// Takes up the functions, and what the servers list, now and whenever it changes.
     ///
     /// Must be called within a Tokio runtime.
-    pub(super) fn follow(servers: Arc<Servers>, models: Arc<Models>) -> Current {
+    pub(super) fn follow(
+        servers: Arc<Servers>,
+        functions: &Functions,
+        models: Arc<Models>,
+    ) -> Current {
         let shared = Arc::new(Shared {
             servers,
+            functions: functions.tools(),
             models,
             catalog: ArcSwap::from_pointee(Catalog::empty()),
             shelf: ArcSwap::default(),
@@ -83,7 +90,10 @@ impl Shared {
         }
         let tools = self.servers.subscribe().borrow().clone();
         if !Arc::ptr_eq(&tools, &made_of.0) {
-            let catalog = self.catalog.load().rebuild(&tools);
+            let catalog = self
+                .catalog
+                .load()
+                .rebuild(&[&tools[..], &self.functions].concat());
             log(&catalog, &self.models);
             self.catalog.store(Arc::new(catalog));
             made_of.0 = tools;

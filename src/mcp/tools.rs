@@ -9,6 +9,9 @@ use serde_json::Value;
 use super::pages::{PageFault, Pages};
 use crate::tool::{Annotations, JsonObject, Tool};
 
+/// Most tools that are read of one list.
+pub const MAX_TOOLS: usize = super::pages::MAX_ENTRIES;
+
 /// A tool that was listed and cannot be offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokenTool {
@@ -27,8 +30,7 @@ pub enum ListError {
     /// The server repeats a cursor, so its list would never end.
     #[error("the pages of tools/list run in a circle")]
     Circle,
-    /// There are more pages or tools than [`MAX_PAGES`](super::pages::MAX_PAGES) or
-    /// [`MAX_ENTRIES`](super::pages::MAX_ENTRIES).
+    /// There are more than [`MAX_PAGES`](super::pages::MAX_PAGES) pages or [`MAX_TOOLS`] tools.
     #[error("tools/list does not end after {pages} pages and {tools} tools")]
     TooLong {
         /// Pages read.

@@ -21,7 +21,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::secret::Secret;
 
-use super::{App, Config, error::Refusal};
+use super::{App, Config, error::Refusal, mcp_sessions};
 
 /// Lets a request in, or says why not. The request's place is free again when its response has been sent.
 pub(super) async fn check(
@@ -33,7 +33,14 @@ pub(super) async fn check(
     if is_open(request.uri().path()) {
         return Ok(next.run(request).await);
     }
-    key(&app.config, request.headers())?;
+    match mcp_sessions::token(request.uri().path()) {
+        // The token is the key. Who has none that is known gets no further, and takes no place.
+        Some(token) => {
+            let known = app.gateway.handed().find(token);
+            known.ok_or(Refusal::NoSession)?;
+        }
+        None => key(&app.config, request.headers())?,
+    }
     let place = app
         .places
         .clone()

@@ -27,7 +27,7 @@ const TTL_MS: u64 = 5_000;
 /// A tool as it is listed, for clients of this version.
 pub fn fit_tool(mut tool: JsonObject, version: Version) -> JsonObject {
     // Tasks are not carried (2025-11-25, `execution.taskSupport`).
-    tool.remove("execution");
+    tool.shift_remove("execution");
     if let Some(Value::Object(schema)) = tool.get_mut("inputSchema") {
         // Old clients want it said.
         schema.entry("type").or_insert_with(|| json!("object"));
@@ -38,7 +38,7 @@ pub fn fit_tool(mut tool: JsonObject, version: Version) -> JsonObject {
         .get("outputSchema")
         .is_some_and(|schema| schema.get("type") == Some(&json!("object")));
     if !(has_output && (output_is_object || output_may_be_anything)) {
-        tool.remove("outputSchema");
+        tool.shift_remove("outputSchema");
     }
     if version < Version::V2025_06_18 {
         drop_title(&mut tool);
@@ -48,7 +48,7 @@ pub fn fit_tool(mut tool: JsonObject, version: Version) -> JsonObject {
 
 /// A title where there was none yet: the description says it in its place, if there is no other.
 fn drop_title(entry: &mut JsonObject) {
-    if let Some(title) = entry.remove("title").filter(Value::is_string) {
+    if let Some(title) = entry.shift_remove("title").filter(Value::is_string) {
         entry.entry("description").or_insert(title);
     }
 }
@@ -76,7 +76,7 @@ pub fn fit_call(raw: Value, version: Version) -> Value {
             _ => Map::new(),
         },
     };
-    let mut content = match result.remove("content") {
+    let mut content = match result.shift_remove("content") {
         Some(Value::Array(content)) => content,
         None | Some(Value::Null) => Vec::new(),
         Some(one) => vec![one],
@@ -89,7 +89,7 @@ pub fn fit_call(raw: Value, version: Version) -> Value {
     if result.get("structuredContent") == Some(&Value::Null)
         && (!content.is_empty() || version < Version::V2026_07_28)
     {
-        result.remove("structuredContent");
+        result.shift_remove("structuredContent");
     }
     if let Some(structured) = result.get("structuredContent") {
         let is_known = version >= Version::V2026_07_28
@@ -98,11 +98,11 @@ pub fn fit_call(raw: Value, version: Version) -> Value {
             content.push(json!({"type": "text", "text": structured.to_string()}));
         }
         if !is_known {
-            result.remove("structuredContent");
+            result.shift_remove("structuredContent");
         }
     }
     if !matches!(result.get("isError"), None | Some(Value::Bool(_))) {
-        result.remove("isError");
+        result.shift_remove("isError");
     }
     let mut fitted = Map::new();
     fitted.insert("content".to_owned(), Value::Array(content));
@@ -117,20 +117,37 @@ fn has_text(content: &[Value]) -> bool {
 /// The result of a `prompts/get`.
 pub fn fit_prompt(mut raw: Value, version: Version) -> Value {
     if let Some(Value::Array(messages)) = raw.get_mut("messages") {
-        for message in messages {
-            if let Some(content) = message.get_mut("content") {
-                // One block by the specification; some servers send a list of them.
-                *content = match content.take() {
-                    Value::Array(blocks) => blocks
-                        .into_iter()
-                        .map(|block| fit_block(block, version))
-                        .collect(),
-                    block => fit_block(block, version),
-                };
-            }
-        }
+        let each = std::mem::take(messages).into_iter();
+        *messages = each
+            .flat_map(one_block_each)
+            .map(|mut message| {
+                if let Some(content) = message.get_mut("content") {
+                    *content = fit_block(content.take(), version);
+                }
+                message
+            })
+            .collect();
     }
     complete(raw, version)
+}
+
+/// A message has one block of content. Some servers send a list of them, as models take them.
+fn one_block_each(mut message: Value) -> Vec<Value> {
+    match message.get_mut("content").map(Value::take) {
+        Some(Value::Array(blocks)) => {
+            let with = |block| {
+                let mut one = message.clone();
+                one["content"] = block;
+                one
+            };
+            blocks.into_iter().map(with).collect()
+        }
+        Some(block) => {
+            message["content"] = block;
+            vec![message]
+        }
+        None => vec![message],
+    }
 }
 
 /// Any other result, such as that of a `completion/complete`.
@@ -139,7 +156,7 @@ pub fn complete(mut raw: Value, version: Version) -> Value {
         return complete(json!({}), version);
     };
     if version < Version::V2026_07_28 {
-        result.remove("resultType");
+        result.shift_remove("resultType");
     } else if !result.get("resultType").is_some_and(Value::is_string) {
         result.insert("resultType".to_owned(), json!("complete"));
     }
@@ -151,8 +168,8 @@ pub fn cacheable(raw: Value, version: Version) -> Value {
     let mut raw = complete(raw, version);
     if let Value::Object(result) = &mut raw {
         if version < Version::V2026_07_28 {
-            result.remove("ttlMs");
-            result.remove("cacheScope");
+            result.shift_remove("ttlMs");
+            result.shift_remove("cacheScope");
         } else {
             if !result.get("ttlMs").is_some_and(Value::is_u64) {
                 result.insert("ttlMs".to_owned(), json!(TTL_MS));

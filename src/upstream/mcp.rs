@@ -5,7 +5,6 @@
 //! rmcp does the protocol; `pending` gets the raw results around its models.
 
 mod caller;
-mod child;
 mod connect;
 mod connection;
 mod ears;
@@ -19,7 +18,6 @@ mod pending;
 mod pipe;
 mod progress;
 mod questions;
-mod queue;
 mod running;
 mod session;
 mod stderr;

@@ -79,7 +79,7 @@ fn mend_annotations(block: &mut Value) {
     };
     let Value::Object(said) = annotations else {
         if let Value::Object(block) = block {
-            block.remove("annotations");
+            block.shift_remove("annotations");
         }
         return;
     };
@@ -88,7 +88,7 @@ fn mend_annotations(block: &mut Value) {
             audience.retain(|role| matches!(role.as_str(), Some("user" | "assistant")));
         }
         Some(_) => {
-            said.remove("audience");
+            said.shift_remove("audience");
         }
         None => {}
     }
@@ -101,7 +101,7 @@ fn mend_annotations(block: &mut Value) {
         .get("priority")
         .is_some_and(|priority| !is_priority(priority))
     {
-        said.remove("priority");
+        said.shift_remove("priority");
     }
 }
 

@@ -13,7 +13,6 @@ use tokio::{
 
 use super::{
     CallOptions, Config, ServerEvent, Transport, faults,
-    queue::Queue,
     session::Session,
     stderr::StderrTail,
     unasked::{Changes, Unasked},
@@ -24,6 +23,7 @@ use crate::{
     health::{ServerHealth, State},
     mcp::tools::Listing,
     tool::{CallError, JsonObject},
+    upstream::queue::Queue,
 };
 
 /// How long a call waits for a server that is being started.
