@@ -83,7 +83,8 @@ impl Caller for Client {
                 gate.notified().await;
             }
             dropped.1 = true;
-            Ok(json!({"by": self.name, "x-new": null}))
+            let roots = [json!({"uri": format!("file:///{}", self.name)})];
+            Ok(json!({"by": self.name, "x-new": null, "roots": roots}))
         })
     }
 
@@ -92,11 +93,11 @@ impl Caller for Client {
     }
 }
 
-fn everything() -> Value {
+pub(crate) fn everything() -> Value {
     json!({"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {}})
 }
 
-fn made_for(client: &Arc<Client>) -> CallOptions {
+pub(crate) fn made_for(client: &Arc<Client>) -> CallOptions {
     CallOptions {
         caller: Some(Arc::clone(client) as Arc<dyn Caller>),
         ..options()
@@ -158,7 +159,7 @@ async fn a_server_asks_the_caller_and_nothing_is_lost_either_way() {
             let answer = call(&rig.servers, arguments.clone(), made_for(&client)).await;
             assert_eq!(
                 told_back(answer)["result"],
-                json!({"by": "one", "x-new": null})
+                json!({"by": "one", "x-new": null, "roots": [{"uri": "file:///one"}]})
             );
             let method = arguments["method"].as_str().unwrap().to_owned();
             let asked = client.asked.lock().unwrap().clone();
@@ -180,18 +181,33 @@ async fn over_http_the_stream_tells_which_caller_is_asked() {
         one.was_asked() == 1 && other.was_asked() == 1
     })
     .await;
-    for (client, call, name) in [&one, &other]
-        .into_iter()
-        .zip(calls)
-        .zip(["one", "other"])
-        .map(|((client, call), name)| (client, call, name))
-    {
+    for (client, call) in [&one, &other].into_iter().zip(calls) {
         client.gate.as_ref().unwrap().notify_one();
-        assert_eq!(told_back(call.await.unwrap())["result"]["by"], name);
+        assert_eq!(told_back(call.await.unwrap())["result"]["by"], client.name);
     }
     assert_eq!(one.asked.lock().unwrap()[0].0, "elicitation/create");
     assert_eq!(one.asked.lock().unwrap()[0].1, elicitation()["params"]);
     assert_eq!(other.asked.lock().unwrap()[0].0, "sampling/createMessage");
+}
+
+#[tokio::test]
+async fn over_http_a_stream_that_was_resumed_still_tells_which_caller_is_asked() {
+    let site = Site::start(Script::default()).await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    let (one, other) = (Client::gated("one"), Client::gated("other"));
+    let calls = [&one, &other].map(|client| {
+        let mut arguments = elicitation();
+        arguments["resumed"] = json!(true);
+        beside(&rig, arguments, client)
+    });
+    rig.until("both are asked", |_| {
+        one.was_asked() == 1 && other.was_asked() == 1
+    })
+    .await;
+    for (client, call) in [one, other].into_iter().zip(calls) {
+        client.gate.as_ref().unwrap().notify_one();
+        assert_eq!(told_back(call.await.unwrap())["result"]["by"], client.name);
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,10 @@ use toolway::{
     upstream::mcp::{ServerEvent, Servers},
 };
 
-use crate::harness::{PATIENCE, Rig, id, options, scripted};
+use crate::{
+    harness::{PATIENCE, Rig, id, options, scripted},
+    site::{Script, Site},
+};
 
 fn object(value: Value) -> JsonObject {
     value.as_object().cloned().unwrap_or_default()
@@ -291,4 +294,34 @@ async fn a_modern_server_is_told_no_log_level() {
     rig.servers.set_log_level(Some("debug"));
     rig.act(json!({})).await.unwrap();
     assert_eq!(rig.recorded("logging/setLevel"), 0);
+}
+
+#[tokio::test]
+async fn a_session_that_was_renewed_is_told_everything_again() {
+    let site = Site::start(Script {
+        capabilities: Some(json!({"tools": {}, "logging": {}, "resources": {"subscribe": true}})),
+        ..Script::default()
+    })
+    .await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    rig.servers.set_log_level(Some("error"));
+    let _watch = rig.servers.watch_resource(&id("s"), "a:1").await.unwrap();
+    rig.until("the level is told", |_| {
+        site.got("logging/setLevel").len() == 1
+    })
+    .await;
+    rig.act(json!({"do": "forget"})).await.unwrap();
+    rig.act(json!({})).await.unwrap();
+    rig.until("both are told again", |_| {
+        site.got("logging/setLevel").len() > 1 && site.got("resources/subscribe").len() > 1
+    })
+    .await;
+    // The second is the one that `forget` ended.
+    let session = |method: &str| {
+        let (headers, _) = site.got(method).pop().unwrap();
+        headers["mcp-session-id"].clone()
+    };
+    assert_eq!(session("logging/setLevel"), "session-3");
+    assert_eq!(session("resources/subscribe"), "session-3");
+    assert_eq!(rig.health().restarts, 0);
 }

@@ -42,6 +42,8 @@ pub(crate) struct Script {
     pub(crate) probe: Probe,
     /// The tools it lists, word for word; absent: one tool `act`.
     pub(crate) tools: Option<Value>,
+    /// What it declares in the handshake; absent: tools.
+    pub(crate) capabilities: Option<Value>,
     /// What the event stream of HTTP+SSE names as the endpoint.
     pub(crate) endpoint: Option<String>,
 }
@@ -77,6 +79,8 @@ pub(crate) struct Seen {
     tools: Mutex<Option<Value>>,
     /// Calls that wait for the client's answer to a question, by the id of the question.
     asked: Mutex<HashMap<String, oneshot::Sender<Value>>>,
+    /// What comes on the streams that are resumed from these events.
+    broken_off: Mutex<HashMap<String, mpsc::UnboundedReceiver<String>>>,
 }
 
 impl Site {
@@ -194,13 +198,20 @@ async fn streamable(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Byt
         "server/discover" => seen.refuse_probe().await,
         "initialize" if !seen.script.modern => {
             let number = seen.sessions.fetch_add(1, Ordering::Relaxed) + 1;
-            let mut response = seen.reply(initialized(&id, "2025-06-18"));
+            let mut hello = initialized(&id, "2025-06-18");
+            if let Some(capabilities) = &seen.script.capabilities {
+                hello["result"]["capabilities"] = capabilities.clone();
+            }
+            let mut response = seen.reply(hello);
             let session = format!("session-{number}").parse().expect("a header value");
             response.headers_mut().insert("mcp-session-id", session);
             response
         }
         "tools/list" => seen.reply(seen.list(&id)),
         "tools/call" => seen.act(&message).await,
+        "resources/subscribe" | "logging/setLevel" => {
+            seen.reply(json!({"jsonrpc": "2.0", "id": id, "result": {}}))
+        }
         "" => {
             seen.take_answer(message);
             StatusCode::ACCEPTED.into_response()
@@ -212,9 +223,16 @@ async fn streamable(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Byt
 }
 
 /// The stream of events that belong to no request.
-async fn listen(State(seen): State<Arc<Seen>>) -> Response {
+async fn listen(State(seen): State<Arc<Seen>>, headers: HeaderMap) -> Response {
     if seen.script.modern {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
+    }
+    if let Some(event) = headers.get("last-event-id") {
+        let event = event.to_str().unwrap_or_default();
+        return match seen.broken_off.lock().unwrap().remove(event) {
+            Some(rest) => events(received(rest)),
+            None => StatusCode::NOT_FOUND.into_response(),
+        };
     }
     let (sender, receiver) = mpsc::unbounded_channel();
     seen.listeners.lock().unwrap().push(sender);
@@ -364,7 +382,7 @@ impl Seen {
                 events(stream::iter(parts))
             }
             // Says `log`, asks the client, and answers with what came back; with `aside`, on the stream that belongs to
-            // no request.
+            // no request; with `resumed`, once the stream that broke off was resumed.
             Some("ask") => {
                 let (question, answer) = self.ask(message);
                 let id = message["id"].clone();
@@ -376,6 +394,20 @@ impl Seen {
                 if arguments["aside"] == true {
                     self.tell(&first);
                     return events(answered);
+                }
+                if arguments["resumed"] == true {
+                    let (sender, rest) = mpsc::unbounded_channel();
+                    let event = format!("event-{}", message["id"]);
+                    self.broken_off.lock().unwrap().insert(event.clone(), rest);
+                    tokio::spawn(async move {
+                        let _ = sender.send(first);
+                        let mut answered = std::pin::pin!(answered);
+                        while let Some(event) = answered.next().await {
+                            let _ = sender.send(event);
+                        }
+                    });
+                    let begun = format!("id: {event}\nretry: 10\ndata:\n\n");
+                    return events(stream::iter([begun]));
                 }
                 let log = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": arguments["log"]}});
                 let log = format!("data: {log}\n\n");

@@ -65,10 +65,18 @@ struct Shared {
 #[derive(Debug)]
 struct Request {
     reading: Reading,
-    /// For whom it was made; dead if it was toolway's own, and once nobody waits for it.
-    running: Weak<Running>,
+    /// For whom it was made, unless it was toolway's own; dead once nobody waits for it.
+    running: Option<Weak<Running>>,
     /// The last event of its stream, from which the stream may be resumed (Streamable HTTP).
     last_event: Option<String>,
+}
+
+impl Request {
+    /// Nobody waits for its answer any more.
+    fn is_given_up(&self) -> bool {
+        let running = self.running.as_ref();
+        running.is_some_and(|running| running.strong_count() == 0)
+    }
 }
 
 impl Pending {
@@ -122,11 +130,14 @@ impl Pending {
                 let errand = request.request.extensions().get::<Errand>();
                 let sent = Request {
                     reading: reading_of(&request.request),
-                    running: errand.map(|errand| errand.0.clone()).unwrap_or_default(),
+                    running: errand.map(|errand| errand.0.clone()),
                     last_event: None,
                 };
                 let mut requests = self.requests();
                 requests.insert(request.id.clone(), sent);
+                if requests.len() > MAX_PENDING {
+                    requests.retain(|_, request| !request.is_given_up());
+                }
                 if requests.len() > MAX_PENDING {
                     drop_oldest(&mut requests, &request.id);
                 }
@@ -289,7 +300,10 @@ impl Pending {
     /// Whom the server means with what came in answer to this request, or came by itself.
     fn meant(&self, asked: Option<&RequestId>) -> Meant {
         let requests = self.requests();
-        let alive = |request: &Request| request.running.upgrade().filter(|it| !it.is_over());
+        let alive = |request: &Request| {
+            let running = request.running.as_ref()?.upgrade()?;
+            (!running.is_over()).then_some(running)
+        };
         match asked {
             Some(id) => meant(requests.get(id).and_then(alive).into_iter().collect()),
             None => meant(requests.values().filter_map(alive).collect()),

@@ -32,20 +32,20 @@ pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
         let Some(started) = stop.run_until_cancelled(start(&entry, &mut era)).await else {
             break;
         };
-        let (up, error) = match started {
+        let (up, error, what) = match started {
             Ok(connection) => {
                 let since = Instant::now();
                 match serve(&entry, connection, &stop).await {
                     End::Stopped => break,
-                    End::Lost(error) => (since.elapsed(), error),
+                    End::Lost(error) => (since.elapsed(), error, "is gone"),
                 }
             }
-            Err(error) => (Duration::ZERO, error),
+            Err(error) => (Duration::ZERO, error, "did not start"),
         };
         let server = &entry.config.server;
         let pause = restarts.pause_after(up);
         let stderr = entry.stderr.lines().join("\n");
-        warn!(server.id = %server, error, ?pause, stderr, "Server `{server}` is gone; starting it again");
+        warn!(server.id = %server, error, ?pause, stderr, "Server `{server}` {what}; starting it again");
         entry.set_failed(error);
         if stop.run_until_cancelled(sleep(pause)).await.is_none() {
             break;
