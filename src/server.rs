@@ -36,7 +36,7 @@ use tower_http::{
 
 use crate::{gateway::Gateway, secret::Secret};
 
-use self::{error::Refusal, listener::Impatient, mcp::Face};
+use self::{error::Refusal, mcp::Face};
 
 /// Where and for whom toolway listens.
 #[derive(Clone, Debug)]
@@ -90,15 +90,13 @@ pub(crate) struct App {
 }
 
 /// Serves until `shutdown` ends, then lets running requests end, for a while.
-///
-/// # Errors
-/// When the listener fails for good.
 pub async fn serve(
     listener: TcpListener,
     gateway: Arc<Gateway>,
     config: Config,
     shutdown: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
+) {
+    let connections = config.max_requests.saturating_add(config.mcp.max_streams);
     let app = app(gateway, config);
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
     let told = app.clone();
@@ -109,8 +107,7 @@ pub async fn serve(
         told.gateway.handed().close();
         let _ = stopping.send(());
     };
-    let serving =
-        axum::serve(Impatient(listener), routes(app.clone())).with_graceful_shutdown(shutdown);
+    let serving = listener::serve(listener, routes(app.clone()), connections, shutdown);
     let overdue = async {
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
@@ -118,9 +115,9 @@ pub async fn serve(
         tokio::time::sleep(DRAIN).await;
     };
     tokio::select! {
-        served = serving => served,
-        () = overdue => Ok(()),
-        () = app.mcp.sweep() => Ok(()),
+        () = serving => {}
+        () = overdue => {}
+        () = app.mcp.sweep() => {}
     }
 }
 
