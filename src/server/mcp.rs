@@ -38,6 +38,7 @@ use crate::{
         rpc::{self, Incoming, Message},
         version::Version,
     },
+    tool::JsonObject,
 };
 
 /// The bounds of this face.
@@ -252,6 +253,12 @@ fn is_stateless_version(headers: &HeaderMap) -> bool {
     let version = headers.get(headers::PROTOCOL_VERSION);
     let version = version.and_then(|it| Version::parse(it.to_str().ok()?));
     version.is_some_and(|it| !it.has_handshake())
+}
+
+/// What a client calls itself in `initialize`.
+pub(super) fn client_name(params: &JsonObject) -> &str {
+    let name = params.get("clientInfo").and_then(|it| it.get("name"));
+    name.and_then(Value::as_str).unwrap_or_default()
 }
 
 /// One line of the log: which method, which tool; never with what.
