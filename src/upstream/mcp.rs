@@ -13,7 +13,7 @@ mod events;
 mod faults;
 mod follow;
 mod legacy_sse;
-mod lines;
+pub(crate) mod lines;
 mod pending;
 mod pipe;
 mod progress;
