@@ -243,6 +243,7 @@ proptest! {
             input_schema: input_schema.as_object().expect("an object").clone(),
             output_schema: None,
             annotations: Default::default(),
+            extra: Default::default(),
         };
         let offered = FunctionName::parse(&name).expect("a name");
         let document = format!("[{}]", tools::to_openai(&offered, &tool).json);
