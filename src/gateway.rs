@@ -19,6 +19,7 @@ pub mod watch;
 mod wishes;
 
 use std::{
+    collections::HashMap,
     hash::{BuildHasher, RandomState},
     sync::{
         Arc,
@@ -94,6 +95,8 @@ pub struct Setup {
     pub servers: Vec<upstream::mcp::Config>,
     /// Groups of OpenAI-style functions; no name of one is that of a server.
     pub functions: Vec<function::Config>,
+    /// What is behind `/mcp/NAME`; each name once.
+    pub profiles: Vec<mcp::Profile>,
 }
 
 /// Everything between the faces and the outside world.
@@ -102,9 +105,16 @@ pub struct Gateway {
     models: Arc<Models>,
     servers: Arc<Servers>,
     backends: Backends,
-    current: Current,
+    current: Arc<Current>,
     store: Store,
     handed: Handed,
+    /// What `/mcp` shows, and `/mcp/NAME`.
+    everything: Arc<mcp::View>,
+    profiles: HashMap<String, Arc<mcp::View>>,
+    herald: mcp::news::Herald,
+    log_interests: Arc<mcp::news::LogInterests>,
+    parked: mcp::parked::ParkedCalls,
+    begun: Instant,
     /// Randomness of this process, and how often it was used.
     random: RandomState,
     used: AtomicU64,
@@ -122,6 +132,10 @@ impl Gateway {
         let functions = Functions::start(setup.functions, models.clone())?;
         let backends = Backends::new(servers.clone(), functions);
         let current = Current::follow(servers.clone(), backends.functions(), models.clone());
+        let current = Arc::new(current);
+        let herald = mcp::news::Herald::listen(&servers, &current);
+        let profiles = setup.profiles.into_iter();
+        let profiles = profiles.map(|it| (it.name, Arc::new(mcp::View::profile(it.shows))));
         Ok(Arc::new(Gateway {
             config: setup.config,
             models,
@@ -130,6 +144,12 @@ impl Gateway {
             current,
             store: Store::default(),
             handed: Handed::start(),
+            everything: Arc::new(mcp::View::everything()),
+            profiles: profiles.collect(),
+            herald,
+            log_interests: Arc::default(),
+            parked: mcp::parked::ParkedCalls::default(),
+            begun: Instant::now(),
             random: RandomState::new(),
             used: AtomicU64::new(0),
         }))
@@ -218,4 +238,12 @@ impl Gateway {
             .map(|since| since.as_secs())
             .unwrap_or_default()
     }
+}
+
+/// A text that nobody can guess: 128 bits of the system's randomness, as 32 hexadecimal digits.
+fn token() -> String {
+    let mut bytes = [0_u8; 16];
+    // The system that has no randomness has no TLS either.
+    getrandom::fill(&mut bytes).expect("the system has randomness");
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -54,6 +54,7 @@ pub(super) fn gateway(config: &Config) -> Result<Arc<Gateway>> {
         upstreams: config.upstreams.clone(),
         servers: config.servers.clone(),
         functions: config.functions.clone(),
+        profiles: config.profiles.clone(),
     })
     .context("cannot set up TLS")
 }

@@ -2,22 +2,40 @@
 //!
 //! The faces (`server::mcp` over HTTP and pipes) do the protocol around it: versions, sessions, streams, ids. They
 //! hand a request over with its [`Visit`] and get the raw result, already in the form of the client's version.
+//!
+//! Read next: `view`, what an endpoint shows; `ask`, how a server turns to the client while it works.
 
+mod ask;
+mod call;
+mod forward;
+mod lists;
+pub(super) mod news;
+pub(super) mod parked;
 mod view;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use serde_json::{Value, json};
-use tokio::sync::{broadcast, mpsc};
+use serde_json::Value;
+use tokio::{
+    sync::{broadcast, mpsc},
+    time::{Instant, timeout_at},
+};
 
-pub use self::view::View;
+pub use self::{
+    news::{LEVELS, LogInterest, News, Watch},
+    view::{Profile, ProfileShows, View},
+};
 use super::Gateway;
 use crate::{
-    catalog::Offered,
+    catalog::{Offered, Shelf},
     mcp::{rpc::RpcError, version::Version},
     tool::{JsonObject, Progress},
     upstream::mcp::Caller,
 };
+
+/// How long after the start of the gateway a list waits for servers that are still being started. Many clients
+/// list once and never again.
+const START: Duration = Duration::from_secs(10);
 
 /// One MCP client at one endpoint, as far as its requests differ by it.
 #[derive(Clone)]
@@ -44,17 +62,6 @@ pub struct Description {
     pub instructions: Option<String>,
 }
 
-/// Something happened that clients may want to hear of; [`Gateway::notice`] says who, and in what words.
-#[derive(Clone, Debug)]
-pub enum News {
-    /// Tools came, went or changed.
-    Tools,
-    /// Prompts came, went or changed.
-    Prompts,
-    /// Resources or templates came, went or changed.
-    Resources,
-}
-
 /// What a client subscribes to, or has a level for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topic {
@@ -66,10 +73,8 @@ pub enum Topic {
     Resources,
     /// `notifications/resources/updated` of this URI, as the client knows it.
     Resource(String),
-    /// `notifications/message` of this level (`debug` … `emergency`).
+    /// `notifications/message` of this level, one of [`LEVELS`].
     Log(String),
-    /// Anything else; for everybody.
-    Other,
 }
 
 /// A notification for those whom the topic concerns.
@@ -83,30 +88,18 @@ pub struct Notice {
     pub params: Value,
 }
 
-/// Keeps a resource watched at its server while it lives.
-#[derive(Debug)]
-pub struct Watch(());
-
-/// Keeps the servers' logs as verbose as somebody wants them, while it lives.
-#[derive(Debug)]
-pub struct LogInterest(());
-
 impl Gateway {
     /// What the endpoint `/mcp` shows, or `/mcp/PROFILE`; `None` if there is no such profile.
     pub fn view(&self, profile: Option<&str>) -> Option<Arc<View>> {
         match profile {
-            None => Some(Arc::new(View::everything())),
-            Some(_) => None,
+            None => Some(Arc::clone(&self.everything)),
+            Some(name) => self.profiles.get(name).cloned(),
         }
     }
 
     /// What an endpoint says about itself.
-    pub fn describe(&self, _view: &View) -> Description {
-        Description {
-            capabilities: json!({"tools": {"listChanged": true}}),
-            server_info: json!({"name": "toolway", "version": env!("CARGO_PKG_VERSION")}),
-            instructions: None,
-        }
+    pub fn describe(&self, view: &View) -> Description {
+        lists::describe(view, &self.shelf())
     }
 
     /// Answers one request of a client: every method but those of the face itself, which are `initialize`,
@@ -119,41 +112,80 @@ impl Gateway {
     /// JSON-RPC errors, those of servers included. A tool that fails is a result with `isError`.
     pub async fn request(
         self: &Arc<Self>,
-        _visit: &Visit,
+        visit: &Visit,
         method: &str,
-        _params: JsonObject,
-        _progress: Option<mpsc::Sender<Progress>>,
+        params: JsonObject,
+        progress: Option<mpsc::Sender<Progress>>,
     ) -> Result<Value, RpcError> {
-        Err(RpcError::method_not_found(method))
+        match method {
+            "tools/call" => call::call(self, visit, params, progress).await,
+            "tools/list" => {
+                self.started().await;
+                lists::tools(visit, &self.catalog(), &params)
+            }
+            "prompts/list" => {
+                self.started().await;
+                lists::prompts(visit, &self.shelf(), &params)
+            }
+            "resources/list" => {
+                self.started().await;
+                lists::resources(visit, &self.shelf(), &params)
+            }
+            "resources/templates/list" => {
+                self.started().await;
+                lists::templates(visit, &self.shelf(), &params)
+            }
+            "prompts/get" => forward::prompt(self, visit, params, progress).await,
+            "resources/read" => forward::resource(self, visit, params, progress).await,
+            "completion/complete" => forward::completion(self, visit, params, progress).await,
+            other => Err(RpcError::method_not_found(other)),
+        }
     }
 
     /// The tool that is called by this name at an endpoint, for the headers that its schema asks for (`x-mcp-header`).
-    pub fn offered(&self, _view: &View, name: &str) -> Option<Arc<Offered>> {
-        self.catalog().find(name).cloned()
+    pub fn offered(&self, view: &View, name: &str) -> Option<Arc<Offered>> {
+        view.tool(&self.catalog(), name).cloned()
     }
 
     /// What happens from now on. Bounded: whoever is too slow is told how much was missed.
     pub fn news(&self) -> broadcast::Receiver<Arc<News>> {
-        broadcast::channel(1).1
+        self.herald.subscribe()
     }
 
     /// The notification for the clients of an endpoint, if it concerns them.
-    pub fn notice(&self, _view: &View, _news: &News) -> Option<Notice> {
-        None
+    pub fn notice(&self, view: &View, news: &News) -> Option<Notice> {
+        news.notice(view)
     }
 
     /// Has a resource watched. Its changes come as [`News`].
     ///
     /// # Errors
     /// When there is no such resource, or its server cannot be asked.
-    pub async fn watch(&self, _view: &View, uri: &str) -> Result<Watch, RpcError> {
-        Err(RpcError::invalid_params(format!(
-            "Resource not found: {uri}"
-        )))
+    pub async fn watch(&self, visit: &Visit, uri: &str) -> Result<Watch, RpcError> {
+        let Some((server, own)) = visit.view.resource(&self.shelf(), uri) else {
+            return Err(forward::not_found(visit, uri));
+        };
+        let watch = self.servers.watch_resource(&server, &own).await;
+        let watch = watch.map_err(forward::to_rpc)?;
+        Ok(Watch { _watch: watch })
     }
 
-    /// Has servers log at least this level (`debug` … `emergency`).
-    pub fn log_interest(&self, _level: &str) -> LogInterest {
-        LogInterest(())
+    /// Has servers log at least this level, one of [`LEVELS`].
+    pub fn log_interest(&self, level: &str) -> LogInterest {
+        LogInterest::take(level, &self.log_interests, &self.servers)
+    }
+
+    /// Prompts, resources and templates of all servers.
+    fn shelf(&self) -> Arc<Shelf> {
+        self.current.shelf()
+    }
+
+    /// Waits until every server is ready or has failed, but not for long after the start of the gateway.
+    async fn started(&self) {
+        let deadline = self.begun + START;
+        if Instant::now() < deadline {
+            let _ = timeout_at(deadline, self.servers.settled()).await;
+            self.current.renew();
+        }
     }
 }

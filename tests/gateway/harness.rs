@@ -87,6 +87,7 @@ impl Builder {
             upstreams: config.upstreams,
             servers: config.servers,
             functions: config.functions,
+            profiles: Vec::new(),
         };
         let gateway = Gateway::start(setup).unwrap();
         assert!(
