@@ -1,14 +1,18 @@
 //! Functions that a caller lends: the caller's side over real sockets, the agents' side through the session.
 
-use std::{sync::Arc, time::Duration};
+use std::{process::Stdio, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::BoxStream};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    net::{TcpListener, TcpStream},
+    sync::broadcast,
     task::JoinHandle,
     time::{Instant, timeout},
 };
+use tokio_util::task::AbortOnDropHandle;
 use toolway::{
     gateway::handed::session::Session,
     tool::{CallError, ToolResult},
@@ -32,7 +36,6 @@ pub struct Reader {
     rest: String,
     /// The id of the event that was read last.
     pub last_id: Option<String>,
-    pub comments: usize,
 }
 
 pub fn weather() -> Value {
@@ -111,7 +114,6 @@ impl Lent {
             body: response.bytes_stream().boxed(),
             rest: String::new(),
             last_id: None,
-            comments: 0,
         }
     }
 
@@ -156,17 +158,29 @@ impl Reader {
     /// The next event's data; `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<Value> {
         loop {
-            while let Some((event, rest)) = self.rest.split_once("\n\n") {
-                let (event, rest) = (event.to_owned(), rest.to_owned());
+            let event = self.block().await?;
+            if event.starts_with(':') {
+                continue;
+            }
+            let (id, data) = event.split_once('\n').expect("an id and data");
+            self.last_id = Some(id.strip_prefix("id: ").unwrap().to_owned());
+            let data = data.strip_prefix("data: ").unwrap();
+            return Some(serde_json::from_str(data).unwrap());
+        }
+    }
+
+    /// Reads the comment that fills a silence.
+    async fn silence(&mut self) {
+        while self.block().await.expect("the stream goes on") != ": keep-alive" {}
+    }
+
+    /// The lines up to the next empty one.
+    async fn block(&mut self) -> Option<String> {
+        loop {
+            if let Some((block, rest)) = self.rest.split_once("\n\n") {
+                let (block, rest) = (block.to_owned(), rest.to_owned());
                 self.rest = rest;
-                if event.starts_with(':') {
-                    self.comments += 1;
-                    continue;
-                }
-                let (id, data) = event.split_once('\n').expect("an id and data");
-                self.last_id = Some(id.strip_prefix("id: ").unwrap().to_owned());
-                let data = data.strip_prefix("data: ").unwrap();
-                return Some(serde_json::from_str(data).unwrap());
+                return Some(block);
             }
             let piece = timeout(PATIENCE, self.body.next())
                 .await
@@ -365,17 +379,11 @@ async fn a_reader_with_nothing_to_read_is_kept_awake() {
     let gw = start("[loop]\nkeepalive = \"50ms\"\n").await;
     let lent = Lent::open(&gw, json!({"tools": weather()})).await;
     let mut reader = lent.events(&gw, None).await;
-    let session = lent.session(&gw);
-    let later = tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let deadline = Instant::now() + PATIENCE;
-        session
-            .call("a_time", serde_json::Map::new(), deadline)
-            .await
-    });
+    reader.silence().await;
+    reader.silence().await;
+    let calling = lent.call_weather(&gw);
     reader.one_call().await;
-    assert!(reader.comments >= 3, "{} comments", reader.comments);
-    later.abort();
+    calling.abort();
     gw.join().await;
 }
 
@@ -546,5 +554,93 @@ async fn what_is_below_a_session_is_never_passed_on_to_an_upstream() {
     let (status, answer) = send(&gw, Method::GET, "/v1/mcp_sessions", None, None).await;
     assert_eq!((status, code(&answer)), (405, "method_not_allowed"));
     assert_eq!(gw.model.asked().len(), 0);
+    gw.join().await;
+}
+
+/// A way to toolway whose connections break when they are told to.
+struct Frail {
+    base: String,
+    cuts: broadcast::Sender<()>,
+    _accepting: AbortOnDropHandle<()>,
+}
+
+impl Frail {
+    async fn to(gw: &Toolway) -> Frail {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let target = gw.base.strip_prefix("http://").unwrap().to_owned();
+        let cuts = broadcast::Sender::new(1);
+        let accepting = tokio::spawn({
+            let cuts = cuts.clone();
+            async move {
+                loop {
+                    let (mut near, _) = listener.accept().await.unwrap();
+                    let mut far = TcpStream::connect(&target).await.unwrap();
+                    let mut cut = cuts.subscribe();
+                    tokio::spawn(async move {
+                        tokio::select! {
+                            _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                            _ = cut.recv() => {}
+                        }
+                    });
+                }
+            }
+        });
+        Frail {
+            base,
+            cuts,
+            _accepting: AbortOnDropHandle::new(accepting),
+        }
+    }
+}
+
+/// The first block of this language in the page on sessions.
+fn example(language: &str) -> &'static str {
+    let page = include_str!("../../docs/mcp-sessions.md");
+    let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
+    rest.split_once("```").unwrap().0
+}
+
+#[tokio::test]
+#[ignore = "needs Python 3 and Node 18 or newer"]
+async fn the_examples_of_the_docs_work() {
+    let gw = start("").await;
+    let way = Frail::to(&gw).await;
+    for (language, program, arguments) in [
+        ("python", "python3", ["-u", "-c"]),
+        ("js", "node", ["--input-type=module", "-e"]),
+    ] {
+        let code = example(language).replace("http://127.0.0.1:4242", &way.base);
+        let mut child = tokio::process::Command::new(program)
+            .args(arguments)
+            .arg(code)
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = timeout(PATIENCE, lines.next_line()).await.unwrap();
+        let line = line.unwrap().expect("the URL");
+        let (start, token) = line.rsplit_once("/mcp/s/").expect("a URL");
+        assert!(start.ends_with(&way.base), "{line}");
+        let session = gw.gateway.handed().find(token).unwrap();
+        for number in [7, 8] {
+            let deadline = Instant::now() + PATIENCE;
+            let arguments = json!({"number": number}).as_object().unwrap().clone();
+            let result = session
+                .call("get_order", arguments, deadline)
+                .await
+                .unwrap();
+            let order = json!({"number": number, "status": "shipped"});
+            assert_eq!(result.structured_content, Some(order), "{language}");
+            // The next call finds nobody at first.
+            way.cuts.send(()).unwrap();
+            eventually("the reader is gone", || !session.has_reader()).await;
+        }
+        eventually("the reader is back", || session.has_reader()).await;
+        assert!(gw.gateway.handed().end(session.id(), 0));
+        let status = timeout(PATIENCE, child.wait()).await.unwrap().unwrap();
+        assert!(status.success(), "{language}: {status}");
+    }
     gw.join().await;
 }
