@@ -452,6 +452,9 @@ async fn only_the_key_that_opened_a_session_gets_at_it() {
             );
         }
     }
+    let url = format!("{}{}", gw.base, lent.path(""));
+    let request = gw.http.get(url).header("authorization", "bearer  one");
+    assert_eq!(request.send().await.unwrap().status(), 200);
     let mut reader = lent.events(&gw, None).await;
     let _calling = lent.call_weather(&gw);
     reader.one_call().await;
