@@ -12,6 +12,7 @@ pub mod handed;
 pub mod listing;
 pub mod mcp;
 mod plain;
+mod random;
 mod rounds;
 pub mod sink;
 mod stream;
@@ -107,7 +108,6 @@ pub struct Gateway {
     backends: Backends,
     current: Arc<Current>,
     store: Store,
-    handed: Handed,
     /// What `/mcp` shows, and `/mcp/NAME`.
     everything: Arc<mcp::View>,
     profiles: HashMap<String, Arc<mcp::View>>,
@@ -115,6 +115,7 @@ pub struct Gateway {
     log_interests: Arc<mcp::news::LogInterests>,
     parked: mcp::parked::ParkedCalls,
     begun: Instant,
+    handed: Handed,
     /// Randomness of this process, and how often it was used.
     random: RandomState,
     used: AtomicU64,
@@ -129,7 +130,7 @@ impl Gateway {
         upstream::install_tls();
         let models = Arc::new(Models::new(setup.upstreams)?);
         let servers = Arc::new(Servers::start(setup.servers));
-        let functions = Functions::start(setup.functions, models.clone())?;
+        let functions = Functions::start(setup.functions, &models)?;
         let backends = Backends::new(servers.clone(), functions);
         let current = Current::follow(servers.clone(), backends.functions(), models.clone());
         let current = Arc::new(current);
@@ -143,13 +144,13 @@ impl Gateway {
             backends,
             current,
             store: Store::default(),
-            handed: Handed::start(),
             everything: Arc::new(mcp::View::everything()),
             profiles: profiles.collect(),
             herald,
             log_interests: Arc::default(),
             parked: mcp::parked::ParkedCalls::default(),
             begun: Instant::now(),
+            handed: Handed::start(),
             random: RandomState::new(),
             used: AtomicU64::new(0),
         }))
@@ -238,12 +239,4 @@ impl Gateway {
             .map(|since| since.as_secs())
             .unwrap_or_default()
     }
-}
-
-/// A text that nobody can guess: 128 bits of the system's randomness, as 32 hexadecimal digits.
-fn token() -> String {
-    let mut bytes = [0_u8; 16];
-    // The system that has no randomness has no TLS either.
-    getrandom::fill(&mut bytes).expect("the system has randomness");
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -12,7 +12,6 @@ mod call;
 pub mod events;
 mod ledger;
 pub mod order;
-mod random;
 mod room;
 pub mod session;
 

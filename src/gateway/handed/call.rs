@@ -5,12 +5,10 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{
-    random,
-    session::{Session, gone},
-};
+use super::session::{Session, gone};
 use crate::{
     agent::status,
+    gateway::random::unguessable,
     tool::{CallError, JsonObject, ToolCall, ToolResult},
 };
 
@@ -97,7 +95,7 @@ impl Session {
     }
 
     fn open(&self, name: &str, arguments: String) -> Result<(Open<'_>, Waiting), CallError> {
-        let id = random::unguessable().map_err(|_| CallError::Busy)?;
+        let id = unguessable().map_err(|_| CallError::Busy)?;
         let call = ToolCall {
             id: format!("call_{id}"),
             name: name.to_owned(),

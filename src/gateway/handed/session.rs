@@ -16,11 +16,11 @@ use super::{
     events::Events,
     ledger::{Answered, Ledger},
     order::Order,
-    random,
     room::{Room, Taken},
 };
 use crate::{
     catalog::{Catalog, DroppedTool, Offered, ServerTools},
+    gateway::random::unguessable,
     secret::Secret,
     store::Principal,
     tool::{CallError, ServerId, ToolCall, ToolResult},
@@ -144,7 +144,7 @@ impl Session {
         }
         let tools = in_order(&catalog, &listed);
         let unguessable = |prefix: &str| -> Result<Secret, super::OpenError> {
-            let text = random::unguessable().map_err(|_| super::OpenError::NoRandomness)?;
+            let text = unguessable().map_err(|_| super::OpenError::NoRandomness)?;
             Ok(Secret::new(format!("{prefix}{text}")))
         };
         Ok(Session {

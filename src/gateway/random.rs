@@ -12,7 +12,7 @@ const LENGTH: usize = 32;
 ///
 /// # Errors
 /// When the operating system has none.
-pub(super) fn unguessable() -> Result<String, GetRandomFailed> {
+pub(in crate::gateway) fn unguessable() -> Result<String, GetRandomFailed> {
     let mut bytes = [0_u8; LENGTH];
     rustls::crypto::ring::default_provider()
         .secure_random
