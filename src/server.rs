@@ -34,7 +34,7 @@ use tower_http::{
 
 use crate::{gateway::Gateway, secret::Secret};
 
-use self::{error::Refusal, listener::Impatient};
+use self::error::Refusal;
 
 /// Where and for whom toolway listens.
 #[derive(Clone, Debug)]
@@ -84,15 +84,12 @@ pub(crate) struct App {
 }
 
 /// Serves until `shutdown` ends, then lets running requests end, for a while.
-///
-/// # Errors
-/// When the listener fails for good.
 pub async fn serve(
     listener: TcpListener,
     gateway: Arc<Gateway>,
     config: Config,
     shutdown: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
+) {
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
     let handed = gateway.clone();
     let shutdown = async move {
@@ -101,8 +98,8 @@ pub async fn serve(
         handed.handed().close();
         let _ = stopping.send(());
     };
-    let serving =
-        axum::serve(Impatient(listener), router(gateway, config)).with_graceful_shutdown(shutdown);
+    let requests = config.max_requests;
+    let serving = listener::serve(listener, router(gateway, config), requests, shutdown);
     let overdue = async {
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
@@ -110,8 +107,8 @@ pub async fn serve(
         tokio::time::sleep(DRAIN).await;
     };
     tokio::select! {
-        served = serving => served,
-        () = overdue => Ok(()),
+        () = serving => {}
+        () = overdue => {}
     }
 }
 
