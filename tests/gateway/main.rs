@@ -41,5 +41,7 @@ mod quirks;
 mod results;
 /// Which tools a request offers.
 mod selection;
+/// Functions that a caller lends to agents.
+mod sessions;
 /// What a client sees of a streamed loop.
 mod streamed;
