@@ -5,6 +5,7 @@ pub mod completion;
 mod cut;
 pub mod ids;
 pub mod names;
+pub mod openapi;
 pub mod results;
 pub mod schema;
 pub mod stream;
