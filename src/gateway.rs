@@ -3,6 +3,7 @@
 //! [`Gateway`] owns the upstreams, the servers, the catalog and the store. Read next: [`chat`], the life of a
 //! chat completion, then `rounds`, the loop, and `stream` and `plain`, the two forms of its answer.
 
+mod backends;
 mod calls;
 pub mod chat;
 mod current;
@@ -34,12 +35,14 @@ use crate::{
     tool::{CallError, ToolResult},
     upstream::{
         self,
+        function::{self, Functions, GroupHealth},
         mcp::{self, Servers},
         model::{self, Models},
     },
 };
 
 use self::{
+    backends::Backends,
     calls::{CallEvent, Patience, Running},
     current::Current,
 };
@@ -86,6 +89,8 @@ pub struct Setup {
     pub upstreams: Vec<model::Config>,
     /// MCP servers.
     pub servers: Vec<mcp::Config>,
+    /// Groups of OpenAI-style functions; no name of one is that of a server.
+    pub functions: Vec<function::Config>,
 }
 
 /// Everything between the faces and the outside world.
@@ -93,6 +98,7 @@ pub struct Gateway {
     config: Config,
     models: Arc<Models>,
     servers: Arc<Servers>,
+    backends: Backends,
     current: Current,
     store: Store,
     /// Randomness of this process, and how often it was used.
@@ -109,11 +115,14 @@ impl Gateway {
         upstream::install_tls();
         let models = Arc::new(Models::new(setup.upstreams)?);
         let servers = Arc::new(Servers::start(setup.servers));
-        let current = Current::follow(servers.clone(), models.clone());
+        let functions = Functions::start(setup.functions, models.clone())?;
+        let backends = Backends::new(servers.clone(), functions);
+        let current = Current::follow(servers.clone(), backends.functions(), models.clone());
         Ok(Arc::new(Gateway {
             config: setup.config,
             models,
             servers,
+            backends,
             current,
             store: Store::default(),
             random: RandomState::new(),
@@ -134,6 +143,11 @@ impl Gateway {
     /// How each server is.
     pub fn health(&self) -> Vec<ServerHealth> {
         self.servers.health()
+    }
+
+    /// What is known about each group of functions.
+    pub fn functions(&self) -> Vec<GroupHealth> {
+        self.backends.functions().health()
     }
 
     /// Waits until every server is ready or has failed once, and its tools are in the catalog.
@@ -161,7 +175,7 @@ impl Gateway {
             deadline,
             parallel: 1,
         };
-        let mut running = Running::new(&self.servers, vec![vec![job]], patience);
+        let mut running = Running::new(&self.backends, vec![vec![job]], patience);
         while let Some(event) = running.next().await {
             if let CallEvent::Finished { outcome, .. } = event {
                 return outcome;

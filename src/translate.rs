@@ -3,6 +3,7 @@
 pub mod calls;
 pub mod completion;
 mod cut;
+pub mod functions;
 pub mod ids;
 pub mod names;
 pub mod openapi;

@@ -85,7 +85,15 @@ impl<'a> Check<'a> {
                 raw.servers.insert(name, self.table(&path, table));
             }
         }
-        raw.functions = functions.and_then(|value| self.expect_table("functions", value));
+        for (name, one) in functions
+            .and_then(|v| self.expect_table("functions", v))
+            .unwrap_or_default()
+        {
+            let path = format!("functions.{name}");
+            if let Some(table) = self.expect_table(&path, one) {
+                raw.functions.insert(name, self.table(&path, table));
+            }
+        }
         raw
     }
 

@@ -7,7 +7,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     catalog::{Catalog, ServerTools},
-    upstream::{mcp::Servers, model::Models},
+    upstream::{function::Functions, mcp::Servers, model::Models},
 };
 
 use super::listing;
@@ -21,6 +21,8 @@ pub(super) struct Current {
 
 struct Shared {
     servers: Arc<Servers>,
+    /// What does not change: the functions stand in the configuration.
+    functions: Vec<ServerTools>,
     models: Arc<Models>,
     catalog: ArcSwap<Catalog>,
     /// What the catalog was made of. Whoever makes one holds this, so that a late one never replaces a newer.
@@ -28,12 +30,17 @@ struct Shared {
 }
 
 impl Current {
-    /// Takes up what the servers list, now and whenever it changes.
+    /// Takes up the functions, and what the servers list, now and whenever it changes.
     ///
     /// Must be called within a Tokio runtime.
-    pub(super) fn follow(servers: Arc<Servers>, models: Arc<Models>) -> Current {
+    pub(super) fn follow(
+        servers: Arc<Servers>,
+        functions: &Functions,
+        models: Arc<Models>,
+    ) -> Current {
         let shared = Arc::new(Shared {
             servers,
+            functions: functions.tools(),
             models,
             catalog: ArcSwap::from_pointee(Catalog::empty()),
             made_of: Mutex::default(),
@@ -73,7 +80,8 @@ impl Shared {
         if Arc::ptr_eq(&tools, &made_of) {
             return;
         }
-        let catalog = self.catalog.load().rebuild(&tools);
+        let everything = [&tools[..], &self.functions].concat();
+        let catalog = self.catalog.load().rebuild(&everything);
         log(&catalog, &self.models);
         self.catalog.store(Arc::new(catalog));
         *made_of = tools;

@@ -11,7 +11,7 @@ use crate::tool::ToolResult;
 
 mod blocks;
 mod errors;
-mod plain;
+pub(super) mod plain;
 
 pub use self::errors::to_openai as error_to_openai;
 

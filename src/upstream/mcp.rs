@@ -4,7 +4,6 @@
 //! (the task that keeps it running), which asks `connect` for a `session` over `stdio`, Streamable HTTP or HTTP+SSE.
 //! rmcp does the protocol; `pending` gets the raw results around its models.
 
-mod child;
 mod connect;
 mod connection;
 mod entry;
@@ -16,7 +15,6 @@ mod lines;
 mod pending;
 mod pipe;
 mod progress;
-mod queue;
 mod session;
 mod stderr;
 mod stdio;

@@ -86,6 +86,7 @@ impl Builder {
             config: config.gateway,
             upstreams: config.upstreams,
             servers: config.servers,
+            functions: config.functions,
         };
         let gateway = Gateway::start(setup).unwrap();
         assert!(

@@ -10,14 +10,13 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{
-    CallOptions, Config, Transport, faults, queue::Queue, session::Session, stderr::StderrTail,
-};
+use super::{CallOptions, Config, Transport, faults, session::Session, stderr::StderrTail};
 use crate::{
     catalog::{DroppedTool, ServerTools},
     health::{ServerHealth, State},
     mcp::tools::Listing,
     tool::{CallError, JsonObject, ToolResult},
+    upstream::queue::Queue,
 };
 
 /// How long a call waits for a server that is being started.
