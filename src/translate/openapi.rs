@@ -1,6 +1,6 @@
 //! An OpenAPI document as tools: each operation becomes one, with a [`Plan`] that makes its HTTP request.
 //!
-//! Everything here is pure. [`read`] never follows a reference out of the document, and a broken operation
+//! [`parse`] reads the text, [`read`] what it says. Everything here is pure. [`read`] never follows a reference out of the document, and a broken operation
 //! costs itself alone: it is in [`Api::skipped`] with the reason. How arguments get their names is told in
 //! `arguments`, how schemas change in `schemas`, how values are written into requests in `styles` and `body`.
 
@@ -22,8 +22,12 @@ mod plan;
 mod schemas;
 mod servers;
 mod styles;
+mod text;
 
-pub use self::plan::{Body, HttpRequest, Plan};
+pub use self::{
+    plan::{Body, HttpRequest, Plan},
+    text::parse,
+};
 
 /// Longest document that should be read, in bytes of its text.
 pub const MAX_DOCUMENT: usize = 32 << 20;
@@ -36,7 +40,7 @@ pub const MAX_OPERATIONS: usize = 5_000;
 pub struct Api {
     /// `info.title`.
     pub title: Option<String>,
-    /// Where the API is: the first absolute `http(s)` URL of `servers`, with the defaults of its variables
+    /// Where the API is: what is fixed, else the first absolute `http(s)` URL of `servers`, with the defaults of its variables
     /// and without a slash at its end; else that of the first path or operation that names one. `None` where
     /// the document says nothing, or only a path.
     pub base_url: Option<String>,
@@ -64,14 +68,18 @@ pub struct Operation {
 pub struct Skipped {
     /// Method and path as the document has them.
     pub place: String,
+    /// The name that its tool would have; `None` where this is about several.
+    pub name: Option<String>,
     /// Why, for the person who configured it.
     pub reason: String,
 }
 
-/// What the configuration sends with every request, and no model is asked for.
+/// What the configuration decides, and no model is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Fixed {
-    /// Names of headers, in any case.
+    /// Where the API is, whatever the document says.
+    pub base_url: Option<String>,
+    /// Names of headers that are sent with every request, in any case.
     pub headers: Vec<String>,
 }
 
@@ -121,7 +129,12 @@ pub fn read(document: &Value, fixed: &Fixed) -> Result<Api, ReadError> {
     let document = Document::open(document)?;
     let base_url = servers::base_url(document.root.get("servers"))
         .or_else(|| operations::first_server(&document));
-    let (operations, skipped) = operations::all(&document, fixed, base_url.as_deref())?;
+    let hosts: Vec<&str> = base_url
+        .iter()
+        .chain(&fixed.base_url)
+        .map(String::as_str)
+        .collect();
+    let (operations, skipped) = operations::all(&document, fixed, &hosts)?;
     if operations.is_empty() {
         return Err(match skipped.first() {
             None => ReadError::NoPaths,
@@ -133,6 +146,7 @@ pub fn read(document: &Value, fixed: &Fixed) -> Result<Api, ReadError> {
         });
     }
     let title = document.root.get("info").and_then(|info| info.get("title"));
+    let base_url = fixed.base_url.clone().or(base_url);
     Ok(Api {
         title: title.and_then(Value::as_str).map(str::to_owned),
         base_url,

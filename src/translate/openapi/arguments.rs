@@ -19,15 +19,25 @@ use super::{
     naming,
     parameters::Parameter,
     plan::Source,
-    schemas::{Failure, Schemas},
+    schemas::{Failure, Limits, Schemas},
 };
 use crate::tool::{JsonObject, MAX_NAME};
 
 /// Longest input schema, in bytes of JSON; a longer one is cut down to what is less deep.
 const MAX_SCHEMA: usize = 64 << 10;
 
-/// How many schemas may be in each other, tried until the whole is short enough.
-const LIMITS: [usize; 7] = [60, 8, 6, 4, 3, 2, 1];
+/// How many schemas may be in each other, and how long their descriptions; tried until the whole is short
+/// enough.
+const LIMITS: [(usize, usize); 8] = [
+    (60, 600),
+    (8, 600),
+    (6, 400),
+    (4, 300),
+    (3, 200),
+    (2, 100),
+    (1, 60),
+    (1, 0),
+];
 
 /// One argument of the tool.
 pub(super) struct Argument<'d> {
@@ -79,7 +89,7 @@ fn of_body<'d>(
     {
         // Many documents forget to say that a body is required; its required properties say so, too.
         let is_required = body.required != Some(false);
-        let readers = Schemas::new(document, 0, 0);
+        let readers = Schemas::new(document, limits((0, 0)));
         let mut fields = Vec::new();
         for ((property, schema), name) in members.properties.iter().zip(names) {
             if readers.is_read_only(schema) {
@@ -144,8 +154,8 @@ pub(super) fn schema<'d>(
     document: &Document<'d>,
     arguments: &[Argument<'d>],
 ) -> Result<JsonObject, String> {
-    for limit in LIMITS {
-        match with_limit(document, arguments, limit) {
+    for tried in LIMITS {
+        match with_limits(document, arguments, limits(tried)) {
             Ok(schema) => return Ok(schema),
             Err(Failure::TooLong) => {}
             Err(Failure::Broken(why)) => return Err(why),
@@ -157,12 +167,20 @@ pub(super) fn schema<'d>(
     ))
 }
 
-fn with_limit<'d>(
+fn limits((depth, description): (usize, usize)) -> Limits {
+    Limits {
+        depth,
+        description,
+        room: MAX_SCHEMA,
+    }
+}
+
+fn with_limits<'d>(
     document: &Document<'d>,
     arguments: &[Argument<'d>],
-    limit: usize,
+    limits: Limits,
 ) -> Result<JsonObject, Failure> {
-    let mut schemas = Schemas::new(document, limit, MAX_SCHEMA);
+    let mut schemas = Schemas::new(document, limits);
     let mut properties = Map::new();
     let mut required: Vec<Value> = Vec::new();
     for argument in arguments {
@@ -172,7 +190,7 @@ fn with_limit<'d>(
         };
         properties.insert(
             argument.name.clone(),
-            described(schema, argument.description),
+            described(schema, argument.description, limits.description),
         );
         if argument.is_required {
             required.push(argument.name.as_str().into());
@@ -193,10 +211,12 @@ fn with_limit<'d>(
 }
 
 /// The schema with a description of its own.
-fn described(mut schema: Value, description: Option<&str>) -> Value {
-    let description = description.map(str::trim).filter(|text| !text.is_empty());
+fn described(mut schema: Value, description: Option<&str>, longest: usize) -> Value {
+    let description = description
+        .map(str::trim)
+        .filter(|text| !text.is_empty() && longest > 0);
     if let (Some(members), Some(text)) = (schema.as_object_mut(), description) {
-        let text = crate::translate::cut::bounded(text, super::schemas::MAX_DESCRIPTION);
+        let text = crate::translate::cut::bounded(text, longest);
         members.insert("description".to_owned(), text.into());
     }
     schema

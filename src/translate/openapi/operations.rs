@@ -47,7 +47,7 @@ struct At<'d> {
 pub(super) fn all(
     document: &Document<'_>,
     fixed: &Fixed,
-    base_url: Option<&str>,
+    hosts: &[&str],
 ) -> Result<(Vec<Operation>, Vec<Skipped>), ReadError> {
     let paths = document.root.get("paths").and_then(Value::as_object);
     let paths = paths.ok_or(ReadError::NoPaths)?;
@@ -61,6 +61,7 @@ pub(super) fn all(
             Err(reason) => {
                 skipped.push(Skipped {
                     place: path.clone(),
+                    name: None,
                     reason,
                 });
                 continue;
@@ -80,10 +81,11 @@ pub(super) fn all(
                 path_item,
                 operation,
             };
-            match one(document, &at, fixed, base_url, &mut taken) {
+            match one(document, &at, fixed, hosts, &mut taken) {
                 Ok(operation) => found.push(operation),
                 Err(reason) => skipped.push(Skipped {
                     place: at.place(),
+                    name: Some(at.name()),
                     reason,
                 }),
             }
@@ -92,6 +94,7 @@ pub(super) fn all(
     if left > 0 {
         skipped.push(Skipped {
             place: format!("{left} more operations"),
+            name: None,
             reason: format!("at most {MAX_OPERATIONS} operations of a document are offered"),
         });
     }
@@ -117,13 +120,23 @@ impl At<'_> {
     fn place(&self) -> String {
         format!("{} {}", self.method, self.path)
     }
+
+    /// `operationId`, where it is a text.
+    fn id(&self) -> Option<&str> {
+        let id = self.operation.get("operationId").and_then(Value::as_str);
+        id.map(str::trim).filter(|id| !id.is_empty())
+    }
+
+    fn name(&self) -> String {
+        naming::operation(self.id(), self.method, self.path)
+    }
 }
 
 fn one(
     document: &Document<'_>,
     at: &At<'_>,
     fixed: &Fixed,
-    base_url: Option<&str>,
+    hosts: &[&str],
     taken: &mut HashSet<String>,
 ) -> Result<Operation, String> {
     if !at.operation.is_object() {
@@ -136,7 +149,7 @@ fn one(
         .operation
         .get("servers")
         .or_else(|| at.path_item.get("servers"));
-    let base_path = servers::own_path(servers, base_url)?;
+    let base_path = servers::own_path(servers, hosts)?;
     let template = parameters::template(at.path)?;
     let parameters = parameters::all(document, at.path_item, at.operation, &template, fixed)?;
     let body = match at.method {
@@ -171,13 +184,12 @@ fn one(
         let text = at.operation.get(keyword).and_then(Value::as_str);
         text.map(str::trim).filter(|text| !text.is_empty())
     };
-    let id = text("operationId");
-    let name = naming::unused(&naming::operation(id, at.method, at.path), taken);
+    let name = naming::unused(&at.name(), taken);
     let summary = text("summary");
     let is_deprecated = at.operation.get("deprecated") == Some(&Value::Bool(true));
     Ok(Operation {
         place: at.place(),
-        id: id.map(str::to_owned),
+        id: at.id().map(str::to_owned),
         tool: Tool {
             name,
             title: summary.map(|text| cut::bounded(text, MAX_TITLE)),

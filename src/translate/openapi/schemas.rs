@@ -15,9 +15,6 @@ use super::{
 };
 use crate::translate::cut;
 
-/// Longest description of one property, in bytes.
-pub(super) const MAX_DESCRIPTION: usize = 600;
-
 /// Longest text that is shown as an example, in bytes.
 const MAX_EXAMPLE: usize = 100;
 
@@ -40,13 +37,21 @@ pub(super) enum Failure {
     Broken(String),
 }
 
+/// How much of schemas is carried over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Schemas that stand this deep are carried over without the schemas in them.
+    pub(super) depth: usize,
+    /// Longest description, in bytes.
+    pub(super) description: usize,
+    /// Bytes that may be written, roughly.
+    pub(super) room: usize,
+}
+
 /// Carries the schemas of one operation over.
 pub(super) struct Schemas<'d> {
     document: &'d Document<'d>,
-    /// Schemas that stand this deep are carried over without the schemas in them.
-    limit: usize,
-    /// Bytes that may still be written, roughly.
-    room: usize,
+    limits: Limits,
     /// The name in `$defs` of each target of a reference.
     names: HashMap<&'d str, String>,
     taken: HashSet<String>,
@@ -61,11 +66,10 @@ struct Waiting<'d> {
 }
 
 impl<'d> Schemas<'d> {
-    pub(super) fn new(document: &'d Document<'d>, limit: usize, room: usize) -> Schemas<'d> {
+    pub(super) fn new(document: &'d Document<'d>, limits: Limits) -> Schemas<'d> {
         Schemas {
             document,
-            limit,
-            room,
+            limits,
             names: HashMap::new(),
             taken: HashSet::new(),
             waiting: VecDeque::new(),
@@ -105,11 +109,16 @@ impl<'d> Schemas<'d> {
             };
             // Beside a reference OpenAPI 3.0 ignores everything; these do no harm and are often meant.
             let is_heeded = matches!(keyword.as_str(), "title" | "description" | "default");
-            if (is_alone && !is_heeded) || (kind.holds_schemas() && depth >= self.limit) {
+            if (is_alone && !is_heeded) || (kind.holds_schemas() && depth >= self.limits.depth) {
                 continue;
             }
             let value = match keyword.as_str() {
-                "description" => cut::bounded(value.as_str().unwrap_or(""), MAX_DESCRIPTION).into(),
+                "description" if self.limits.description == 0 => continue,
+                "description" => {
+                    let text = cut::bounded(value.as_str().unwrap_or(""), self.limits.description);
+                    self.spend(text.len())?;
+                    text.into()
+                }
                 "required" => without(value, &hidden),
                 "properties" => self.properties(value, &hidden, depth)?,
                 _ => self.keyword(kind, value, depth)?,
@@ -170,7 +179,7 @@ impl<'d> Schemas<'d> {
         out: &mut Map<String, Value>,
     ) -> Result<(), Failure> {
         let schema = self.document.at(target).map_err(Failure::Broken)?;
-        if depth >= self.limit {
+        if depth >= self.limits.depth {
             let target = self.document.resolve(schema).map_err(Failure::Broken)?;
             if let Some(kind) = target.get("type").and_then(types) {
                 out.insert("type".to_owned(), kind);
@@ -214,7 +223,8 @@ impl<'d> Schemas<'d> {
     }
 
     fn spend(&mut self, bytes: usize) -> Result<(), Failure> {
-        self.room = self.room.checked_sub(bytes).ok_or(Failure::TooLong)?;
+        let room = &mut self.limits.room;
+        *room = room.checked_sub(bytes).ok_or(Failure::TooLong)?;
         Ok(())
     }
 }

@@ -8,14 +8,12 @@ pub(super) fn base_url(servers: Option<&Value>) -> Option<String> {
     urls(servers).find(|url| is_absolute(url))
 }
 
-/// The path that an operation with servers of its own has before its path, where it has some.
+/// The path that an operation with servers of its own has before its path, where it has some. `hosts` are
+/// URLs of the API's host, by the document and by the configuration.
 ///
 /// An operation on another host than the API is not offered: what the configuration sends with every
 /// request, keys above all, is meant for one host.
-pub(super) fn own_path(
-    servers: Option<&Value>,
-    base_url: Option<&str>,
-) -> Result<Option<String>, String> {
+pub(super) fn own_path(servers: Option<&Value>, hosts: &[&str]) -> Result<Option<String>, String> {
     let Some(own) = base_url_or_path(servers) else {
         return Ok(None);
     };
@@ -28,13 +26,14 @@ pub(super) fn own_path(
     }
     let broken = || format!("its server `{own}` is no URL");
     let url = Url::parse(&own).map_err(|_| broken())?;
-    let base = base_url.and_then(|base| Url::parse(base).ok());
-    match base {
-        Some(base) if base.origin() == url.origin() => {
-            Ok(Some(url.path().trim_end_matches('/').to_owned()))
-        }
-        _ => Err(format!(
-            "it is on another server, `{own}`; give it a backend of its own with `base_url`"
+    let origins = hosts.iter().filter_map(|host| Url::parse(host).ok());
+    match origins
+        .map(|host| host.origin())
+        .any(|it| it == url.origin())
+    {
+        true => Ok(Some(url.path().trim_end_matches('/').to_owned())),
+        false => Err(format!(
+            "it is on another server; to have it, make another group with `base_url = \"{own}\"`"
         )),
     }
 }
@@ -102,14 +101,14 @@ mod tests {
 
     #[test]
     fn an_operation_may_be_elsewhere_on_the_same_host_only() {
-        let base = Some("https://a.example/v1");
-        let own = |url: &str| own_path(Some(&json!([{"url": url}])), base);
+        let hosts = ["https://a.example/v1"];
+        let own = |url: &str| own_path(Some(&json!([{"url": url}])), &hosts);
         assert_eq!(own("https://a.example/v2/"), Ok(Some("/v2".to_owned())));
         assert_eq!(own("/v3"), Ok(Some("/v3".to_owned())));
         assert_eq!(own("/"), Ok(Some(String::new())));
         assert!(own("https://uploads.example").is_err_and(|why| why.contains("another server")));
         assert!(own("https://a.example:8443").is_err());
         assert!(own("http://a.example").is_err());
-        assert_eq!(own_path(None, base), Ok(None));
+        assert_eq!(own_path(None, &hosts), Ok(None));
     }
 }
