@@ -1,5 +1,7 @@
 //! The groups of functions: what defines them, and the one way to run them.
 
+mod openapi;
+
 use std::{collections::BTreeMap, fmt::Display};
 
 use super::{check::Check, raw::RawFunctions, values::Origin};
@@ -51,8 +53,12 @@ impl Check<'_> {
             16 << 20,
         );
         let parallel_calls = self.number(key("parallel_calls"), raw.parallel_calls, 1..=1000, 16);
-        let tools = self.definitions(&key("definitions"), raw.definitions.as_deref());
         let kind = self.way(path, raw);
+        let tools = match &kind {
+            Some(Kind::OpenApi(api)) => Some(api.tools()),
+            _ if raw.openapi.is_some() => None,
+            _ => self.definitions(&key("definitions"), raw.definitions.as_deref()),
+        };
         Some(Config {
             group: group?,
             tools: tools?,
@@ -65,10 +71,14 @@ impl Check<'_> {
 
     /// The one way to run the functions.
     fn way(&mut self, path: &str, raw: &RawFunctions) -> Option<Kind> {
-        let ways = [("endpoint", raw.endpoint.is_some())];
+        let ways = [
+            ("endpoint", raw.endpoint.is_some()),
+            ("openapi", raw.openapi.is_some()),
+        ];
         let given: Vec<&str> = ways.iter().filter(|way| way.1).map(|way| way.0).collect();
         match given[..] {
             ["endpoint"] => self.endpoint(path, raw),
+            ["openapi"] => self.openapi(path, raw),
             [] => {
                 let known: Vec<String> = ways.iter().map(|way| format!("`{}`", way.0)).collect();
                 let known = known.join(", ");
@@ -84,6 +94,7 @@ impl Check<'_> {
     }
 
     fn endpoint(&mut self, path: &str, raw: &RawFunctions) -> Option<Kind> {
+        self.only_openapi(path, raw);
         let at = format!("{path}.endpoint");
         let url = raw.endpoint.as_deref()?;
         let url = self.text(&at, url, &Origin::Toml);
@@ -91,6 +102,17 @@ impl Check<'_> {
         let headers = format!("{path}.headers");
         let headers = self.headers(&headers, raw.headers.clone(), &Origin::Toml);
         Some(Kind::Endpoint(endpoint::Config { url: url?, headers }))
+    }
+
+    /// Keys that only a group with a document has.
+    fn only_openapi(&mut self, path: &str, raw: &RawFunctions) {
+        let keys = [
+            ("base_url", raw.base_url.is_some()),
+            ("operations", raw.operations.is_some()),
+        ];
+        for (key, _) in keys.iter().filter(|it| it.1) {
+            self.problem(format_args!("{path}.{key}"), "belongs to `openapi`");
+        }
     }
 
     /// The functions that a file defines. Every entry that is none is a problem: who wrote it wants it called.

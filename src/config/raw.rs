@@ -146,12 +146,21 @@ pub struct RawServer {
 #[serde(default, deny_unknown_fields)]
 pub struct RawFunctions {
     /// The file that defines them: an OpenAI `tools` array, or the legacy `functions`; at most 5000.
-    /// Required.
+    /// Required, except with `openapi`.
     pub definitions: Option<String>,
     /// Run by a webhook: the URL that `{"tool_calls": […]}` is posted to, and that answers
     /// `{"tool_responses": […]}`.
     pub endpoint: Option<String>,
-    /// Headers sent with every request of `endpoint`; the values are secrets. Default: none.
+    /// Run by an HTTP API: its OpenAPI 3.x document, a file in JSON or YAML of at most 32 MiB. Each operation
+    /// is a function.
+    pub openapi: Option<String>,
+    /// Where the API of `openapi` is, with the path that all operations begin with. Default: what the
+    /// document says in `servers`.
+    pub base_url: Option<String>,
+    /// The operations of `openapi` that are offered, by their `operationId`; `*` stands for any characters.
+    /// Default: all.
+    pub operations: Option<Vec<String>>,
+    /// Headers sent with every request of `endpoint` or `openapi`; the values are secrets. Default: none.
     pub headers: Option<BTreeMap<String, String>>,
     /// Longest run of a call. Default: `tool_timeout` of `[loop]`.
     pub timeout: Option<RawDuration>,

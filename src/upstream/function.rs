@@ -1,13 +1,14 @@
 //! OpenAI-style functions: defined in the configuration, and run in one of several ways.
 //!
 //! [`Functions`] is all that others see. A group of functions has one way to be run, and each way is a file:
-//! [`endpoint`] is the webhook that takes `tool_calls`. A new one is a variant of [`Kind`] and of `Runner`.
+//! [`endpoint`] is the webhook that takes `tool_calls`, [`openapi`] an HTTP API with a document. A new one is a variant of [`Kind`] and of `Runner`.
 //!
 //! Nothing here changes while toolway runs: a group has its tools from the start, and there is nothing to
 //! start or to restart. What a backend does wrong becomes a failed result that a model can read; the details
 //! go to the log.
 
 pub mod endpoint;
+pub mod openapi;
 mod web;
 
 use std::{sync::Arc, time::Duration};
@@ -18,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use self::endpoint::Endpoint;
 use super::{mcp::CallOptions, model::Models, queue::Queue};
 use crate::{
-    catalog::ServerTools,
+    catalog::{DroppedTool, ServerTools},
     tool::{CallError, JsonObject, ServerId, Tool, ToolResult},
 };
 
@@ -44,6 +45,8 @@ pub struct Config {
 pub enum Kind {
     /// A webhook that takes `tool_calls`.
     Endpoint(endpoint::Config),
+    /// An HTTP API that an OpenAPI document describes.
+    OpenApi(openapi::Config),
 }
 
 impl Kind {
@@ -51,6 +54,7 @@ impl Kind {
     pub fn name(&self) -> &'static str {
         match self {
             Kind::Endpoint(_) => "endpoint",
+            Kind::OpenApi(_) => "openapi",
         }
     }
 }
@@ -79,6 +83,7 @@ pub struct Functions {
 struct Group {
     name: ServerId,
     tools: Vec<Tool>,
+    dropped: Vec<DroppedTool>,
     kind: &'static str,
     timeout: Option<Duration>,
     queue: Queue,
@@ -88,6 +93,7 @@ struct Group {
 /// One way to run functions, ready to be used.
 enum Runner {
     Endpoint(Endpoint),
+    OpenApi(openapi::Api),
 }
 
 impl Functions {
@@ -102,15 +108,22 @@ impl Functions {
         let group = |config: Config| {
             let limit = config.max_response_bytes;
             let kind = config.kind.name();
+            let mut dropped = Vec::new();
             let runner = match config.kind {
                 Kind::Endpoint(endpoint) => {
                     let group = config.group.clone();
                     Runner::Endpoint(Endpoint::new(group, endpoint, client.clone(), limit))
                 }
+                Kind::OpenApi(mut api) => {
+                    dropped = std::mem::take(&mut api.dropped);
+                    let group = config.group.clone();
+                    Runner::OpenApi(openapi::Api::new(group, api, client.clone(), limit))
+                }
             };
             Group {
                 name: config.group,
                 tools: config.tools,
+                dropped,
                 kind,
                 timeout: config.timeout,
                 queue: Queue::new(config.parallel_calls),
@@ -128,7 +141,7 @@ impl Functions {
             server: group.name.clone(),
             stateful: false,
             tools: group.tools.clone(),
-            dropped: Vec::new(),
+            dropped: group.dropped.clone(),
         };
         self.groups.iter().map(tools).collect()
     }
@@ -189,6 +202,7 @@ impl Runner {
     async fn run(&self, tool: &Tool, arguments: JsonObject) -> Result<ToolResult, CallError> {
         match self {
             Runner::Endpoint(endpoint) => endpoint.call(&tool.name, arguments).await,
+            Runner::OpenApi(api) => api.call(&tool.name, &arguments).await,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The groups of functions: their definitions, and the one way to run them.
 
+mod openapi;
+
 use super::*;
 use crate::upstream::function::Kind;
 
@@ -51,14 +53,19 @@ fn a_webhook_has_its_functions_and_the_defaults() {
         ),
         (None, 16, 16 << 20)
     );
-    let Kind::Endpoint(endpoint) = &group.kind;
+    let Kind::Endpoint(endpoint) = &group.kind else {
+        panic!("{:?}", group.kind);
+    };
     assert_eq!(endpoint.url.as_str(), "http://x/y");
     assert_eq!(endpoint.headers[0].1.expose(), "sk-1");
 }
 
 #[test]
 fn there_is_exactly_one_way_to_run_a_group() {
-    refused("", "functions.a: needs one way to be run: `endpoint`");
+    refused(
+        "",
+        "functions.a: needs one way to be run: `endpoint`, `openapi`",
+    );
     refused(
         "endpoint = 'x'",
         "functions.a.endpoint: must begin with http:// or https://",

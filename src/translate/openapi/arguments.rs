@@ -84,17 +84,21 @@ fn of_body<'d>(
 ) -> Source {
     let members = body.schema.filter(|_| body.payload != Payload::Text);
     let members = members.and_then(|schema| body::members(document, schema));
+    // What is in answers only takes nobody's name.
+    let readers = Schemas::new(document, limits((0, 0)));
+    let members = members.map(|mut members| {
+        members
+            .properties
+            .retain(|(_, schema)| !readers.is_read_only(schema));
+        members
+    });
     if let Some(members) = members
         && let Some(names) = free_names(&members, taken)
     {
         // Many documents forget to say that a body is required; its required properties say so, too.
         let is_required = body.required != Some(false);
-        let readers = Schemas::new(document, limits((0, 0)));
         let mut fields = Vec::new();
         for ((property, schema), name) in members.properties.iter().zip(names) {
-            if readers.is_read_only(schema) {
-                continue;
-            }
             fields.push((name.clone(), (*property).to_owned()));
             arguments.push(Argument {
                 name,
@@ -127,6 +131,9 @@ fn of_body<'d>(
 
 /// The names of a body's properties as arguments, where all of them are free.
 fn free_names(members: &body::Members<'_>, taken: &mut HashSet<String>) -> Option<Vec<String>> {
+    if members.properties.is_empty() {
+        return None;
+    }
     let names: Vec<String> = members
         .properties
         .iter()
