@@ -92,6 +92,9 @@ pub(super) fn of<'d>(
     }
     let described = document.resolve(described)?;
     let schema = described.get("schema");
+    if required != Some(true) && schema.is_some_and(|schema| is_nothing(document, schema)) {
+        return Ok(None);
+    }
     let (content_type, payload) = payload(document, media, described)?;
     Ok(Some(Taken {
         content_type,
@@ -100,6 +103,15 @@ pub(super) fn of<'d>(
         schema,
         description: body.get("description").and_then(Value::as_str),
     }))
+}
+
+/// The schema allows an object without members only, as some documents describe the absence of a body.
+fn is_nothing<'d>(document: &Document<'d>, schema: &'d Value) -> bool {
+    document.resolve(schema).is_ok_and(|schema| {
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let is_closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
+        is_closed && properties.is_some_and(Map::is_empty)
+    })
 }
 
 /// The rank of what cannot be sent.

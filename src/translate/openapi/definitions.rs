@@ -127,6 +127,27 @@ fn put(schema: &mut Value, definition: Value) {
 /// its kinds and each kind `allOf` the animal. What is put in its place is the target without such
 /// references, here the animal's own properties.
 fn break_circles(definitions: &mut Schemas) {
+    // A kind of an animal that is `allOf` the animal keeps what it adds; the animal would lose its kinds.
+    let mut upward: Vec<(String, String)> = Vec::new();
+    for (name, definition) in definitions.iter() {
+        let parts = definition.get("allOf").and_then(Value::as_array);
+        for whole in parts.into_iter().flatten().filter_map(target) {
+            let mut kinds = Vec::new();
+            if let Some(whole) = definitions.get(whole) {
+                references(whole, true, &mut kinds);
+            }
+            if kinds.contains(&name.as_str()) {
+                upward.push((name.clone(), whole.to_owned()));
+            }
+        }
+    }
+    cut_all(definitions, upward);
+    let closing = closing_steps(definitions);
+    cut_all(definitions, closing);
+}
+
+/// The last step of each circle, as a definition and the one it refers to.
+fn closing_steps(definitions: &Schemas) -> Vec<(String, String)> {
     let mut graph: HashMap<&str, Vec<&str>> = HashMap::new();
     for (name, definition) in definitions.iter() {
         let mut found = Vec::new();
@@ -157,7 +178,11 @@ fn break_circles(definitions: &mut Schemas) {
             }
         }
     }
-    for (name, next) in closing {
+    closing
+}
+
+fn cut_all(definitions: &mut Schemas, steps: Vec<(String, String)>) {
+    for (name, next) in steps {
         let alone = definitions.get(&next).map(without_in_place);
         if let (Some(definition), Some(alone)) = (definitions.get_mut(&name), alone) {
             cut(definition, &next, &alone);

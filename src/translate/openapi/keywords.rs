@@ -1,4 +1,7 @@
 //! The keywords of JSON Schema that are carried over, and what their values have to be.
+//!
+//! `not`, `if`, `then`, `else` and `dependentSchemas` are not: with less in them, as when what is only read is
+//! left out, they would refuse more, and the API checks them anyway.
 
 use serde_json::{Map, Value};
 
@@ -26,7 +29,7 @@ pub(super) enum Kind {
 }
 
 /// `type`, `$ref` and what OpenAPI adds are not here: `schemas` deals with them.
-const KEYWORDS: [(&str, Kind); 41] = [
+const KEYWORDS: [(&str, Kind); 36] = [
     ("title", Kind::Text),
     ("description", Kind::Text),
     ("format", Kind::Text),
@@ -55,7 +58,6 @@ const KEYWORDS: [(&str, Kind); 41] = [
     ("dependentRequired", Kind::NamedNames),
     ("properties", Kind::NamedSchemas),
     ("patternProperties", Kind::NamedSchemas),
-    ("dependentSchemas", Kind::NamedSchemas),
     ("additionalProperties", Kind::Schema),
     ("propertyNames", Kind::Schema),
     ("items", Kind::Schema),
@@ -64,23 +66,10 @@ const KEYWORDS: [(&str, Kind); 41] = [
     ("allOf", Kind::Schemas),
     ("anyOf", Kind::Schemas),
     ("oneOf", Kind::Schemas),
-    ("not", Kind::Schema),
-    ("if", Kind::Schema),
-    ("then", Kind::Schema),
-    ("else", Kind::Schema),
 ];
 
 /// Keywords whose schemas speak of the same value as the schema they stand in.
-const IN_PLACE: [&str; 8] = [
-    "allOf",
-    "anyOf",
-    "oneOf",
-    "not",
-    "if",
-    "then",
-    "else",
-    "dependentSchemas",
-];
+const IN_PLACE: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
 /// What a known keyword's value has to be.
 pub(super) fn kind(keyword: &str) -> Option<Kind> {

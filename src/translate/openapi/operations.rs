@@ -23,6 +23,9 @@ const MAX_DESCRIPTION: usize = 1020;
 /// Longest title of a tool, in bytes.
 const MAX_TITLE: usize = 200;
 
+/// Longest place and longest reason of an operation that is skipped, in bytes.
+const MAX_REASON: usize = 500;
+
 const METHODS: [(&str, &str); 9] = [
     ("get", "GET"),
     ("put", "PUT"),
@@ -59,11 +62,7 @@ pub(super) fn all(
         let path_item = match document.resolve(item) {
             Ok(item) => item,
             Err(reason) => {
-                skipped.push(Skipped {
-                    place: path.clone(),
-                    name: None,
-                    reason,
-                });
+                skipped.push(skip(path, None, &reason));
                 continue;
             }
         };
@@ -83,11 +82,7 @@ pub(super) fn all(
             };
             match one(document, &at, fixed, hosts, &mut taken) {
                 Ok(operation) => found.push(operation),
-                Err(reason) => skipped.push(Skipped {
-                    place: at.place(),
-                    name: Some(at.name()),
-                    reason,
-                }),
+                Err(reason) => skipped.push(skip(&at.place(), Some(at.name()), &reason)),
             }
         }
     }
@@ -99,6 +94,19 @@ pub(super) fn all(
         });
     }
     Ok((found, skipped))
+}
+
+/// What is said here goes to terminals and logs, so nothing of the document may act there.
+fn skip(place: &str, name: Option<String>, reason: &str) -> Skipped {
+    let harmless = |text: &str| {
+        let text = text.replace(char::is_control, "\u{fffd}");
+        cut::bounded(&text, MAX_REASON)
+    };
+    Skipped {
+        place: harmless(place),
+        name,
+        reason: harmless(reason),
+    }
 }
 
 /// The server of the first path or operation that has one of its own.

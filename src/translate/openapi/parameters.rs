@@ -73,6 +73,10 @@ pub(super) enum Piece<'d> {
 /// A fragment is left out, as it is never sent: some documents tell operations apart by it.
 pub(super) fn template(path: &str) -> Result<Vec<Piece<'_>>, String> {
     let path = path.split('#').next().unwrap_or_default();
+    let segments = path.split('?').next().unwrap_or_default();
+    if segments.split('/').any(encode::is_dot_segment) {
+        return Err("its path has a part that is only `.` or `..`".to_owned());
+    }
     let mut pieces = Vec::new();
     if !path.starts_with('/') {
         pieces.push(Piece::Literal("/".to_owned()));

@@ -179,7 +179,8 @@ impl Plan {
 
     fn path(&self, arguments: &JsonObject) -> Result<String, CallError> {
         let mut path = String::new();
-        let mut last = "";
+        // The argument that ends at this place of the path.
+        let mut ends: Vec<(usize, &str)> = Vec::new();
         for step in &self.path {
             match step {
                 Step::Literal(text) => path.push_str(text),
@@ -187,24 +188,28 @@ impl Plan {
                     let Some(input) = self.inputs.get(*number) else {
                         continue;
                     };
-                    last = &input.argument;
+                    let name = input.argument.as_str();
                     let value = input.value(arguments)?.unwrap_or(&Value::Null);
                     if styles::text(value).is_empty() || is_empty(value) {
                         return Err(invalid(
-                            last,
+                            name,
                             "it is a part of the path and must not be empty",
                         ));
                     }
                     path.push_str(&styles::segment(&input.name, value, &input.form));
+                    ends.push((path.len(), name));
                 }
             }
         }
-        let segments = path.split('?').next().unwrap_or_default();
-        if segments.split('/').any(encode::is_dot_segment) {
-            return Err(invalid(
-                last,
-                "the path must not have a part that is only `.` or `..`",
-            ));
+        let mut end = 0;
+        for segment in path.split('?').next().unwrap_or_default().split('/') {
+            end += segment.len();
+            if encode::is_dot_segment(segment) {
+                let name = ends.iter().find(|it| it.0 >= end).map_or("", |it| it.1);
+                let message = "a part of the path must not be only `.` or `..`";
+                return Err(invalid(name, message));
+            }
+            end += 1;
         }
         Ok(path)
     }

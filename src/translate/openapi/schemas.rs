@@ -124,7 +124,10 @@ impl<'d> Schemas<'d> {
                 _ => self.keyword(kind, value, depth)?,
             };
             self.spend(keyword.len() + 6)?;
-            out.insert(keyword.clone(), value);
+            match keyword.as_str() {
+                "oneOf" => any_of(value, &mut out),
+                _ => _ = out.insert(keyword.clone(), value),
+            }
         }
         if !is_alone {
             exclusive(members, "minimum", "exclusiveMinimum", &mut out);
@@ -244,6 +247,19 @@ fn types(kind: &Value) -> Option<Value> {
             }
         }
         _ => None,
+    }
+}
+
+/// `oneOf` is carried over as `anyOf`: documents tell the cases apart by a `discriminator`, or not at all, and
+/// what two of them allow is still a good argument.
+fn any_of(cases: Value, out: &mut Map<String, Value>) {
+    if !out.contains_key("anyOf") {
+        out.insert("anyOf".to_owned(), cases);
+        return;
+    }
+    let all = out.entry("allOf").or_insert_with(|| json!([]));
+    if let Value::Array(all) = all {
+        all.push(json!({"anyOf": cases}));
     }
 }
 

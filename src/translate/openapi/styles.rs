@@ -1,7 +1,8 @@
 //! How values are written into paths, queries, headers and form bodies (OpenAPI, "Style Values").
 //!
 //! Where OpenAPI leaves a combination undefined, as lists of objects in a query, the inner value is JSON,
-//! except under `deepObject`, which goes on inward (`a[b][0]=c`) as the APIs that use it expect.
+//! except where APIs expect something else: `deepObject` goes on inward (`a[b][0]=c`), and a list in an
+//! exploded object is repeated.
 
 use serde_json::Value;
 
@@ -103,9 +104,17 @@ pub(super) fn pairs(name: &str, value: &Value, form: &Form) -> Vec<String> {
         }
         Value::Object(members) if explode => {
             let members = members.iter().filter(|(_, value)| !value.is_null());
-            members
-                .map(|(name, value)| pair(&encode::value(name), &encoded(value)))
-                .collect()
+            let mut out = Vec::new();
+            for (name, value) in members {
+                let key = encode::value(name);
+                match value {
+                    Value::Array(items) => {
+                        out.extend(items.iter().map(|it| pair(&key, &encoded(it))))
+                    }
+                    single => out.push(pair(&key, &encoded(single))),
+                }
+            }
+            out
         }
         Value::Object(members) => {
             let members = members.iter().filter(|(_, value)| !value.is_null());
