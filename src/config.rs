@@ -158,7 +158,7 @@ impl Check<'_> {
             .into_iter()
             .map(|(name, raw)| Written::in_toml(name, raw));
         let servers = self.servers(in_file.chain(written));
-        let functions = self.functions(raw.functions, &servers);
+        let functions = self.functions(raw.functions, &servers, &upstreams);
         self.compare_keys(&server, &upstreams);
         if self.problems.is_empty() {
             let warnings = self.warnings;

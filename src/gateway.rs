@@ -115,7 +115,7 @@ impl Gateway {
         upstream::install_tls();
         let models = Arc::new(Models::new(setup.upstreams)?);
         let servers = Arc::new(Servers::start(setup.servers));
-        let functions = Functions::start(setup.functions, models.clone())?;
+        let functions = Functions::start(setup.functions, &models)?;
         let backends = Backends::new(servers.clone(), functions);
         let current = Current::follow(servers.clone(), backends.functions(), models.clone());
         Ok(Arc::new(Gateway {

@@ -1,16 +1,19 @@
 //! The groups of functions: what defines them, and the one way to run them.
 
 mod openapi;
+mod ways;
 
-use std::{collections::BTreeMap, fmt::Display};
+use std::{collections::BTreeMap, fmt::Display, time::Duration};
+
+use serde_json::json;
 
 use super::{check::Check, raw::RawFunctions, values::Origin};
 use crate::{
-    tool::Tool,
+    tool::{Annotations, JsonObject, Tool},
     translate::functions::definitions,
     upstream::{
-        function::{Config, Kind, endpoint},
-        mcp,
+        function::{Config, Kind},
+        mcp, model,
     },
 };
 
@@ -23,6 +26,7 @@ impl Check<'_> {
         &mut self,
         written: BTreeMap<String, RawFunctions>,
         servers: &[mcp::Config],
+        upstreams: &[model::Config],
     ) -> Vec<Config> {
         let mut groups = Vec::new();
         for (name, raw) in written {
@@ -31,21 +35,25 @@ impl Check<'_> {
             }
             let path = format!("functions.{name}");
             if servers.iter().any(|it| it.server.as_str() == name) {
-                self.problem(
-                    &path,
-                    format_args!("`{name}` is already the name of a server"),
-                );
+                let message = format!("`{name}` is already the name of a server");
+                self.problem(&path, message);
             }
-            groups.extend(self.group(&path, &name, &raw));
+            groups.extend(self.group(&path, &name, &raw, upstreams));
         }
         groups
     }
 
-    fn group(&mut self, path: &str, name: &str, raw: &RawFunctions) -> Option<Config> {
+    fn group(
+        &mut self,
+        path: &str,
+        name: &str,
+        raw: &RawFunctions,
+        upstreams: &[model::Config],
+    ) -> Option<Config> {
         let key = |key: &str| format!("{path}.{key}");
         let group = self.name(path, name);
         let timeout = raw.timeout.is_some();
-        let timeout = timeout.then(|| self.time(key("timeout"), raw.timeout, Default::default()));
+        let timeout = timeout.then(|| self.time(key("timeout"), raw.timeout, Duration::ZERO));
         let max_response_bytes = self.number(
             key("max_response_bytes"),
             raw.max_response_bytes,
@@ -53,11 +61,16 @@ impl Check<'_> {
             16 << 20,
         );
         let parallel_calls = self.number(key("parallel_calls"), raw.parallel_calls, 1..=1000, 16);
-        let kind = self.way(path, raw);
+        let tools = match (&raw.definitions, &raw.model) {
+            _ if raw.openapi.is_some() => Some(Vec::new()),
+            (None, Some(model)) => Some(vec![question(name, model, raw.description.as_deref())]),
+            (file, _) => self.definitions(&key("definitions"), file.as_deref()),
+        };
+        // Without the functions it cannot be told whether a way fits them; the rest of it still can.
+        let kind = self.way(path, raw, tools.as_deref().unwrap_or_default(), upstreams);
         let tools = match &kind {
             Some(Kind::OpenApi(api)) => Some(api.tools()),
-            _ if raw.openapi.is_some() => None,
-            _ => self.definitions(&key("definitions"), raw.definitions.as_deref()),
+            _ => tools,
         };
         Some(Config {
             group: group?,
@@ -67,52 +80,6 @@ impl Check<'_> {
             max_response_bytes,
             parallel_calls,
         })
-    }
-
-    /// The one way to run the functions.
-    fn way(&mut self, path: &str, raw: &RawFunctions) -> Option<Kind> {
-        let ways = [
-            ("endpoint", raw.endpoint.is_some()),
-            ("openapi", raw.openapi.is_some()),
-        ];
-        let given: Vec<&str> = ways.iter().filter(|way| way.1).map(|way| way.0).collect();
-        match given[..] {
-            ["endpoint"] => self.endpoint(path, raw),
-            ["openapi"] => self.openapi(path, raw),
-            [] => {
-                let known: Vec<String> = ways.iter().map(|way| format!("`{}`", way.0)).collect();
-                let known = known.join(", ");
-                self.problem(path, format_args!("needs one way to be run: {known}"));
-                None
-            }
-            _ => {
-                let given = given.join("` and `");
-                self.problem(path, format_args!("has `{given}`; which one is it?"));
-                None
-            }
-        }
-    }
-
-    fn endpoint(&mut self, path: &str, raw: &RawFunctions) -> Option<Kind> {
-        self.only_openapi(path, raw);
-        let at = format!("{path}.endpoint");
-        let url = raw.endpoint.as_deref()?;
-        let url = self.text(&at, url, &Origin::Toml);
-        let url = url.and_then(|url| self.url(&at, &url));
-        let headers = format!("{path}.headers");
-        let headers = self.headers(&headers, raw.headers.clone(), &Origin::Toml);
-        Some(Kind::Endpoint(endpoint::Config { url: url?, headers }))
-    }
-
-    /// Keys that only a group with a document has.
-    fn only_openapi(&mut self, path: &str, raw: &RawFunctions) {
-        let keys = [
-            ("base_url", raw.base_url.is_some()),
-            ("operations", raw.operations.is_some()),
-        ];
-        for (key, _) in keys.iter().filter(|it| it.1) {
-            self.problem(format_args!("{path}.{key}"), "belongs to `openapi`");
-        }
     }
 
     /// The functions that a file defines. Every entry that is none is a problem: who wrote it wants it called.
@@ -146,4 +113,22 @@ impl Check<'_> {
 
 fn in_file(file: &str, what: impl Display) -> String {
     format!("`{file}`: {what}")
+}
+
+/// A model as one tool, which takes one text.
+fn question(name: &str, model: &str, description: Option<&str>) -> Tool {
+    let schema = json!({
+        "type": "object",
+        "properties": {"input": {"type": "string", "description": "What the model is asked about."}},
+        "required": ["input"],
+    });
+    let asks = format!("Asks the model {model}.");
+    Tool {
+        name: name.to_owned(),
+        title: None,
+        description: Some(description.map_or(asks, str::to_owned)),
+        input_schema: schema.as_object().cloned().unwrap_or_else(JsonObject::new),
+        output_schema: None,
+        annotations: Annotations::default(),
+    }
 }

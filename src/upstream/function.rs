@@ -1,14 +1,19 @@
 //! OpenAI-style functions: defined in the configuration, and run in one of several ways.
 //!
 //! [`Functions`] is all that others see. A group of functions has one way to be run, and each way is a file:
-//! [`endpoint`] is the webhook that takes `tool_calls`, [`openapi`] an HTTP API with a document. A new one is a variant of [`Kind`] and of `Runner`.
+//! [`endpoint`] is the webhook that takes `tool_calls`, [`request`] one HTTP request for each function,
+//! [`command`] a program, [`prompt`] a question to a model, and [`openapi`] an API with a document. A new one is a variant of [`Kind`] and of
+//! `Runner`.
 //!
 //! Nothing here changes while toolway runs: a group has its tools from the start, and there is nothing to
 //! start or to restart. What a backend does wrong becomes a failed result that a model can read; the details
 //! go to the log.
 
+pub mod command;
 pub mod endpoint;
 pub mod openapi;
+pub mod prompt;
+pub mod request;
 mod web;
 
 use std::{sync::Arc, time::Duration};
@@ -16,7 +21,7 @@ use std::{sync::Arc, time::Duration};
 use serde::{Serialize, Serializer};
 use tokio::time::{Instant, timeout_at};
 
-use self::endpoint::Endpoint;
+use self::{command::Command, endpoint::Endpoint, openapi::Api, prompt::Prompt, request::Requests};
 use super::{mcp::CallOptions, model::Models, queue::Queue};
 use crate::{
     catalog::{DroppedTool, ServerTools},
@@ -45,6 +50,12 @@ pub struct Config {
 pub enum Kind {
     /// A webhook that takes `tool_calls`.
     Endpoint(endpoint::Config),
+    /// An HTTP request for each function.
+    Url(request::Config),
+    /// A program that is started for each call.
+    Command(command::Config),
+    /// A question to a model.
+    Model(prompt::Config),
     /// An HTTP API that an OpenAPI document describes.
     OpenApi(openapi::Config),
 }
@@ -54,6 +65,9 @@ impl Kind {
     pub fn name(&self) -> &'static str {
         match self {
             Kind::Endpoint(_) => "endpoint",
+            Kind::Url(_) => "url",
+            Kind::Command(_) => "command",
+            Kind::Model(_) => "model",
             Kind::OpenApi(_) => "openapi",
         }
     }
@@ -93,7 +107,10 @@ struct Group {
 /// One way to run functions, ready to be used.
 enum Runner {
     Endpoint(Endpoint),
-    OpenApi(openapi::Api),
+    Url(Requests),
+    Command(Command),
+    Model(Prompt),
+    OpenApi(Api),
 }
 
 impl Functions {
@@ -103,32 +120,16 @@ impl Functions {
     ///
     /// # Errors
     /// When the TLS setup of the machine cannot be used.
-    pub fn start(configs: Vec<Config>, _models: Arc<Models>) -> Result<Functions, reqwest::Error> {
+    pub fn start(configs: Vec<Config>, models: &Arc<Models>) -> Result<Functions, reqwest::Error> {
         let client = web::client()?;
-        let group = |config: Config| {
-            let limit = config.max_response_bytes;
-            let kind = config.kind.name();
-            let mut dropped = Vec::new();
-            let runner = match config.kind {
-                Kind::Endpoint(endpoint) => {
-                    let group = config.group.clone();
-                    Runner::Endpoint(Endpoint::new(group, endpoint, client.clone(), limit))
-                }
-                Kind::OpenApi(mut api) => {
-                    dropped = std::mem::take(&mut api.dropped);
-                    let group = config.group.clone();
-                    Runner::OpenApi(openapi::Api::new(group, api, client.clone(), limit))
-                }
-            };
-            Group {
-                name: config.group,
-                tools: config.tools,
-                dropped,
-                kind,
-                timeout: config.timeout,
-                queue: Queue::new(config.parallel_calls),
-                runner,
-            }
+        let group = |config: Config| Group {
+            kind: config.kind.name(),
+            queue: Queue::new(config.parallel_calls),
+            timeout: config.timeout,
+            runner: Runner::new(&config, &client, models),
+            dropped: dropped(config.kind),
+            name: config.group,
+            tools: config.tools,
         };
         Ok(Functions {
             groups: configs.into_iter().map(group).collect(),
@@ -198,10 +199,32 @@ impl Functions {
     }
 }
 
+/// What was asked for and cannot be offered.
+fn dropped(kind: Kind) -> Vec<DroppedTool> {
+    match kind {
+        Kind::OpenApi(api) => api.dropped,
+        Kind::Endpoint(_) | Kind::Url(_) | Kind::Command(_) | Kind::Model(_) => Vec::new(),
+    }
+}
+
 impl Runner {
+    fn new(config: &Config, client: &reqwest::Client, models: &Arc<Models>) -> Runner {
+        let (group, limit) = (config.group.clone(), config.max_response_bytes);
+        match &config.kind {
+            Kind::Endpoint(it) => Runner::Endpoint(Endpoint::new(group, it, client.clone(), limit)),
+            Kind::Url(it) => Runner::Url(Requests::new(group, it, client.clone(), limit)),
+            Kind::Command(it) => Runner::Command(Command::new(group, it.clone(), limit)),
+            Kind::Model(it) => Runner::Model(Prompt::new(group, it.clone(), models.clone(), limit)),
+            Kind::OpenApi(it) => Runner::OpenApi(Api::new(group, it, client.clone(), limit)),
+        }
+    }
+
     async fn run(&self, tool: &Tool, arguments: JsonObject) -> Result<ToolResult, CallError> {
         match self {
             Runner::Endpoint(endpoint) => endpoint.call(&tool.name, arguments).await,
+            Runner::Url(requests) => requests.call(&tool.name, arguments).await,
+            Runner::Command(command) => command.call(&tool.name, &arguments).await,
+            Runner::Model(prompt) => prompt.call(&tool.name, &arguments).await,
             Runner::OpenApi(api) => api.call(&tool.name, &arguments).await,
         }
     }

@@ -90,7 +90,7 @@ fn results_are_as_written_down() -> Result<()> {
 }
 
 /// Runs one loop over `golden/FOLDER` and compares, or rewrites when asked to.
-pub(crate) fn each(folder: &str, translate: impl Fn(&Value) -> Result<Value>) -> Result<()> {
+pub(super) fn each(folder: &str, translate: impl Fn(&Value) -> Result<Value>) -> Result<()> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("golden")
         .join(folder);
@@ -122,7 +122,7 @@ pub(crate) fn each(folder: &str, translate: impl Fn(&Value) -> Result<Value>) ->
     Ok(())
 }
 
-pub(crate) fn text(value: &Value) -> Result<String> {
+pub(super) fn text(value: &Value) -> Result<String> {
     Ok(value
         .as_str()
         .with_context(|| format!("{value} is no text"))?
@@ -133,7 +133,7 @@ fn maybe(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-pub(crate) fn object(value: &Value) -> Result<JsonObject> {
+pub(super) fn object(value: &Value) -> Result<JsonObject> {
     Ok(value
         .as_object()
         .with_context(|| format!("{value} is no object"))?

@@ -8,7 +8,7 @@ use super::super::{check::Check, raw::RawFunctions, values::Origin};
 use crate::{
     catalog::{DroppedTool, meets},
     translate::openapi::{self, Api, Fixed, Operation, Skipped},
-    upstream::function::{Kind, openapi::Config},
+    upstream::function::openapi::Config,
 };
 
 /// How many tools most models take at once.
@@ -19,14 +19,8 @@ const MAX_NAMED: usize = 10;
 
 impl Check<'_> {
     /// Reads the document, and picks the operations that are wanted.
-    pub(super) fn openapi(&mut self, path: &str, raw: &RawFunctions) -> Option<Kind> {
+    pub(super) fn openapi(&mut self, path: &str, raw: &RawFunctions) -> Option<Config> {
         let key = |key: &str| format!("{path}.{key}");
-        if raw.definitions.is_some() {
-            self.problem(
-                key("definitions"),
-                "is not for `openapi`, whose document defines the functions",
-            );
-        }
         let headers = self.headers(&key("headers"), raw.headers.clone(), &Origin::Toml);
         let own_url = raw.base_url.as_deref().map(|written| {
             let written = self.text(&key("base_url"), written, &Origin::Toml)?;
@@ -55,12 +49,12 @@ impl Check<'_> {
                 ),
             );
         }
-        Some(Kind::OpenApi(Config {
+        Some(Config {
             base_url: base_url?,
             headers,
             operations,
             dropped,
-        }))
+        })
     }
 
     fn document(&mut self, path: &str, file: &str, fixed: &Fixed) -> Option<Api> {

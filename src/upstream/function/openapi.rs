@@ -56,16 +56,18 @@ impl Api {
     /// Calls go to this API; nothing is sent yet. `limit` is the longest answer, in bytes.
     pub(super) fn new(
         group: ServerId,
-        config: Config,
+        config: &Config,
         client: reqwest::Client,
         limit: usize,
     ) -> Api {
-        let plans = config.operations.into_iter();
+        let plans = config.operations.iter();
         Api {
             group,
-            base_url: config.base_url,
+            base_url: config.base_url.clone(),
             headers: web::headers(&config.headers),
-            plans: plans.map(|it| (it.tool.name, it.plan)).collect(),
+            plans: plans
+                .map(|it| (it.tool.name.clone(), it.plan.clone()))
+                .collect(),
             client,
             limit,
         }

@@ -138,16 +138,17 @@ fn keys_of_another_way_are_refused() {
     api_refused(
         PETS,
         "definitions = 'x.json'",
-        "functions.a.definitions: is not for `openapi`, whose document defines the functions",
+        "functions.a.definitions: belongs to functions with `endpoint`, `url`, `command`, `model`",
     );
     api_refused(
         PETS,
         "endpoint = 'http://x'",
-        "functions.a: has `endpoint` and `openapi`; which one is it?",
+        "functions.a: has `endpoint`, `openapi`; which one is it?",
     );
     refused(
         "endpoint = 'http://x'\noperations = []\nbase_url = ''",
-        "functions.a.base_url: belongs to `openapi`\nfunctions.a.operations: belongs to `openapi`",
+        "functions.a.base_url: belongs to functions with `openapi`\n\
+         functions.a.operations: belongs to functions with `openapi`",
     );
 }
 
