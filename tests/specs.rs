@@ -9,67 +9,84 @@
 
 use std::{collections::HashSet, env, fs, path::Path};
 
-use serde_json::Value;
-use toolway::{
-    tool::ServerId,
-    translate::{calls::Validator, names, openapi, schema},
+use serde_json::{Map, Value, json};
+use toolway::translate::{
+    calls::Validator,
+    openapi::{self, Fixed, MAX_DOCUMENT, Operation},
+    schema,
 };
+use url::Url;
 
-/// What became of a document: how many tools, how many operations skipped, or why it was refused.
-enum Outcome {
-    Loaded { tools: usize, skipped: usize },
-    Refused(String),
-}
-
-fn load(path: &Path) -> Outcome {
-    let text = fs::read_to_string(path).unwrap();
-    let document: Value = match path.extension().is_some_and(|end| end == "json") {
-        true => serde_json::from_str(&text).unwrap(),
-        false => serde_yaml_ng::from_str(&text).unwrap(),
-    };
-    let api = match openapi::read(&document, &openapi::Fixed::default()) {
+/// What becomes of a document: how many tools, or why it is refused.
+fn outcome(path: &Path) -> String {
+    let text =
+        fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    if text.len() > MAX_DOCUMENT {
+        return openapi::parse(&text).unwrap_err();
+    }
+    let document = openapi::parse(&text).unwrap();
+    let api = match openapi::read(&document, &Fixed::default()) {
         Ok(api) => api,
-        Err(refusal) => return Outcome::Refused(refusal.to_string()),
+        Err(refusal) => return format!("refused: {refusal}"),
     };
-    let server = ServerId::parse("api").unwrap();
-    let tools = api.operations.iter().map(|it| it.tool.name.as_str());
-    assert_eq!(
-        names::assign(tools.clone().map(|name| (&server, name))).len(),
-        tools.len()
-    );
-    assert_eq!(tools.clone().collect::<HashSet<&str>>().len(), tools.len());
-    let mut unchecked = 0;
-    for operation in &api.operations {
-        let place = format!("{}: {}", path.display(), operation.place);
-        assert_eq!(schema::fault(&operation.tool.input_schema), None, "{place}");
-        if let Err(why) = Validator::compile(&operation.tool.input_schema) {
-            unchecked += 1;
-            if env::var_os("TOOLWAY_SPECS_VERBOSE").is_some() {
-                println!("  unchecked {}: {why}", operation.place);
-            }
-        }
-    }
-    if env::var_os("TOOLWAY_SPECS_VERBOSE").is_some() {
-        for skipped in &api.skipped {
-            println!("  skipped {}: {}", skipped.place, skipped.reason);
-        }
-    }
-    let largest = api
+    let names: HashSet<&str> = api
         .operations
         .iter()
-        .map(|it| {
-            Value::Object(it.tool.input_schema.clone())
-                .to_string()
-                .len()
-        })
-        .max();
-    println!(
-        "  {unchecked} unchecked, base {:?}, largest {largest:?}",
-        api.base_url
-    );
-    Outcome::Loaded {
-        tools: api.operations.len(),
-        skipped: api.skipped.len(),
+        .map(|it| it.tool.name.as_str())
+        .collect();
+    assert_eq!(names.len(), api.operations.len());
+    let mut unchecked = 0;
+    for operation in &api.operations {
+        if let Err(why) = check(operation) {
+            unchecked += 1;
+            say(&format!("unchecked {}: {why}", operation.place));
+        }
+    }
+    for skipped in &api.skipped {
+        say(&format!("skipped {}: {}", skipped.place, skipped.reason));
+    }
+    let (tools, skipped) = (api.operations.len(), api.skipped.len());
+    let unchecked = match unchecked {
+        0 => String::new(),
+        unchecked => format!(", {unchecked} unchecked"),
+    };
+    format!("{tools} tools, {skipped} skipped{unchecked}")
+}
+
+/// A tool can be offered, and a call with what it requires makes a request. The error says why arguments
+/// cannot be checked.
+fn check(operation: &Operation) -> Result<(), String> {
+    let (place, tool) = (&operation.place, &operation.tool);
+    assert_eq!(schema::fault(&tool.input_schema), None, "{place}");
+    let properties = tool.input_schema["properties"].as_object().unwrap();
+    let required = tool.input_schema.get("required").and_then(Value::as_array);
+    let required = required.into_iter().flatten().filter_map(Value::as_str);
+    let arguments: Map<String, Value> = required
+        .map(|name| (name.to_owned(), sample(&properties[name])))
+        .collect();
+    let request = operation.plan.request(&arguments);
+    let request = request.unwrap_or_else(|error| panic!("{place}: {error}"));
+    let url = Url::parse(&request.url("https://api.example/base")).unwrap();
+    assert_eq!(url.host_str(), Some("api.example"), "{place}");
+    Validator::compile(&tool.input_schema).map(|_| ())
+}
+
+/// Something of the schema's type; it need not fit.
+fn sample(schema: &Value) -> Value {
+    let first = schema.get("enum").and_then(|values| values.get(0));
+    match (first, schema.get("type").and_then(Value::as_str)) {
+        (Some(first), _) => first.clone(),
+        (None, Some("integer" | "number")) => json!(1),
+        (None, Some("boolean")) => json!(true),
+        (None, Some("array")) => json!(["a/b", "c"]),
+        (None, Some("object")) => json!({"k": "v"}),
+        (None, _) => json!("a/b?c"),
+    }
+}
+
+fn say(text: &str) {
+    if env::var_os("TOOLWAY_SPECS_VERBOSE").is_some() {
+        println!("  {text}");
     }
 }
 
@@ -77,31 +94,27 @@ fn load(path: &Path) -> Outcome {
 #[ignore = "needs the documents that scripts/specs fetches"]
 fn every_document_loads_or_is_refused_as_written_down() {
     let folder =
-        env::var("TOOLWAY_SPECS").expect("TOOLWAY_SPECS names the folder; run scripts/specs");
-    let folder = Path::new(&folder);
+        env::var("TOOLWAY_SPECS").expect("TOOLWAY_SPECS names a folder; run scripts/specs");
     let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/specs.d/expected.tsv");
-    let table = env::var_os("TOOLWAY_SPECS_TABLE").map_or(table, Into::into);
-    let mut wrong = Vec::new();
-    for line in fs::read_to_string(table).unwrap().lines() {
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let columns: Vec<&str> = line.split('\t').collect();
-        let start = tokio::time::Instant::now();
-        let outcome = load(&folder.join(columns[0]));
-        let took = start.elapsed();
-        let found = match outcome {
-            Outcome::Loaded { tools, skipped } => format!("{tools} tools\t{skipped} skipped"),
-            Outcome::Refused(why) => format!("refused\t{why}"),
-        };
-        println!("{}\t{found}\t({} ms)", columns[0], took.as_millis());
-        if columns[1..].join("\t") != found {
-            wrong.push(format!(
-                "{}\n  expected {}\n  found    {found}",
-                columns[0],
-                columns[1..].join("\t")
-            ));
-        }
+    let mut found = String::new();
+    let expected = fs::read_to_string(&table).unwrap();
+    for line in expected.lines() {
+        let (path, _) = line
+            .split_once('\t')
+            .expect("a path, a tab, and what is expected");
+        let started = tokio::time::Instant::now();
+        let outcome = outcome(&Path::new(&folder).join(path));
+        println!("{path}\n  {outcome} ({} ms)", started.elapsed().as_millis());
+        found.push_str(&format!("{path}\t{outcome}\n"));
     }
+    if env::var_os("UPDATE_SPECS").is_some() {
+        fs::write(table, found).unwrap();
+        return;
+    }
+    let lines = expected.lines().zip(found.lines());
+    let wrong: Vec<String> = lines
+        .filter(|(expected, found)| expected != found)
+        .map(|(expected, found)| format!("expected {expected}\nfound    {found}"))
+        .collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
