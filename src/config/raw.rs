@@ -165,7 +165,7 @@ pub struct RawFunctions {
     /// The method where the URL says none: `"GET"`, `"POST"`, `"PUT"`, `"PATCH"`, `"DELETE"`, `"HEAD"`.
     /// Default: `"POST"`.
     pub method: Option<String>,
-    /// Run by a program, looked up in `PATH`: it is started for each call, reads the arguments as JSON from
+    /// Run by a program, looked up in `PATH`, or `"./…"` beside the configuration file: it is started for each call, reads the arguments as JSON from
     /// its standard input and writes the result to its standard output. No shell is between.
     pub command: Option<String>,
     /// Its arguments; `{function}` stands for the function's name, as the variable `TOOLWAY_FUNCTION` does.

@@ -222,6 +222,7 @@ impl Check<'_> {
         if let Some(command) = &command {
             self.check_command(&key("command"), command, raw.args.is_some());
         }
+        let command = command.map(|command| self.program(command));
         let args = raw.args.iter().flatten().enumerate();
         let args: Vec<Option<String>> = args
             .map(|(i, arg)| self.text(&key(&format!("args[{i}]")), arg, origin))
@@ -237,6 +238,14 @@ impl Check<'_> {
             env,
             cwd,
         })
+    }
+
+    /// A program that is given by its path is looked for in the folder of the file; a bare name in `PATH`.
+    fn program(&self, command: String) -> String {
+        match command.starts_with("./") || command.starts_with("../") {
+            true => self.base.join(command).display().to_string(),
+            false => command,
+        }
     }
 
     fn prompt(

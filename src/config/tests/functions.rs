@@ -228,6 +228,11 @@ fn a_command_is_a_program_with_its_arguments() {
     assert_eq!(command.args, ["{function}", "sk-1"]);
     assert_eq!(command.cwd.as_deref(), Some(Path::new("/w/data")));
     assert_eq!(command.env[0].1.expose(), "sk-1");
+    let config = ok("command = './run'");
+    let Kind::Command(command) = &config.functions[0].kind else {
+        panic!("command")
+    };
+    assert_eq!(command.command, "/w/./run");
     refused("command = ''", "functions.a.command: must not be empty");
 }
 

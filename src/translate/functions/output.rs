@@ -376,6 +376,22 @@ mod tests {
     }
 
     #[test]
+    fn a_result_in_mcps_words_may_have_openais_parts() {
+        let result = read(json!({
+            "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}],
+            "structuredContent": null,
+        }));
+        let image = Content::Image {
+            mime_type: "image/png".into(),
+            data: "QUJD".into(),
+        };
+        assert_eq!(
+            (result.content, result.structured_content),
+            (vec![image], None)
+        );
+    }
+
+    #[test]
     fn a_result_in_mcps_words_is_read_as_one() {
         let result = read(json!({
             "content": [{"type": "image", "mimeType": "image/gif", "data": "QUJD"}],
