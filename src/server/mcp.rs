@@ -144,7 +144,7 @@ pub(super) async fn profile(
     }
 }
 
-/// `/mcp/s/{token}`.
+/// `/mcp/s/{token}`: functions that a caller lends.
 pub(super) async fn lent(
     State(app): State<Arc<App>>,
     Path(token): Path<String>,
