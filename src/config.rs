@@ -18,6 +18,7 @@ mod keys;
 mod listen;
 mod mcp_json;
 mod problem;
+mod profiles;
 mod raw;
 mod reference;
 mod servers;
@@ -32,7 +33,7 @@ use std::{
 pub use self::{
     around::{Around, FileText},
     problem::Problem,
-    raw::{RawConfig, RawDuration, RawFunctions, RawLoop, RawServer, RawUpstream},
+    raw::{RawConfig, RawDuration, RawFunctions, RawLoop, RawProfile, RawServer, RawUpstream},
     reference::reference,
 };
 use self::{check::Check, servers::Written};
@@ -52,6 +53,8 @@ pub struct Config {
     pub servers: Vec<upstream::mcp::Config>,
     /// The groups of functions that are switched on; no name of one is that of a server.
     pub functions: Vec<upstream::function::Config>,
+    /// What is behind `/mcp/NAME`; each name once.
+    pub profiles: Vec<gateway::mcp::Profile>,
     /// The bounds of the tool loop.
     pub gateway: gateway::Config,
     /// What is logged, and how.
@@ -159,6 +162,13 @@ impl Check<'_> {
             .map(|(name, raw)| Written::in_toml(name, raw));
         let servers = self.servers(in_file.chain(written));
         let functions = self.functions(raw.functions, &servers, &upstreams);
+        let groups = functions.iter().map(|it| it.group.clone());
+        let known: Vec<_> = servers
+            .iter()
+            .map(|it| it.server.clone())
+            .chain(groups)
+            .collect();
+        let profiles = self.profiles(raw.profiles, &known);
         self.compare_keys(&server, &upstreams);
         if self.problems.is_empty() {
             let warnings = self.warnings;
@@ -167,6 +177,7 @@ impl Check<'_> {
                 upstreams,
                 servers,
                 functions,
+                profiles,
                 gateway,
                 telemetry,
                 files,

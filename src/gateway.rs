@@ -8,8 +8,11 @@ mod calls;
 pub mod chat;
 mod current;
 pub mod failure;
+pub mod handed;
 pub mod listing;
+pub mod mcp;
 mod plain;
+mod random;
 mod rounds;
 pub mod sink;
 mod stream;
@@ -17,6 +20,7 @@ pub mod watch;
 mod wishes;
 
 use std::{
+    collections::HashMap,
     hash::{BuildHasher, RandomState},
     sync::{
         Arc,
@@ -36,7 +40,7 @@ use crate::{
     upstream::{
         self,
         function::{self, Functions, GroupHealth},
-        mcp::{self, Servers},
+        mcp::Servers,
         model::{self, Models},
     },
 };
@@ -45,6 +49,7 @@ use self::{
     backends::Backends,
     calls::{CallEvent, Patience, Running},
     current::Current,
+    handed::Handed,
 };
 
 /// The bounds of the tool loop (`[loop]` in the configuration).
@@ -88,9 +93,11 @@ pub struct Setup {
     /// Model providers; the first that has a model takes its requests.
     pub upstreams: Vec<model::Config>,
     /// MCP servers.
-    pub servers: Vec<mcp::Config>,
+    pub servers: Vec<upstream::mcp::Config>,
     /// Groups of OpenAI-style functions; no name of one is that of a server.
     pub functions: Vec<function::Config>,
+    /// What is behind `/mcp/NAME`; each name once.
+    pub profiles: Vec<mcp::Profile>,
 }
 
 /// Everything between the faces and the outside world.
@@ -99,8 +106,16 @@ pub struct Gateway {
     models: Arc<Models>,
     servers: Arc<Servers>,
     backends: Backends,
-    current: Current,
+    current: Arc<Current>,
     store: Store,
+    /// What `/mcp` shows, and `/mcp/NAME`.
+    everything: Arc<mcp::View>,
+    profiles: HashMap<String, Arc<mcp::View>>,
+    herald: mcp::news::Herald,
+    log_interests: Arc<mcp::news::LogInterests>,
+    parked: mcp::parked::ParkedCalls,
+    begun: Instant,
+    handed: Handed,
     /// Randomness of this process, and how often it was used.
     random: RandomState,
     used: AtomicU64,
@@ -118,6 +133,10 @@ impl Gateway {
         let functions = Functions::start(setup.functions, &models)?;
         let backends = Backends::new(servers.clone(), functions);
         let current = Current::follow(servers.clone(), backends.functions(), models.clone());
+        let current = Arc::new(current);
+        let herald = mcp::news::Herald::listen(&servers, &current);
+        let profiles = setup.profiles.into_iter();
+        let profiles = profiles.map(|it| (it.name, Arc::new(mcp::View::profile(it.shows))));
         Ok(Arc::new(Gateway {
             config: setup.config,
             models,
@@ -125,6 +144,13 @@ impl Gateway {
             backends,
             current,
             store: Store::default(),
+            everything: Arc::new(mcp::View::everything()),
+            profiles: profiles.collect(),
+            herald,
+            log_interests: Arc::default(),
+            parked: mcp::parked::ParkedCalls::default(),
+            begun: Instant::now(),
+            handed: Handed::start(),
             random: RandomState::new(),
             used: AtomicU64::new(0),
         }))
@@ -138,6 +164,16 @@ impl Gateway {
     /// The model providers.
     pub fn models(&self) -> &Models {
         &self.models
+    }
+
+    /// The functions that callers lend to agents.
+    pub fn handed(&self) -> &Handed {
+        &self.handed
+    }
+
+    /// How often a comment goes out in a stream in which nothing else does.
+    pub fn keepalive(&self) -> Duration {
+        self.config.keepalive
     }
 
     /// How each server is.
@@ -186,6 +222,7 @@ impl Gateway {
 
     /// Stops every server; nothing that toolway started is left running.
     pub async fn shutdown(&self) {
+        self.handed.close();
         self.servers.shutdown().await;
     }
 

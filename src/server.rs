@@ -9,8 +9,11 @@ mod forward;
 mod guard;
 mod headers;
 mod listener;
+pub mod mcp;
+mod mcp_sessions;
 mod models;
 mod status;
+pub mod stdio;
 
 use std::{any::Any, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -33,7 +36,7 @@ use tower_http::{
 
 use crate::{gateway::Gateway, secret::Secret};
 
-use self::{error::Refusal, listener::Impatient};
+use self::{error::Refusal, mcp::Face};
 
 /// Where and for whom toolway listens.
 #[derive(Clone, Debug)]
@@ -52,6 +55,8 @@ pub struct Config {
     pub max_body_depth: usize,
     /// Requests that are served side by side, streams included; more are told to come back. Default: 4096.
     pub max_requests: usize,
+    /// The bounds of the face for MCP clients.
+    pub mcp: mcp::Config,
 }
 
 impl Default for Config {
@@ -64,6 +69,7 @@ impl Default for Config {
             max_body_bytes: 32 << 20,
             max_body_depth: 128,
             max_requests: 4096,
+            mcp: mcp::Config::default(),
         }
     }
 }
@@ -80,25 +86,28 @@ pub(crate) struct App {
     config: Config,
     /// Free places for requests.
     places: Arc<Semaphore>,
+    mcp: Face,
 }
 
 /// Serves until `shutdown` ends, then lets running requests end, for a while.
-///
-/// # Errors
-/// When the listener fails for good.
 pub async fn serve(
     listener: TcpListener,
     gateway: Arc<Gateway>,
     config: Config,
     shutdown: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
+) {
+    let requests = config.max_requests;
+    let app = app(gateway, config);
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
+    let told = app.clone();
     let shutdown = async move {
         shutdown.await;
+        // Streams that last would not end by themselves.
+        told.gateway.handed().close();
+        told.mcp.stop();
         let _ = stopping.send(());
     };
-    let serving =
-        axum::serve(Impatient(listener), router(gateway, config)).with_graceful_shutdown(shutdown);
+    let serving = listener::serve(listener, routes(app.clone()), requests, shutdown);
     let overdue = async {
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
@@ -106,19 +115,27 @@ pub async fn serve(
         tokio::time::sleep(DRAIN).await;
     };
     tokio::select! {
-        served = serving => served,
-        () = overdue => Ok(()),
+        () = serving => {}
+        () = overdue => {}
+        () = app.mcp.sweep() => {}
     }
 }
 
 /// The routes.
 pub fn router(gateway: Arc<Gateway>, config: Config) -> Router {
-    let places = Arc::new(Semaphore::new(config.max_requests));
-    let app = Arc::new(App {
+    routes(app(gateway, config))
+}
+
+fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
+    Arc::new(App {
+        places: Arc::new(Semaphore::new(config.max_requests)),
+        mcp: Face::new(gateway.clone(), config.mcp.clone()),
         gateway,
         config,
-        places,
-    });
+    })
+}
+
+fn routes(app: Arc<App>) -> Router {
     let layers = ServiceBuilder::new()
         .layer(SetRequestIdLayer::new(
             REQUEST_ID,
@@ -150,6 +167,32 @@ pub fn router(gateway: Arc<Gateway>, config: Config) -> Router {
             get(models::show).fallback(forward::forward),
         )
         .route("/v1/{*path}", any(forward::forward))
+        // Functions that a caller lends.
+        .route("/v1/mcp_sessions", post(mcp_sessions::open))
+        .route(
+            "/v1/mcp_sessions/{id}",
+            get(mcp_sessions::show).delete(mcp_sessions::end),
+        )
+        .route("/v1/mcp_sessions/{id}/events", get(mcp_sessions::events))
+        .route(
+            "/v1/mcp_sessions/{id}/tool_responses",
+            post(mcp_sessions::respond),
+        )
+        // The Model Context Protocol.
+        .route(
+            "/mcp",
+            post(mcp::everything)
+                .get(mcp::everything)
+                .delete(mcp::everything),
+        )
+        .route(
+            "/mcp/{profile}",
+            post(mcp::profile).get(mcp::profile).delete(mcp::profile),
+        )
+        .route(
+            "/mcp/s/{token}",
+            post(mcp::session).get(mcp::session).delete(mcp::session),
+        )
         // toolway's own.
         .route("/health", get(status::health))
         .route("/tools", get(status::tools))
@@ -178,7 +221,8 @@ fn span(request: &Request) -> tracing::Span {
         .get(&REQUEST_ID)
         .and_then(|id| id.to_str().ok())
         .unwrap_or_default();
-    tracing::info_span!("request", id, method = %request.method(), path = request.uri().path())
+    let path = mcp_sessions::without_secrets(request.uri().path());
+    tracing::info_span!("request", id, method = %request.method(), path = &*path)
 }
 
 fn log<B>(response: &http::Response<B>, latency: Duration, _: &tracing::Span) {

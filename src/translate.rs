@@ -3,6 +3,7 @@
 pub mod calls;
 pub mod completion;
 mod cut;
+pub mod era;
 pub mod functions;
 pub mod ids;
 pub mod names;
@@ -11,5 +12,6 @@ pub mod results;
 pub mod schema;
 pub mod stream;
 pub mod tools;
+pub mod uris;
 pub mod usage;
 pub mod whole;

@@ -219,13 +219,11 @@ proptest! {
         command::read_output("f", bytes.clone());
         command::failure("x", &bytes, text.as_bytes());
         Template::parse(&text).fill(|name| Some(name.to_owned()));
-        for template in [text.clone(), format!("https://h/{text}")] {
-            if let Ok(template) = RequestTemplate::parse(&template, &Method::GET) {
-                let request = template.fill("f", arguments.clone());
-                if let (Ok(request), true) = (request, text.len() < 60) {
-                    prop_assert_eq!(request.url.host_str(), Some("h"));
-                }
-            }
+        let _ = RequestTemplate::parse(&text, &Method::GET);
+        if let Ok(template) = RequestTemplate::parse(&format!("https://h/{text}"), &Method::GET)
+            && let Ok(request) = template.fill("f", arguments)
+        {
+            prop_assert_eq!(request.url.host_str(), Some("h"));
         }
     }
 
@@ -245,6 +243,7 @@ proptest! {
             input_schema: input_schema.as_object().expect("an object").clone(),
             output_schema: None,
             annotations: Default::default(),
+            extra: Default::default(),
         };
         let offered = FunctionName::parse(&name).expect("a name");
         let document = format!("[{}]", tools::to_openai(&offered, &tool).json);

@@ -130,5 +130,6 @@ fn question(name: &str, model: &str, description: Option<&str>) -> Tool {
         input_schema: schema.as_object().cloned().unwrap_or_else(JsonObject::new),
         output_schema: None,
         annotations: Annotations::default(),
+        extra: JsonObject::new(),
     }
 }

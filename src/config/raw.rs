@@ -45,6 +45,8 @@ pub struct RawConfig {
     pub servers: BTreeMap<String, RawServer>,
     /// Groups of OpenAI-style functions by name.
     pub functions: BTreeMap<String, RawFunctions>,
+    /// What is behind `/mcp/NAME`, by name.
+    pub profiles: BTreeMap<String, RawProfile>,
 }
 
 /// One model provider: a `[[upstreams]]` table.
@@ -201,6 +203,17 @@ pub struct RawFunctions {
     pub parallel_calls: Option<i64>,
     /// They are offered at all. Default: `true`.
     pub enabled: Option<bool>,
+}
+
+/// What MCP clients see at `/mcp/NAME`: a `[profiles.NAME]` table. At `/mcp` they see everything.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawProfile {
+    /// The server (or group of functions) that is shown with all it has, under its own names. Either this
+    /// or `tools`.
+    pub server: Option<String>,
+    /// Patterns of the tools that are shown, as in `X-Toolway-Tools`: `"files__*"`, `"!files__delete"`.
+    pub tools: Option<Vec<String>>,
 }
 
 /// A time as it is written, with its unit: `"500ms"`, `"30s"`, `"10m"`, `"1h"`.

@@ -3,16 +3,17 @@
 use std::fmt::Write;
 
 /// The tables of the configuration: the struct that describes one, its title and its path.
-const TABLES: [(&str, &str); 5] = [
+const TABLES: [(&str, &str); 6] = [
     ("RawConfig", "Top level"),
     ("RawUpstream", "`[[upstreams]]`"),
     ("RawLoop", "`[loop]`"),
     ("RawServer", "`[servers.NAME]`"),
     ("RawFunctions", "`[functions.NAME]`"),
+    ("RawProfile", "`[profiles.NAME]`"),
 ];
 
 /// Keys that are described by a table of their own.
-const PARTS: [&str; 4] = ["upstreams", "loop", "servers", "functions"];
+const PARTS: [&str; 5] = ["upstreams", "loop", "servers", "profiles", "functions"];
 
 /// `docs/configuration.md` as it should be.
 pub fn reference() -> String {

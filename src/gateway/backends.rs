@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::{
+    mcp::{results::write_result, rpc::RpcError},
     tool::{CallError, JsonObject, ServerId, ToolResult},
     upstream::{
         function::Functions,
@@ -39,5 +42,37 @@ impl Backends {
             return self.functions.call(server, tool, arguments, options).await;
         }
         self.servers.call(server, tool, arguments, options).await
+    }
+
+    /// Makes any request that a client may make of a server, with its params as they are to arrive. A group of
+    /// functions knows `tools/call` alone. Dropping the future cancels the request.
+    pub(super) async fn request(
+        &self,
+        server: &ServerId,
+        method: &str,
+        mut params: JsonObject,
+        options: CallOptions,
+    ) -> Result<Value, CallError> {
+        if !self.functions.has(server) {
+            return self.servers.request(server, method, params, options).await;
+        }
+        let (name, arguments) = (params.remove("name"), params.remove("arguments"));
+        let (Some(Value::String(name)), "tools/call") = (name, method) else {
+            let error = RpcError::method_not_found(method);
+            return Err(CallError::Protocol {
+                code: error.code,
+                message: error.message,
+                data: None,
+            });
+        };
+        let arguments = match arguments {
+            Some(Value::Object(arguments)) => arguments,
+            _ => JsonObject::new(),
+        };
+        let result = self
+            .functions
+            .call(server, &name, arguments, options)
+            .await?;
+        Ok(write_result(&result))
     }
 }

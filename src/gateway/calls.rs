@@ -133,6 +133,7 @@ async fn attempt(
         silence: patience.silence,
         deadline: patience.deadline,
         progress: Some(progress),
+        caller: None,
     };
     let tool = job.offered.tool.name.as_str();
     let mut call = pin!(backends.call(&job.offered.server, tool, job.arguments.clone(), options));

@@ -22,6 +22,10 @@ pub enum Refusal {
     ForeignHost(String),
     /// Nothing is at this path.
     NotFound(String),
+    /// There is no MCP session of this id or token, or no more.
+    NoSession,
+    /// No more MCP sessions can be opened now.
+    TooManySessions,
     /// The path does not know the method.
     MethodNotAllowed,
     /// The body is longer than the bound, in bytes.
@@ -36,9 +40,16 @@ pub enum Refusal {
     Internal,
 }
 
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let (status, kind, code, message) = match self {
+impl Refusal {
+    /// Status and words, for a face that does not speak OpenAI's.
+    pub(super) fn status_and_message(self) -> (StatusCode, String) {
+        let (status, _, _, message) = self.parts();
+        (status, message)
+    }
+
+    /// Status, OpenAI's `type` and `code`, and words.
+    fn parts(self) -> (StatusCode, &'static str, &'static str, String) {
+        match self {
             Refusal::Unauthorized => (
                 StatusCode::UNAUTHORIZED,
                 "invalid_request_error",
@@ -61,6 +72,20 @@ impl IntoResponse for Refusal {
                 format!(
                     "nothing is at `{path}`; the OpenAI API is below `/v1`, so a base_url ends in `/v1`"
                 ),
+            ),
+            Refusal::NoSession => (
+                StatusCode::NOT_FOUND,
+                "invalid_request_error",
+                "mcp_session_not_found",
+                "there is no such MCP session; it may have expired. POST /v1/mcp_sessions opens one"
+                    .to_owned(),
+            ),
+            Refusal::TooManySessions => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "server_error",
+                "too_many_mcp_sessions",
+                "too many MCP sessions are open; DELETE those that are done, or try again later"
+                    .to_owned(),
             ),
             Refusal::MethodNotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -98,7 +123,13 @@ impl IntoResponse for Refusal {
                 "internal_error",
                 "toolway failed; its log says more under this request's id".to_owned(),
             ),
-        };
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let (status, kind, code, message) = self.parts();
         let mut response = respond(status, &body(kind, message, None, code));
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response

@@ -144,6 +144,7 @@ impl Reading {
             input_schema,
             output_schema: None,
             annotations: Annotations::default(),
+            extra: JsonObject::new(),
         });
     }
 

@@ -5,17 +5,24 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use tokio::{
-    sync::watch,
+    sync::{broadcast, watch},
     time::{Instant, timeout_at},
 };
 
-use super::{CallOptions, Config, Transport, faults, session::Session, stderr::StderrTail};
+use super::{
+    CallOptions, Config, ServerEvent, Transport, faults,
+    session::Session,
+    stderr::StderrTail,
+    unasked::{Changes, Unasked},
+    watched::Watched,
+};
 use crate::{
-    catalog::{DroppedTool, ServerTools},
+    catalog::{DroppedTool, ServerFeatures, ServerTools},
     health::{ServerHealth, State},
     mcp::tools::Listing,
-    tool::{CallError, JsonObject, ToolResult},
+    tool::{CallError, JsonObject},
     upstream::queue::Queue,
 };
 
@@ -27,12 +34,25 @@ const WAIT_FOR_READY: Duration = Duration::from_secs(5);
 pub(super) struct Entry {
     pub(super) config: Config,
     pub(super) stderr: Arc<StderrTail>,
-    place: usize,
-    tools: watch::Sender<Arc<Vec<ServerTools>>>,
+    /// What servers say unasked goes there.
+    pub(super) events: broadcast::Sender<ServerEvent>,
+    /// The most verbose log level that anybody wants.
+    pub(super) log_level: watch::Receiver<Option<String>>,
+    pub(super) watched: Watched,
+    offer: Offer,
     access: watch::Sender<Access>,
     settled: watch::Sender<bool>,
     queue: Queue,
     facts: Mutex<Facts>,
+}
+
+/// Where what a server offers is made known.
+#[derive(Debug)]
+pub(super) struct Offer {
+    /// The server's place in both lists.
+    pub(super) place: usize,
+    pub(super) tools: watch::Sender<Arc<Vec<ServerTools>>>,
+    pub(super) features: watch::Sender<Arc<Vec<ServerFeatures>>>,
 }
 
 /// Whether calls can be made.
@@ -57,11 +77,12 @@ struct Facts {
 }
 
 impl Entry {
-    /// A server that was not started yet; its tools are the ones at `place`.
+    /// A server that was not started yet.
     pub(super) fn new(
         config: Config,
-        place: usize,
-        tools: watch::Sender<Arc<Vec<ServerTools>>>,
+        offer: Offer,
+        events: broadcast::Sender<ServerEvent>,
+        log_level: watch::Receiver<Option<String>>,
     ) -> Entry {
         let (transport, secrets) = match &config.transport {
             Transport::Stdio { env, .. } => (
@@ -81,8 +102,10 @@ impl Entry {
         };
         Entry {
             stderr: Arc::new(StderrTail::new(secrets)),
-            place,
-            tools,
+            events,
+            log_level,
+            watched: Watched::default(),
+            offer,
             access: watch::Sender::new(Access::Later),
             settled: watch::Sender::new(false),
             queue: Queue::new(parallel),
@@ -97,21 +120,31 @@ impl Entry {
         }
     }
 
-    /// Calls a tool, after waiting for a place and for the server.
-    pub(super) async fn call(
+    /// Where the notifications of a new connection go.
+    pub(super) fn unasked(&self) -> Unasked {
+        Unasked {
+            server: self.config.server.clone(),
+            changes: Changes::default(),
+            events: self.events.clone(),
+        }
+    }
+
+    /// Makes a request, after waiting for a place and for the server.
+    pub(super) async fn request(
         &self,
-        tool: &str,
-        arguments: JsonObject,
+        method: &str,
+        params: JsonObject,
         options: &CallOptions,
-    ) -> Result<ToolResult, CallError> {
+    ) -> Result<Value, CallError> {
         let _place = timeout_at(options.deadline, self.queue.enter())
             .await
             .map_err(|_| CallError::Busy)??;
         let session = self.ready_session(options.deadline).await?;
-        session.call(tool, arguments, options).await
+        session.request(method, params, options).await
     }
 
-    async fn ready_session(&self, deadline: Instant) -> Result<Session, CallError> {
+    /// The session, after waiting for it at most 5 s, and not beyond the deadline.
+    pub(super) async fn ready_session(&self, deadline: Instant) -> Result<Session, CallError> {
         let deadline = deadline.min(Instant::now() + WAIT_FOR_READY);
         let mut access = self.access.subscribe();
         let known = access.wait_for(|access| !matches!(access, Access::Later));
@@ -193,14 +226,34 @@ impl Entry {
             dropped,
             ..self.no_tools()
         };
-        self.tools
-            .send_if_modified(|all| match Arc::make_mut(all).get_mut(self.place) {
+        self.offer.tools.send_if_modified(|all| {
+            match Arc::make_mut(all).get_mut(self.offer.place) {
                 Some(mine) if *mine != offered => {
                     *mine = offered;
                     true
                 }
                 _ => false,
-            })
+            }
+        })
+    }
+
+    /// Changes what is known of the server's features. Nobody is woken, and false returned, if nothing changed.
+    pub(super) fn change_features(&self, change: impl FnOnce(&mut ServerFeatures)) -> bool {
+        self.offer.features.send_if_modified(|all| {
+            match Arc::make_mut(all).get_mut(self.offer.place) {
+                Some(mine) => {
+                    let before = mine.clone();
+                    change(mine);
+                    *mine != before
+                }
+                None => false,
+            }
+        })
+    }
+
+    /// What is known of the server's features before it was ready.
+    pub(super) fn no_features(&self) -> ServerFeatures {
+        ServerFeatures::unknown(self.config.server.clone())
     }
 
     /// What the server offers before it was listed.
@@ -221,9 +274,10 @@ impl Entry {
     /// What is known about the server now.
     pub(super) fn health(&self) -> ServerHealth {
         let tools = self
+            .offer
             .tools
             .borrow()
-            .get(self.place)
+            .get(self.offer.place)
             .map_or(0, |mine| mine.tools.len());
         let facts = self.facts();
         ServerHealth {
