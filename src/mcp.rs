@@ -6,9 +6,13 @@
 pub mod asks;
 pub mod envelope;
 pub mod features;
+pub mod headers;
+pub mod level;
 pub mod pages;
 pub mod progress;
+pub mod replay;
 pub mod results;
 pub mod rpc;
+pub mod stateless;
 pub mod tools;
 pub mod version;

@@ -9,9 +9,11 @@ mod forward;
 mod guard;
 mod headers;
 mod listener;
+pub mod mcp;
 mod mcp_sessions;
 mod models;
 mod status;
+pub mod stdio;
 
 use std::{any::Any, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -34,7 +36,7 @@ use tower_http::{
 
 use crate::{gateway::Gateway, secret::Secret};
 
-use self::error::Refusal;
+use self::{error::Refusal, mcp::Face};
 
 /// Where and for whom toolway listens.
 #[derive(Clone, Debug)]
@@ -53,6 +55,8 @@ pub struct Config {
     pub max_body_depth: usize,
     /// Requests that are served side by side, streams included; more are told to come back. Default: 4096.
     pub max_requests: usize,
+    /// The bounds of the face for MCP clients.
+    pub mcp: mcp::Config,
 }
 
 impl Default for Config {
@@ -65,6 +69,7 @@ impl Default for Config {
             max_body_bytes: 32 << 20,
             max_body_depth: 128,
             max_requests: 4096,
+            mcp: mcp::Config::default(),
         }
     }
 }
@@ -81,6 +86,7 @@ pub(crate) struct App {
     config: Config,
     /// Free places for requests.
     places: Arc<Semaphore>,
+    mcp: Face,
 }
 
 /// Serves until `shutdown` ends, then lets running requests end, for a while.
@@ -90,16 +96,18 @@ pub async fn serve(
     config: Config,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
+    let connections = config.max_requests.saturating_add(config.mcp.max_streams);
+    let app = app(gateway, config);
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
-    let handed = gateway.clone();
+    let told = app.clone();
     let shutdown = async move {
         shutdown.await;
-        // Readers of events would not end by themselves.
-        handed.handed().close();
+        // Whoever reads what may come at any time would not end by itself.
+        told.mcp.stop();
+        told.gateway.handed().close();
         let _ = stopping.send(());
     };
-    let requests = config.max_requests;
-    let serving = listener::serve(listener, router(gateway, config), requests, shutdown);
+    let serving = listener::serve(listener, routes(app.clone()), connections, shutdown);
     let overdue = async {
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
@@ -109,17 +117,25 @@ pub async fn serve(
     tokio::select! {
         () = serving => {}
         () = overdue => {}
+        () = app.mcp.sweep() => {}
     }
 }
 
 /// The routes.
 pub fn router(gateway: Arc<Gateway>, config: Config) -> Router {
-    let places = Arc::new(Semaphore::new(config.max_requests));
-    let app = Arc::new(App {
+    routes(app(gateway, config))
+}
+
+fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
+    Arc::new(App {
+        places: Arc::new(Semaphore::new(config.max_requests)),
+        mcp: Face::new(gateway.clone(), config.mcp.clone()),
         gateway,
         config,
-        places,
-    });
+    })
+}
+
+fn routes(app: Arc<App>) -> Router {
     let layers = ServiceBuilder::new()
         .layer(SetRequestIdLayer::new(
             REQUEST_ID,
@@ -151,6 +167,21 @@ pub fn router(gateway: Arc<Gateway>, config: Config) -> Router {
             get(models::show).fallback(forward::forward),
         )
         .route("/v1/{*path}", any(forward::forward))
+        // The Model Context Protocol.
+        .route(
+            "/mcp",
+            post(mcp::everything)
+                .get(mcp::everything)
+                .delete(mcp::everything),
+        )
+        .route(
+            "/mcp/{profile}",
+            post(mcp::profile).get(mcp::profile).delete(mcp::profile),
+        )
+        .route(
+            "/mcp/s/{token}",
+            post(mcp::lent).get(mcp::lent).delete(mcp::lent),
+        )
         // Functions that a caller lends.
         .route("/v1/mcp_sessions", post(mcp_sessions::open))
         .route(

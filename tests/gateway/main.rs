@@ -17,6 +17,8 @@ mod webhook;
 
 /// What only somebody who means harm does.
 mod adversary;
+/// HTTP APIs that OpenAPI documents describe.
+mod api;
 /// Servers that die, and results that are too big.
 mod dying;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.
