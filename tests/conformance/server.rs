@@ -2,8 +2,9 @@
 //! expect, and does with each what they describe.
 //!
 //! `conformance_server stdio` speaks over its pipes; `conformance_server http` listens on a free port of loopback and
-//! says where. Both speak every version of MCP: what a tool wants to know from the client it asks by a request of its
-//! own until 2025-11-25, and by an `input_required` result from 2026-07-28 on, see [`asking`].
+//! says where. Both speak every version of MCP, or with a second argument only the versions of one era, `handshake` or
+//! `modern`: what a tool wants to know from the client it asks by a request of its own until 2025-11-25, and by an
+//! `input_required` result from 2026-07-28 on, see [`asking`].
 //!
 //! How it is run: `scripts/conformance`, docs/conformance.md.
 
@@ -17,9 +18,12 @@ mod prompts;
 mod resources;
 mod tools;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rmcp::{
@@ -28,8 +32,8 @@ use rmcp::{
         CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult,
         GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult,
         ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-        ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
-        SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, Tool,
+        ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
+        ServerConfig, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, Tool,
         UnsubscribeRequestParams,
     },
     service::{NotificationContext, RequestContext, SubscriptionContext},
@@ -53,6 +57,7 @@ enum Change {
 /// One for the whole process; each session has a clone.
 #[derive(Clone)]
 struct Fixture {
+    versions: &'static [ProtocolVersion],
     changes: broadcast::Sender<Change>,
     /// The tool and the prompt that come and go are there.
     extra_tool: Arc<AtomicBool>,
@@ -61,13 +66,23 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn new() -> Self {
-        Self {
+    /// One that speaks the versions of `era`.
+    fn new(era: Option<&str>) -> Result<Self, String> {
+        let all = ProtocolVersion::KNOWN_VERSIONS;
+        let modern = all.partition_point(|v| v.as_str() < ProtocolVersion::V_2026_07_28.as_str());
+        let versions = match era {
+            None | Some("both") => all,
+            Some("handshake") => &all[..modern],
+            Some("modern") => &all[modern..],
+            Some(era) => return Err(format!("there is no era `{era}`")),
+        };
+        Ok(Self {
+            versions,
             changes: broadcast::channel(16).0,
             extra_tool: Arc::default(),
             extra_prompt: Arc::default(),
             seal: asking::Seal::default(),
-        }
+        })
     }
 
     /// Changes a list for real, because a client in the middle may compare before it tells others.
@@ -96,6 +111,10 @@ impl ServerHandler for Fixture {
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("conformance_server", "1.0.0"))
             .with_instructions("Every name of the conformance suite.")
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Borrowed(self.versions)
     }
 
     async fn list_tools(
@@ -252,19 +271,21 @@ fn whole<T: serde::de::DeserializeOwned>(mut json: serde_json::Value) -> T {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    match std::env::args().nth(1).as_deref() {
+    let mut args = std::env::args().skip(1);
+    let transport = args.next();
+    let fixture = Fixture::new(args.next().as_deref())?;
+    match transport.as_deref() {
         Some("stdio") => {
-            let server = Fixture::new().serve(rmcp::transport::stdio()).await?;
+            let server = fixture.serve(rmcp::transport::stdio()).await?;
             server.waiting().await?;
         }
-        Some("http") => serve_http().await?,
-        _ => return Err("usage: conformance_server stdio|http".into()),
+        Some("http") => serve_http(fixture).await?,
+        _ => return Err("usage: conformance_server stdio|http [both|handshake|modern]".into()),
     }
     Ok(())
 }
 
-async fn serve_http() -> Result<(), Box<dyn std::error::Error>> {
-    let fixture = Fixture::new();
+async fn serve_http(fixture: Fixture) -> Result<(), Box<dyn std::error::Error>> {
     let service = StreamableHttpService::new(
         move || Ok(fixture.clone()),
         Arc::new(LocalSessionManager::default()),
