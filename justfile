@@ -38,3 +38,7 @@ fuzz target seconds="60":
 interop *args:
     cargo build --release
     scripts/interop {{args}}
+
+# The MCP conformance suite against the release binary, as a server and as a client.
+conformance *args:
+    scripts/conformance {{args}}

@@ -1,6 +1,5 @@
 """Everything that runs during the checks: the scripted model, the HTTP peers and the gateway between them."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -11,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 from driver.processes import Process, until
+from servers.webhook import DEFINITIONS
 
 PARTS = Path(__file__).resolve().parent.parent
 
@@ -93,7 +93,7 @@ class World:
 
     def functions(self):
         definitions = self.folder / "functions.json"
-        definitions.write_text(json.dumps(webhook_definitions()))
+        definitions.write_text(json.dumps(DEFINITIONS))
         endpoint = f"{self.webhook.address()}/tool_calls"
         return f"[functions.desk]\ndefinitions = {json.dumps(str(definitions))}\nendpoint = {json.dumps(endpoint)}\n"
 
@@ -132,11 +132,3 @@ class World:
                 return json.load(response)["choices"][0]["message"]["content"]
         except urllib.error.HTTPError as error:
             raise RuntimeError(f"{error.code}: {error.read().decode(errors='replace')[:500]}") from None
-
-
-def webhook_definitions():
-    """What the webhook says that it runs."""
-    spec = importlib.util.spec_from_file_location("webhook", PARTS / "servers/webhook.py")
-    webhook = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(webhook)
-    return webhook.DEFINITIONS
