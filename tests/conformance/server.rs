@@ -9,6 +9,10 @@
 //! How it is run: `scripts/conformance`, docs/conformance.md.
 
 #![expect(
+    clippy::needless_pass_by_value,
+    reason = "JSON reads better where it is written"
+)]
+#![expect(
     deprecated,
     reason = "logging and subscriptions of the handshake versions are what this is for"
 )]
