@@ -14,15 +14,21 @@ use crate::{
     },
 };
 
+mod features;
+mod page;
 mod select;
 mod selection;
+mod shelf;
 mod suggest;
 
-use self::{select::Memo, suggest::suggest};
 pub use self::{
+    features::ServerFeatures,
+    page::{InvalidCursor, PAGE, page},
     select::{LeftOut, LeftOutReason, Selected},
     selection::{Selection, meets},
+    shelf::{Shelf, Shelved},
 };
+use self::{select::Memo, suggest::suggest};
 
 /// The tools of one server, as it listed them.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,6 +147,15 @@ impl Catalog {
     /// The tool that is offered under this name.
     pub fn find(&self, name: &str) -> Option<&Arc<Offered>> {
         self.offered.get(*self.by_name.get(name)?)
+    }
+
+    /// The tool that its server knows by this name.
+    pub fn find_own(&self, server: &ServerId, own: &str) -> Option<&Arc<Offered>> {
+        let key = |it: &Arc<Offered>| {
+            (it.server.as_str(), it.tool.name.as_str()).cmp(&(server.as_str(), own))
+        };
+        let at = self.offered.binary_search_by(key).ok()?;
+        self.offered.get(at)
     }
 
     /// Up to three offered names that look like this one, the closest first.

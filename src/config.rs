@@ -12,11 +12,13 @@
 mod around;
 mod check;
 mod duration;
+mod functions;
 mod jsonc;
 mod keys;
 mod listen;
 mod mcp_json;
 mod problem;
+mod profiles;
 mod raw;
 mod reference;
 mod servers;
@@ -31,7 +33,7 @@ use std::{
 pub use self::{
     around::{Around, FileText},
     problem::Problem,
-    raw::{RawConfig, RawDuration, RawLoop, RawServer, RawUpstream},
+    raw::{RawConfig, RawDuration, RawFunctions, RawLoop, RawProfile, RawServer, RawUpstream},
     reference::reference,
 };
 use self::{check::Check, servers::Written};
@@ -49,6 +51,10 @@ pub struct Config {
     pub upstreams: Vec<upstream::model::Config>,
     /// The MCP servers that are switched on; each name once.
     pub servers: Vec<upstream::mcp::Config>,
+    /// The groups of functions that are switched on; no name of one is that of a server.
+    pub functions: Vec<upstream::function::Config>,
+    /// What is behind `/mcp/NAME`; each name once.
+    pub profiles: Vec<gateway::mcp::Profile>,
     /// The bounds of the tool loop.
     pub gateway: gateway::Config,
     /// What is logged, and how.
@@ -146,14 +152,6 @@ impl Check<'_> {
         written: Vec<Written>,
         files: Vec<PathBuf>,
     ) -> Result<Config, Vec<Problem>> {
-        if let Some(functions) = &raw.functions {
-            for name in functions.keys() {
-                self.problem(
-                    format_args!("functions.{name}"),
-                    "functions are not available in this version",
-                );
-            }
-        }
         let server = self.listen(&raw);
         let telemetry = self.telemetry(&raw);
         let upstreams = self.upstreams(raw.upstreams);
@@ -163,6 +161,14 @@ impl Check<'_> {
             .into_iter()
             .map(|(name, raw)| Written::in_toml(name, raw));
         let servers = self.servers(in_file.chain(written));
+        let functions = self.functions(raw.functions, &servers);
+        let groups = functions.iter().map(|it| it.group.clone());
+        let known: Vec<_> = servers
+            .iter()
+            .map(|it| it.server.clone())
+            .chain(groups)
+            .collect();
+        let profiles = self.profiles(raw.profiles, &known);
         self.compare_keys(&server, &upstreams);
         if self.problems.is_empty() {
             let warnings = self.warnings;
@@ -170,6 +176,8 @@ impl Check<'_> {
                 server,
                 upstreams,
                 servers,
+                functions,
+                profiles,
                 gateway,
                 telemetry,
                 files,

@@ -3,11 +3,13 @@
 //! [`Gateway`] owns the upstreams, the servers, the catalog and the store. Read next: [`chat`], the life of a
 //! chat completion, then `rounds`, the loop, and `stream` and `plain`, the two forms of its answer.
 
+mod backends;
 mod calls;
 pub mod chat;
 mod current;
 pub mod failure;
 pub mod listing;
+pub mod mcp;
 mod plain;
 mod rounds;
 pub mod sink;
@@ -16,6 +18,7 @@ pub mod watch;
 mod wishes;
 
 use std::{
+    collections::HashMap,
     hash::{BuildHasher, RandomState},
     sync::{
         Arc,
@@ -34,12 +37,14 @@ use crate::{
     tool::{CallError, ToolResult},
     upstream::{
         self,
-        mcp::{self, Servers},
+        function::{self, Functions, GroupHealth},
+        mcp::Servers,
         model::{self, Models},
     },
 };
 
 use self::{
+    backends::Backends,
     calls::{CallEvent, Patience, Running},
     current::Current,
 };
@@ -85,7 +90,11 @@ pub struct Setup {
     /// Model providers; the first that has a model takes its requests.
     pub upstreams: Vec<model::Config>,
     /// MCP servers.
-    pub servers: Vec<mcp::Config>,
+    pub servers: Vec<upstream::mcp::Config>,
+    /// Groups of OpenAI-style functions; no name of one is that of a server.
+    pub functions: Vec<function::Config>,
+    /// What is behind `/mcp/NAME`; each name once.
+    pub profiles: Vec<mcp::Profile>,
 }
 
 /// Everything between the faces and the outside world.
@@ -93,8 +102,16 @@ pub struct Gateway {
     config: Config,
     models: Arc<Models>,
     servers: Arc<Servers>,
-    current: Current,
+    backends: Backends,
+    current: Arc<Current>,
     store: Store,
+    /// What `/mcp` shows, and `/mcp/NAME`.
+    everything: Arc<mcp::View>,
+    profiles: HashMap<String, Arc<mcp::View>>,
+    herald: mcp::news::Herald,
+    log_interests: Arc<mcp::news::LogInterests>,
+    parked: mcp::parked::ParkedCalls,
+    begun: Instant,
     /// Randomness of this process, and how often it was used.
     random: RandomState,
     used: AtomicU64,
@@ -109,13 +126,26 @@ impl Gateway {
         upstream::install_tls();
         let models = Arc::new(Models::new(setup.upstreams)?);
         let servers = Arc::new(Servers::start(setup.servers));
-        let current = Current::follow(servers.clone(), models.clone());
+        let functions = Functions::start(setup.functions, models.clone())?;
+        let backends = Backends::new(servers.clone(), functions);
+        let current = Current::follow(servers.clone(), backends.functions(), models.clone());
+        let current = Arc::new(current);
+        let herald = mcp::news::Herald::listen(&servers, &current);
+        let profiles = setup.profiles.into_iter();
+        let profiles = profiles.map(|it| (it.name, Arc::new(mcp::View::profile(it.shows))));
         Ok(Arc::new(Gateway {
             config: setup.config,
             models,
             servers,
+            backends,
             current,
             store: Store::default(),
+            everything: Arc::new(mcp::View::everything()),
+            profiles: profiles.collect(),
+            herald,
+            log_interests: Arc::default(),
+            parked: mcp::parked::ParkedCalls::default(),
+            begun: Instant::now(),
             random: RandomState::new(),
             used: AtomicU64::new(0),
         }))
@@ -134,6 +164,11 @@ impl Gateway {
     /// How each server is.
     pub fn health(&self) -> Vec<ServerHealth> {
         self.servers.health()
+    }
+
+    /// What is known about each group of functions.
+    pub fn functions(&self) -> Vec<GroupHealth> {
+        self.backends.functions().health()
     }
 
     /// Waits until every server is ready or has failed once, and its tools are in the catalog.
@@ -161,7 +196,7 @@ impl Gateway {
             deadline,
             parallel: 1,
         };
-        let mut running = Running::new(&self.servers, vec![vec![job]], patience);
+        let mut running = Running::new(&self.backends, vec![vec![job]], patience);
         while let Some(event) = running.next().await {
             if let CallEvent::Finished { outcome, .. } = event {
                 return outcome;
@@ -188,4 +223,12 @@ impl Gateway {
             .map(|since| since.as_secs())
             .unwrap_or_default()
     }
+}
+
+/// A text that nobody can guess: 128 bits of the system's randomness, as 32 hexadecimal digits.
+fn token() -> String {
+    let mut bytes = [0_u8; 16];
+    // The system that has no randomness has no TLS either.
+    getrandom::fill(&mut bytes).expect("the system has randomness");
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -6,4 +6,6 @@
 pub mod envelope;
 pub mod progress;
 pub mod results;
+pub mod rpc;
 pub mod tools;
+pub mod version;

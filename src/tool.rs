@@ -131,6 +131,9 @@ pub struct Tool {
     pub output_schema: Option<Value>,
     /// What the tool says about itself.
     pub annotations: Annotations,
+    /// Every other member as the server wrote it: `annotations` in full, `icons`, `_meta`, `execution`, and
+    /// those that nobody has heard of. For MCP clients, to whom the tool is listed unharmed.
+    pub extra: JsonObject,
 }
 
 /// One call as a model asked for it.

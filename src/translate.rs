@@ -3,11 +3,14 @@
 pub mod calls;
 pub mod completion;
 mod cut;
+pub mod era;
+pub mod functions;
 pub mod ids;
 pub mod names;
 pub mod results;
 pub mod schema;
 pub mod stream;
 pub mod tools;
+pub mod uris;
 pub mod usage;
 pub mod whole;

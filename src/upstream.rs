@@ -1,7 +1,11 @@
-//! The only modules that talk: to models over HTTP, to MCP servers over pipes and HTTP.
+//! The only modules that talk: to models over HTTP, to MCP servers over pipes and HTTP, and to whatever runs
+//! OpenAI-style functions.
 
+mod child;
+pub mod function;
 pub mod mcp;
 pub mod model;
+mod queue;
 
 /// Chooses the TLS implementation for the whole process; does nothing when that is done.
 pub fn install_tls() {

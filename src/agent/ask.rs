@@ -173,6 +173,7 @@ mod tests {
                     input_schema: serde_json::Map::new(),
                     output_schema: None,
                     annotations: Annotations::default(),
+                    extra: serde_json::Map::new(),
                 })
                 .collect(),
             dropped: Vec::new(),

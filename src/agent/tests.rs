@@ -32,6 +32,7 @@ fn catalog() -> Catalog {
         input_schema: schema.as_object().unwrap().clone(),
         output_schema: None,
         annotations: Annotations::default(),
+        extra: serde_json::Map::new(),
     };
     let any = || json!({"type": "object"});
     let strict =

@@ -98,6 +98,11 @@ impl Selection {
         self.preferred.contains(name.as_str())
     }
 
+    /// The tool is selected.
+    pub fn selects(&self, tool: &Offered) -> bool {
+        self.closeness(tool).is_some()
+    }
+
     /// How closely the request named this tool; `None` if it is not selected.
     pub(super) fn closeness(&self, tool: &Offered) -> Option<Closeness> {
         let by_tools = self

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     openai::request::{AllowedTools, McpChoice, McpTool},
-    tool::Annotations,
+    tool::{Annotations, JsonObject},
 };
 
 fn server(name: &str, tools: &[&str]) -> ServerTools {
@@ -24,6 +24,7 @@ fn tool(name: &str, schema: &serde_json::Value) -> Tool {
         input_schema: schema.as_object().unwrap().clone(),
         output_schema: None,
         annotations: Annotations::default(),
+        extra: JsonObject::new(),
     }
 }
 

@@ -17,6 +17,7 @@ use crate::{
     config::Config,
     gateway::{Gateway, listing},
     health::{ServerHealth, State},
+    upstream::function::GroupHealth,
 };
 
 /// How much longer than their own `start_timeout` servers are waited for.
@@ -37,7 +38,10 @@ pub(super) async fn call(
     arguments: &str,
 ) -> Result<(Outcome, Vec<ServerLine>)> {
     let gateway = settled(config).await?;
-    let servers = gateway.health().into_iter().map(server).collect();
+    let servers = gateway.health().into_iter().map(server);
+    let servers = servers
+        .chain(gateway.functions().iter().map(group))
+        .collect();
     let outcome = gateway.call_tool(name, arguments).await;
     gateway.shutdown().await;
     Ok((outcome, servers))
@@ -55,6 +59,7 @@ fn look(gateway: &Gateway) -> Survey {
     let catalog = gateway.catalog();
     Survey {
         servers: gateway.health().into_iter().map(server).collect(),
+        functions: gateway.functions().iter().map(group).collect(),
         tools: catalog
             .offered()
             .iter()
@@ -77,6 +82,17 @@ fn server(health: ServerHealth) -> ServerLine {
         tools: health.tools,
         last_error: health.last_error,
         stderr_tail: health.stderr_tail,
+    }
+}
+
+fn group(health: &GroupHealth) -> ServerLine {
+    ServerLine {
+        server: health.group.to_string(),
+        state: "ready".to_owned(),
+        is_ready: true,
+        transport: health.kind.to_owned(),
+        tools: health.tools,
+        ..ServerLine::default()
     }
 }
 

@@ -53,6 +53,8 @@ pub(super) fn gateway(config: &Config) -> Result<Arc<Gateway>> {
         config: config.gateway.clone(),
         upstreams: config.upstreams.clone(),
         servers: config.servers.clone(),
+        functions: config.functions.clone(),
+        profiles: config.profiles.clone(),
     })
     .context("cannot set up TLS")
 }

@@ -15,6 +15,8 @@ use crate::{
 pub(super) struct Survey {
     /// Each server, by name.
     pub(super) servers: Vec<ServerLine>,
+    /// Each group of functions, by name; they are always ready.
+    pub(super) functions: Vec<ServerLine>,
     /// Each tool that is offered, in the order of the offer.
     pub(super) tools: Vec<ToolLine>,
     /// What a server listed and is not offered.
@@ -84,7 +86,7 @@ impl Survey {
     /// `toolway tools` for people.
     pub(super) fn tools_text(&self) -> String {
         let mut out = String::new();
-        for server in &self.servers {
+        for server in self.servers.iter().chain(&self.functions) {
             let state = words::count(server.tools, "tool");
             let state = match &server.last_error {
                 _ if server.is_ready => words::dim(&state),
@@ -99,7 +101,7 @@ impl Survey {
             let rows: Vec<_> = own.map(ToolLine::row).collect();
             out.push_str(&words::columns(&rows));
         }
-        if self.servers.is_empty() {
+        if self.servers.is_empty() && self.functions.is_empty() {
             out.push_str("no MCP server is configured; `toolway tools --mcp FILE` takes the file of another client\n");
         }
         out
@@ -172,9 +174,12 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
     out.push_str(&format!("{}\n", words::bold("upstreams")));
     let rows: Vec<_> = upstreams_in_words(config).map(Vec::from).collect();
     out.push_str(&words::columns(&rows));
-    let none = match config.servers.is_empty() {
-        true => "  none; add `[servers.NAME]`, or `--mcp FILE` with the file of another client",
-        false => "",
+    let none = match (config.servers.is_empty(), config.functions.is_empty()) {
+        (true, true) => {
+            "  none; add `[servers.NAME]`, or `--mcp FILE` with the file of another client"
+        }
+        (true, false) => "  none",
+        (false, _) => "",
     };
     out.push_str(&format!("{}{none}\n", words::bold("servers")));
     match survey {
@@ -185,6 +190,12 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
                 .iter()
                 .map(|server| vec![server.server.to_string()]);
             out.push_str(&words::columns(&names.collect::<Vec<_>>()));
+            let groups = config.functions.iter();
+            let groups: Vec<_> = groups.map(|it| vec![it.group.to_string()]).collect();
+            if !groups.is_empty() {
+                out.push_str(&format!("{}\n", words::bold("functions")));
+                out.push_str(&words::columns(&groups));
+            }
         }
     }
     for Problem { path, message } in &config.warnings {
@@ -235,6 +246,11 @@ pub(super) fn upstreams_in_words(config: &Config) -> impl Iterator<Item = [Strin
 fn survey_text(survey: &Survey) -> String {
     let rows: Vec<_> = survey.servers.iter().map(ServerLine::row).collect();
     let mut out = words::columns(&rows);
+    if !survey.functions.is_empty() {
+        let rows: Vec<_> = survey.functions.iter().map(ServerLine::row).collect();
+        out.push_str(&format!("{}\n", words::bold("functions")));
+        out.push_str(&words::columns(&rows));
+    }
     for server in survey.servers.iter().filter(|server| !server.is_ready) {
         for line in &server.stderr_tail {
             out.push_str(&format!(
@@ -302,6 +318,7 @@ pub(super) fn check_json(config: &Config, survey: Option<&Survey>) -> serde_json
     if let Some(survey) = survey {
         let renamed: Vec<&ToolLine> = survey.tools.iter().filter(|tool| tool.renamed).collect();
         all["servers"] = json!(survey.servers);
+        all["functions"] = json!(survey.functions);
         all["tools"] = json!(survey.tools.len());
         all["renamed"] = json!(renamed);
         all["dropped"] = json!(survey.dropped);
@@ -373,6 +390,7 @@ mod tests {
         };
         Survey {
             servers: vec![files, gone],
+            functions: Vec::new(),
             tools: vec![
                 tool("files__read", "read", false),
                 tool("files__a_b_1f", "a.b", true),

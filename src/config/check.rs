@@ -64,8 +64,8 @@ impl<'a> Check<'a> {
                 return RawConfig::default();
             }
         };
-        let parts = ["upstreams", "loop", "servers", "functions"].map(|key| top.remove(key));
-        let [upstreams, limits, servers, functions] = parts;
+        let parts = ["upstreams", "loop", "servers", "profiles", "functions"];
+        let [upstreams, limits, servers, profiles, functions] = parts.map(|key| top.remove(key));
         let mut raw: RawConfig = self.table("", top);
         for (i, one) in self.list("upstreams", upstreams).into_iter().enumerate() {
             let path = format!("upstreams[{i}]");
@@ -85,7 +85,24 @@ impl<'a> Check<'a> {
                 raw.servers.insert(name, self.table(&path, table));
             }
         }
-        raw.functions = functions.and_then(|value| self.expect_table("functions", value));
+        for (name, one) in profiles
+            .and_then(|v| self.expect_table("profiles", v))
+            .unwrap_or_default()
+        {
+            let path = format!("profiles.{name}");
+            if let Some(table) = self.expect_table(&path, one) {
+                raw.profiles.insert(name, self.table(&path, table));
+            }
+        }
+        for (name, one) in functions
+            .and_then(|v| self.expect_table("functions", v))
+            .unwrap_or_default()
+        {
+            let path = format!("functions.{name}");
+            if let Some(table) = self.expect_table(&path, one) {
+                raw.functions.insert(name, self.table(&path, table));
+            }
+        }
         raw
     }
 

@@ -7,9 +7,6 @@ use toml::{Table, Value};
 
 use super::check::Check;
 
-/// Keys that are understood only to be refused clearly; nobody is told of them.
-const RESERVED: [&str; 1] = ["functions"];
-
 impl Check<'_> {
     /// Reads a table of all-optional fields; each key that is unknown or of a wrong type is a problem of
     /// its own and is then left out.
@@ -57,12 +54,7 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
     if key == "mcpServers" {
         return "servers stand under `[servers.NAME]` here; a file of another client is given with `--mcp`".into();
     }
-    let usable: Vec<&str> = known
-        .iter()
-        .copied()
-        .filter(|known| !RESERVED.contains(known))
-        .collect();
-    unknown("key", key, &usable)
+    unknown("key", key, known)
 }
 
 /// What is said about a word that is none of `known`.
@@ -224,14 +216,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_is_not_offered() {
-        let known = ["bind", "functions"];
-        assert_eq!(unknown_key("x", &known), "unknown key `x`; known are bind");
-        assert_eq!(
-            unknown_key("function", &known),
-            "unknown key `function`; known are bind"
-        );
-        assert!(unknown_key("mcpServers", &known).contains("`--mcp`"));
+    fn the_table_of_other_clients_has_a_word_of_its_own() {
+        assert!(unknown_key("mcpServers", &["bind"]).contains("`--mcp`"));
     }
 
     #[test]

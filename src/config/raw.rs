@@ -43,8 +43,10 @@ pub struct RawConfig {
     pub limits: RawLoop,
     /// The MCP servers by name.
     pub servers: BTreeMap<String, RawServer>,
-    /// OpenAI-style functions; not available in this version.
-    pub functions: Option<toml::Table>,
+    /// Groups of OpenAI-style functions by name.
+    pub functions: BTreeMap<String, RawFunctions>,
+    /// What is behind `/mcp/NAME`, by name.
+    pub profiles: BTreeMap<String, RawProfile>,
 }
 
 /// One model provider: a `[[upstreams]]` table.
@@ -138,6 +140,40 @@ pub struct RawServer {
     pub max_message_bytes: Option<i64>,
     /// It is used at all. Default: `true`.
     pub enabled: Option<bool>,
+}
+
+/// A group of OpenAI-style functions and one way to run them: a `[functions.NAME]` table. The name is 1–64
+/// of `A-Z a-z 0-9 _ -`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawFunctions {
+    /// The file that defines them: an OpenAI `tools` array, or the legacy `functions`; at most 5000.
+    /// Required.
+    pub definitions: Option<String>,
+    /// Run by a webhook: the URL that `{"tool_calls": […]}` is posted to, and that answers
+    /// `{"tool_responses": […]}`.
+    pub endpoint: Option<String>,
+    /// Headers sent with every request of `endpoint`; the values are secrets. Default: none.
+    pub headers: Option<BTreeMap<String, String>>,
+    /// Longest run of a call. Default: `tool_timeout` of `[loop]`.
+    pub timeout: Option<RawDuration>,
+    /// Longest answer taken, in bytes, 1024 to 1 GiB. Default: `16777216` (16 MiB).
+    pub max_response_bytes: Option<i64>,
+    /// Calls that run side by side, 1 to 1000; up to 256 more wait. Default: `16`.
+    pub parallel_calls: Option<i64>,
+    /// They are offered at all. Default: `true`.
+    pub enabled: Option<bool>,
+}
+
+/// What MCP clients see at `/mcp/NAME`: a `[profiles.NAME]` table. At `/mcp` they see everything.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawProfile {
+    /// The server (or group of functions) that is shown with all it has, under its own names. Either this
+    /// or `tools`.
+    pub server: Option<String>,
+    /// Patterns of the tools that are shown, as in `X-Toolway-Tools`: `"files__*"`, `"!files__delete"`.
+    pub tools: Option<Vec<String>>,
 }
 
 /// A time as it is written, with its unit: `"500ms"`, `"30s"`, `"10m"`, `"1h"`.

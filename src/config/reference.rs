@@ -3,15 +3,17 @@
 use std::fmt::Write;
 
 /// The tables of the configuration: the struct that describes one, its title and its path.
-const TABLES: [(&str, &str); 4] = [
+const TABLES: [(&str, &str); 6] = [
     ("RawConfig", "Top level"),
     ("RawUpstream", "`[[upstreams]]`"),
     ("RawLoop", "`[loop]`"),
     ("RawServer", "`[servers.NAME]`"),
+    ("RawFunctions", "`[functions.NAME]`"),
+    ("RawProfile", "`[profiles.NAME]`"),
 ];
 
 /// Keys that are described by a table of their own.
-const PARTS: [&str; 4] = ["upstreams", "loop", "servers", "functions"];
+const PARTS: [&str; 5] = ["upstreams", "loop", "servers", "profiles", "functions"];
 
 /// `docs/configuration.md` as it should be.
 pub fn reference() -> String {
@@ -48,7 +50,7 @@ An unknown key is an error.
 **Secrets** are written as `env:NAME` (an environment variable) or `file:PATH` (a file, without the line end at its end).
 A key in plain text works with a warning, and so does a file that every user of the machine can read.
 
-**Within a text** of `headers`, `env`, `args`, `command`, `cwd` and `url` of a server, and of `headers` of an upstream, `${NAME}` and `${env:NAME}` stand for an environment variable, `${NAME:-default}` for one that may be missing, `${file:PATH}` for a file; `$${` is a plain `${`.
+**Within a text** of `headers`, `env`, `args`, `command`, `cwd`, `url` and `endpoint` of a server or a group of functions, and of `headers` of an upstream, `${NAME}` and `${env:NAME}` stand for an environment variable, `${NAME:-default}` for one that may be missing, `${file:PATH}` for a file; `$${` is a plain `${`.
 
 **A child process** gets of toolway's own environment only `PATH`, `HOME`, `LANG`, `LC_ALL`, `TERM`, `USER`, `LOGNAME`, `SHELL` and `TMPDIR`.
 Whatever else it needs goes into `env`: a token, or `HTTPS_PROXY`, `SSL_CERT_FILE` and `NODE_EXTRA_CA_CERTS` for `npx` and `uvx` behind a proxy of a company.
@@ -105,7 +107,9 @@ fn kind_in_words(kind: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{RawConfig, RawLoop, RawServer, RawUpstream, keys::fields_of};
+    use crate::config::{
+        RawConfig, RawFunctions, RawLoop, RawServer, RawUpstream, keys::fields_of,
+    };
 
     #[track_caller]
     fn check(name: &str, known: &[&str]) {
@@ -121,5 +125,6 @@ mod tests {
         check("RawUpstream", fields_of::<RawUpstream>());
         check("RawLoop", fields_of::<RawLoop>());
         check("RawServer", fields_of::<RawServer>());
+        check("RawFunctions", fields_of::<RawFunctions>());
     }
 }

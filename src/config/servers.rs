@@ -9,6 +9,9 @@ use crate::{
     upstream::mcp::{self, HttpKind, Transport},
 };
 
+/// The name that the gateway's own tools have; nobody else's.
+const RESERVED: &str = "toolway";
+
 /// One server as it was written, and where.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
@@ -75,9 +78,7 @@ impl Check<'_> {
             raw,
             origin,
         } = written;
-        let server = ServerId::parse(&name)
-            .map_err(|error| self.problem(&path, error))
-            .ok();
+        let server = self.name(&path, &name);
         let key = |key: &str| format!("{path}.{key}");
         let stateful = raw.stateful.unwrap_or(false);
         let beside = if stateful { 1 } else { 16 };
@@ -109,6 +110,19 @@ impl Check<'_> {
             parallel_calls,
             max_message_bytes,
         })
+    }
+
+    /// The name of a server or of a group of functions.
+    pub(super) fn name(&mut self, path: &str, name: &str) -> Option<ServerId> {
+        if name == RESERVED {
+            self.problem(
+                path,
+                "`toolway` is the name of the gateway's own tools; choose another",
+            );
+            return None;
+        }
+        let parsed = ServerId::parse(name);
+        parsed.map_err(|error| self.problem(path, error)).ok()
     }
 
     fn transport(&mut self, path: &str, raw: RawServer, origin: &Origin) -> Option<Transport> {

@@ -1,5 +1,6 @@
 //! What is true of a file, or wrong with it: one helper per idea, many small cases.
 
+mod functions;
 mod listening;
 mod other_clients;
 mod providers;

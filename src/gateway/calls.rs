@@ -13,8 +13,10 @@ use crate::{
     agent::{Job, status},
     route,
     tool::{CallError, Progress, ToolResult},
-    upstream::mcp::{CallOptions, Servers},
+    upstream::mcp::CallOptions,
 };
+
+use super::backends::Backends;
 
 /// What happens to a call.
 #[derive(Debug)]
@@ -56,7 +58,7 @@ pub(super) struct Running<'a> {
 impl<'a> Running<'a> {
     /// Readies the calls: lanes side by side, the calls of a lane one after another.
     pub(super) fn new(
-        servers: &'a Servers,
+        backends: &'a Backends,
         lanes: Vec<Vec<Job>>,
         patience: Patience,
     ) -> Running<'a> {
@@ -64,7 +66,7 @@ impl<'a> Running<'a> {
         let work = async move {
             let run_lane = async |lane: Vec<Job>| {
                 for job in lane {
-                    run_one(servers, Arc::new(job), patience, &sender).await;
+                    run_one(backends, Arc::new(job), patience, &sender).await;
                 }
             };
             stream::iter(lanes)
@@ -91,7 +93,7 @@ impl<'a> Running<'a> {
 }
 
 async fn run_one(
-    servers: &Servers,
+    backends: &Backends,
     job: Arc<Job>,
     patience: Patience,
     events: &mpsc::Sender<CallEvent>,
@@ -101,7 +103,7 @@ async fn run_one(
     let begun = Instant::now();
     let mut attempts = 1;
     let outcome = loop {
-        let outcome = attempt(servers, &job, patience, events).await;
+        let outcome = attempt(backends, &job, patience, events).await;
         match outcome {
             Err(error) if route::may_repeat(&error, job.offered.tool.annotations, attempts) => {
                 attempts += 1;
@@ -121,7 +123,7 @@ async fn run_one(
 }
 
 async fn attempt(
-    servers: &Servers,
+    backends: &Backends,
     job: &Arc<Job>,
     patience: Patience,
     events: &mpsc::Sender<CallEvent>,
@@ -131,9 +133,10 @@ async fn attempt(
         silence: patience.silence,
         deadline: patience.deadline,
         progress: Some(progress),
+        caller: None,
     };
     let tool = job.offered.tool.name.as_str();
-    let mut call = pin!(servers.call(&job.offered.server, tool, job.arguments.clone(), options));
+    let mut call = pin!(backends.call(&job.offered.server, tool, job.arguments.clone(), options));
     loop {
         tokio::select! {
             biased;

@@ -282,7 +282,7 @@ impl Chat<'_> {
             deadline: self.deadline,
             parallel: config.parallel_calls,
         };
-        Running::new(&self.gateway.servers, lanes, patience)
+        Running::new(&self.gateway.backends, lanes, patience)
     }
 
     /// Waits for what belongs to this request, as long as the request may take.

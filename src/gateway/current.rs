@@ -6,8 +6,8 @@ use arc_swap::ArcSwap;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    catalog::{Catalog, ServerTools},
-    upstream::{mcp::Servers, model::Models},
+    catalog::{Catalog, ServerFeatures, ServerTools, Shelf},
+    upstream::{function::Functions, mcp::Servers, model::Models},
 };
 
 use super::listing;
@@ -21,21 +21,30 @@ pub(super) struct Current {
 
 struct Shared {
     servers: Arc<Servers>,
+    /// What does not change: the functions stand in the configuration.
+    functions: Vec<ServerTools>,
     models: Arc<Models>,
     catalog: ArcSwap<Catalog>,
+    shelf: ArcSwap<Shelf>,
     /// What the catalog was made of. Whoever makes one holds this, so that a late one never replaces a newer.
-    made_of: Mutex<Arc<Vec<ServerTools>>>,
+    made_of: Mutex<(Arc<Vec<ServerTools>>, Arc<Vec<ServerFeatures>>)>,
 }
 
 impl Current {
-    /// Takes up what the servers list, now and whenever it changes.
+    /// Takes up the functions, and what the servers list, now and whenever it changes.
     ///
     /// Must be called within a Tokio runtime.
-    pub(super) fn follow(servers: Arc<Servers>, models: Arc<Models>) -> Current {
+    pub(super) fn follow(
+        servers: Arc<Servers>,
+        functions: &Functions,
+        models: Arc<Models>,
+    ) -> Current {
         let shared = Arc::new(Shared {
             servers,
+            functions: functions.tools(),
             models,
             catalog: ArcSwap::from_pointee(Catalog::empty()),
+            shelf: ArcSwap::default(),
             made_of: Mutex::default(),
         });
         // The servers are known by name from the first request on, their tools as they come.
@@ -50,6 +59,11 @@ impl Current {
     /// Every tool that is offered now.
     pub(super) fn load(&self) -> Arc<Catalog> {
         self.shared.catalog.load_full()
+    }
+
+    /// Every prompt, resource and template that is offered now.
+    pub(super) fn shelf(&self) -> Arc<Shelf> {
+        self.shared.shelf.load_full()
     }
 
     /// Takes up what the servers list without waiting until the news have come round.
@@ -69,14 +83,21 @@ impl Shared {
     fn renew(&self) {
         // A thread that panicked while it made a catalog has changed nothing.
         let mut made_of = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
-        let tools = self.servers.subscribe().borrow().clone();
-        if Arc::ptr_eq(&tools, &made_of) {
-            return;
+        let features = self.servers.features().borrow().clone();
+        if !Arc::ptr_eq(&features, &made_of.1) {
+            self.shelf.store(Arc::new(Shelf::build(&features)));
+            made_of.1 = features;
         }
-        let catalog = self.catalog.load().rebuild(&tools);
-        log(&catalog, &self.models);
-        self.catalog.store(Arc::new(catalog));
-        *made_of = tools;
+        let tools = self.servers.subscribe().borrow().clone();
+        if !Arc::ptr_eq(&tools, &made_of.0) {
+            let catalog = self
+                .catalog
+                .load()
+                .rebuild(&[&tools[..], &self.functions].concat());
+            log(&catalog, &self.models);
+            self.catalog.store(Arc::new(catalog));
+            made_of.0 = tools;
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     catalog::{Catalog, Offered, Selection},
-    tool::Annotations,
+    mcp::tools::write_annotations,
     upstream::model::{Models, Upstream},
 };
 
@@ -31,33 +31,13 @@ fn tool(offered: &Offered) -> Value {
         "title": offered.tool.title,
         "description": entry["function"]["description"],
         "parameters": entry["function"]["parameters"],
-        "annotations": annotations(offered.tool.annotations),
+        "annotations": write_annotations(offered.tool.annotations),
         "renamed": offered.renamed,
     });
     if !offered.notes.is_empty() {
         listed["notes"] = json!(offered.notes);
     }
     listed
-}
-
-/// In MCP's words; what a tool does not say is not there.
-fn annotations(annotations: Annotations) -> Value {
-    let Annotations {
-        read_only,
-        destructive,
-        idempotent,
-        open_world,
-    } = annotations;
-    let hints = [
-        ("readOnlyHint", read_only),
-        ("destructiveHint", destructive),
-        ("idempotentHint", idempotent),
-        ("openWorldHint", open_world),
-    ];
-    let said = hints
-        .into_iter()
-        .filter_map(|(name, hint)| Some((name.to_owned(), Value::Bool(hint?))));
-    Value::Object(said.collect())
 }
 
 /// A tool that an upstream is not offered, for want of room.

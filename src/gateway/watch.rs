@@ -125,6 +125,7 @@ mod tests {
                 input_schema: JsonObject::new(),
                 output_schema: None,
                 annotations: Annotations::default(),
+                extra: JsonObject::new(),
             }],
             dropped: Vec::new(),
         }]);

@@ -3,7 +3,7 @@
 //! **Invariant:** reading never fails. A block of an unknown kind, or one that lacks what its kind needs, is kept
 //! as it came in [`Content::Unknown`].
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::tool::{Content, JsonObject, ToolResult};
 
@@ -36,6 +36,76 @@ pub fn read_result(raw: Value) -> ToolResult {
         structured_content,
         is_error,
     }
+}
+
+/// Writes a result as the `result` of a `tools/call`. What [`read_result`] read comes out as the same.
+///
+/// Structured content is said as text, too, where there is no other content, for clients that do not know it.
+pub fn write_result(result: &ToolResult) -> Value {
+    let mut content: Vec<Value> = result.content.iter().map(write_block).collect();
+    let mut object = Map::new();
+    if let (true, Some(structured)) = (content.is_empty(), &result.structured_content) {
+        content.push(json!({"type": "text", "text": structured.to_string()}));
+    }
+    object.insert("content".to_owned(), Value::Array(content));
+    if let Some(structured) = &result.structured_content {
+        object.insert("structuredContent".to_owned(), structured.clone());
+    }
+    if result.is_error {
+        object.insert("isError".to_owned(), Value::Bool(true));
+    }
+    Value::Object(object)
+}
+
+fn write_block(block: &Content) -> Value {
+    match block {
+        Content::Text(text) => json!({"type": "text", "text": text}),
+        Content::Image { mime_type, data } => {
+            json!({"type": "image", "data": data, "mimeType": mime_type})
+        }
+        Content::Audio { mime_type, data } => {
+            json!({"type": "audio", "data": data, "mimeType": mime_type})
+        }
+        Content::TextResource {
+            uri,
+            mime_type,
+            text,
+        } => {
+            json!({"type": "resource", "resource": resource(uri, mime_type.as_deref(), "text", text)})
+        }
+        Content::BlobResource {
+            uri,
+            mime_type,
+            blob,
+        } => {
+            json!({"type": "resource", "resource": resource(uri, mime_type.as_deref(), "blob", blob)})
+        }
+        Content::ResourceLink {
+            uri,
+            name,
+            description,
+            mime_type,
+        } => {
+            let mut link = json!({"type": "resource_link", "uri": uri, "name": name});
+            if let Some(description) = description {
+                link["description"] = json!(description);
+            }
+            if let Some(mime_type) = mime_type {
+                link["mimeType"] = json!(mime_type);
+            }
+            link
+        }
+        Content::Unknown(block) => block.clone(),
+    }
+}
+
+fn resource(uri: &str, mime_type: Option<&str>, body: &str, text: &str) -> Value {
+    let mut resource = json!({"uri": uri});
+    if let Some(mime_type) = mime_type {
+        resource["mimeType"] = json!(mime_type);
+    }
+    resource[body] = json!(text);
+    resource
 }
 
 /// The server wants something from the user before it answers (2026-07-28, `resultType`). toolway offers no
@@ -318,6 +388,12 @@ mod tests {
         fn any_blocks_come_out_one_by_one(blocks in proptest::collection::vec(any_json(), 0..5)) {
             let result = read_result(json!({ "content": blocks }));
             prop_assert_eq!(result.content.len(), blocks.len());
+        }
+
+        #[test]
+        fn what_was_read_is_written_as_the_same(blocks in proptest::collection::vec(any_json(), 1..5), is_error: bool) {
+            let read = read_result(json!({"content": blocks, "isError": is_error}));
+            prop_assert_eq!(read_result(write_result(&read)), read);
         }
 
         #[test]

@@ -134,7 +134,66 @@ pub fn read_tool(raw: &Value, place: usize) -> Result<Tool, BrokenTool> {
             .filter(|schema| schema.is_object())
             .cloned(),
         annotations: read_annotations(object),
+        extra: read_extra(object),
     })
+}
+
+/// The members of a tool that have a place of their own in [`Tool`].
+const OWN_MEMBERS: [&str; 5] = [
+    "name",
+    "title",
+    "description",
+    "inputSchema",
+    "outputSchema",
+];
+
+fn read_extra(tool: &JsonObject) -> JsonObject {
+    tool.iter()
+        .filter(|(member, _)| !OWN_MEMBERS.contains(&member.as_str()))
+        .map(|(member, value)| (member.clone(), value.clone()))
+        .collect()
+}
+
+/// Writes a tool as `tools/list` has it, under this name, with everything that its server said.
+pub fn write_tool(tool: &Tool, name: &str) -> JsonObject {
+    let mut object = JsonObject::new();
+    let mut say = |key: &str, value: Value| object.insert(key.to_owned(), value);
+    say("name", name.into());
+    if let Some(title) = &tool.title {
+        say("title", title.as_str().into());
+    }
+    if let Some(description) = &tool.description {
+        say("description", description.as_str().into());
+    }
+    say("inputSchema", Value::Object(tool.input_schema.clone()));
+    if let Some(schema) = &tool.output_schema {
+        say("outputSchema", schema.clone());
+    }
+    if !tool.extra.contains_key("annotations") && tool.annotations != Annotations::default() {
+        say("annotations", write_annotations(tool.annotations));
+    }
+    object.extend(tool.extra.clone());
+    object
+}
+
+/// In MCP's words; what a tool does not say is not there.
+pub fn write_annotations(annotations: Annotations) -> Value {
+    let Annotations {
+        read_only,
+        destructive,
+        idempotent,
+        open_world,
+    } = annotations;
+    let hints = [
+        ("readOnlyHint", read_only),
+        ("destructiveHint", destructive),
+        ("idempotentHint", idempotent),
+        ("openWorldHint", open_world),
+    ];
+    let said = hints
+        .into_iter()
+        .filter_map(|(name, hint)| Some((name.to_owned(), Value::Bool(hint?))));
+    Value::Object(said.collect())
 }
 
 /// The schema of the arguments. A missing `type` or `properties` is fine: neither changes what is accepted here.
@@ -280,6 +339,12 @@ mod tests {
             ..Annotations::default()
         };
         assert_eq!(tool.annotations, expected);
+        let extra = json!({
+            "x-unknown": 1,
+            "annotations": {"readOnlyHint": true, "destructiveHint": "no", "idempotentHint": false, "other": 1},
+            "execution": {"taskSupport": "optional"},
+        });
+        assert_eq!(Value::Object(tool.extra), extra);
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub(super) async fn health(State(app): State<Arc<App>>, headers: HeaderMap) -> J
             .map(|upstream| json!({"name": upstream.config.name}));
         answer["upstreams"] = upstreams.collect();
         answer["servers"] = json!(app.gateway.health());
+        answer["functions"] = json!(app.gateway.functions());
         answer["tools"] = json!(app.gateway.catalog().offered().len());
     }
     Json(answer)

@@ -11,9 +11,9 @@ use crate::tool::ToolResult;
 
 mod blocks;
 mod errors;
-mod plain;
+pub(super) mod plain;
 
-pub use self::errors::to_openai as error_to_openai;
+pub use self::errors::{to_openai as error_to_openai, to_text as error_to_text};
 
 /// What the upstream takes besides text, in user messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

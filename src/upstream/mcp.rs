@@ -4,7 +4,7 @@
 //! (the task that keeps it running), which asks `connect` for a `session` over `stdio`, Streamable HTTP or HTTP+SSE.
 //! rmcp does the protocol; `pending` gets the raw results around its models.
 
-mod child;
+mod caller;
 mod connect;
 mod connection;
 mod entry;
@@ -16,12 +16,13 @@ mod lines;
 mod pending;
 mod pipe;
 mod progress;
-mod queue;
 mod session;
 mod stderr;
 mod stdio;
 mod streamable;
 mod supervisor;
+mod unasked;
+mod watched;
 mod web;
 
 use std::{
@@ -30,14 +31,23 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::watch, task::JoinSet, time::timeout};
+use serde_json::Value;
+use tokio::{
+    sync::{broadcast, watch},
+    task::JoinSet,
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use self::entry::Entry;
-pub use self::session::CallOptions;
+use self::entry::{Entry, Offer};
+pub use self::{
+    caller::{CallOptions, Caller},
+    unasked::ServerEvent,
+    watched::ResourceWatch,
+};
 use crate::{
-    catalog::ServerTools,
+    catalog::{ServerFeatures, ServerTools},
     health::ServerHealth,
     secret::Secret,
     tool::{CallError, JsonObject, ServerId, ToolResult},
@@ -100,9 +110,15 @@ pub enum HttpKind {
 pub struct Servers {
     entries: Vec<Arc<Entry>>,
     tools: watch::Receiver<Arc<Vec<ServerTools>>>,
+    features: watch::Receiver<Arc<Vec<ServerFeatures>>>,
+    events: broadcast::Sender<ServerEvent>,
+    log_level: watch::Sender<Option<String>>,
     stop: CancellationToken,
     supervisors: Mutex<JoinSet<()>>,
 }
+
+/// Events that wait for a slow listener.
+const EVENTS: usize = 256;
 
 /// Longest shutdown. What still runs then is killed.
 const SHUTDOWN: Duration = Duration::from_secs(10);
@@ -113,13 +129,27 @@ impl Servers {
     /// Must be called within a Tokio runtime.
     pub fn start(configs: Vec<Config>) -> Servers {
         let (publisher, tools) = watch::channel(Arc::default());
+        let (features_publisher, features) = watch::channel(Arc::default());
+        let events = broadcast::Sender::new(EVENTS);
+        let log_level = watch::Sender::new(None);
         let entries: Vec<_> = configs
             .into_iter()
             .enumerate()
-            .map(|(place, config)| Arc::new(Entry::new(config, place, publisher.clone())))
+            .map(|(place, config)| {
+                let offer = Offer {
+                    place,
+                    tools: publisher.clone(),
+                    features: features_publisher.clone(),
+                };
+                let log_level = log_level.subscribe();
+                Arc::new(Entry::new(config, offer, events.clone(), log_level))
+            })
             .collect();
         publisher.send_replace(Arc::new(
             entries.iter().map(|entry| entry.no_tools()).collect(),
+        ));
+        features_publisher.send_replace(Arc::new(
+            entries.iter().map(|entry| entry.no_features()).collect(),
         ));
         let stop = CancellationToken::new();
         let mut supervisors = JoinSet::new();
@@ -129,6 +159,9 @@ impl Servers {
         Servers {
             entries,
             tools,
+            features,
+            events,
+            log_level,
             stop,
             supervisors: Mutex::new(supervisors),
         }
@@ -138,6 +171,41 @@ impl Servers {
     /// that was not listed yet has no tools; one that died keeps those it had.
     pub fn subscribe(&self) -> watch::Receiver<Arc<Vec<ServerTools>>> {
         self.tools.clone()
+    }
+
+    /// What every server has besides tools, in the order of the configuration, now and whenever it changes. A server
+    /// that was never ready has nothing; one that died keeps what it had.
+    pub fn features(&self) -> watch::Receiver<Arc<Vec<ServerFeatures>>> {
+        self.features.clone()
+    }
+
+    /// What servers say unasked, from now on. Bounded: a listener that is slow misses the oldest.
+    pub fn events(&self) -> broadcast::Receiver<ServerEvent> {
+        self.events.subscribe()
+    }
+
+    /// The most verbose level that anybody wants to see (`debug` … `emergency`). Servers of the versions with a
+    /// handshake that have a log are told, now and whenever they are connected to; for 2026-07-28 the level
+    /// travels with each request, in its `_meta`.
+    pub fn set_log_level(&self, level: Option<&str>) {
+        self.log_level.send_if_modified(|known| {
+            let is_new = known.as_deref() != level;
+            *known = level.map(str::to_owned);
+            is_new
+        });
+    }
+
+    /// Keeps a resource subscribed to while the guard lives, over restarts of the server. Its changes come as
+    /// [`ServerEvent::ResourceUpdated`].
+    ///
+    /// # Errors
+    /// The server refuses, is not there, or does not answer within 30 s.
+    pub async fn watch_resource(
+        &self,
+        server: &ServerId,
+        uri: &str,
+    ) -> Result<ResourceWatch, CallError> {
+        watched::watch(self.entry(server)?, uri).await
     }
 
     /// What is known about every server, in the order of the configuration.
@@ -162,17 +230,45 @@ impl Servers {
         arguments: JsonObject,
         options: CallOptions,
     ) -> Result<ToolResult, CallError> {
-        let entry = self
-            .entries
-            .iter()
-            .find(|entry| entry.config.server == *server);
-        let Some(entry) = entry else {
+        if self.entry(server).is_err() {
             return Err(CallError::UnknownTool {
                 name: tool.to_owned(),
                 did_you_mean: Vec::new(),
             });
-        };
-        entry.call(tool, arguments, &options).await
+        }
+        let mut params = JsonObject::new();
+        params.insert("name".to_owned(), tool.into());
+        params.insert("arguments".to_owned(), arguments.into());
+        let raw = self.request(server, "tools/call", params, options).await?;
+        session::read_answer(raw)
+    }
+
+    /// Makes any request that a client may make of a server: `tools/call`, `prompts/get`, `resources/read`,
+    /// `completion/complete` and so on, with its params as they are to arrive. Gives the result as it came, also one
+    /// that is `input_required` (2026-07-28). Waits for a server that is being started, at most 5 s.
+    ///
+    /// Of the `_meta`, what concerns the connection is toolway's own: the version, the client's name, the
+    /// capabilities (the caller's) and the progress token. The rest arrives.
+    ///
+    /// Dropping the future cancels the request at the server.
+    pub async fn request(
+        &self,
+        server: &ServerId,
+        method: &str,
+        params: JsonObject,
+        options: CallOptions,
+    ) -> Result<Value, CallError> {
+        self.entry(server)?.request(method, params, &options).await
+    }
+
+    fn entry(&self, server: &ServerId) -> Result<&Arc<Entry>, CallError> {
+        let mut entries = self.entries.iter();
+        entries
+            .find(|entry| entry.config.server == *server)
+            .ok_or_else(|| CallError::UpstreamUnavailable {
+                message: format!("there is no server `{server}`"),
+                unsent: true,
+            })
     }
 
     /// Ends every connection and every child process, grandchildren included, within 10 s.

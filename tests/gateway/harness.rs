@@ -86,6 +86,8 @@ impl Builder {
             config: config.gateway,
             upstreams: config.upstreams,
             servers: config.servers,
+            functions: config.functions,
+            profiles: Vec::new(),
         };
         let gateway = Gateway::start(setup).unwrap();
         assert!(

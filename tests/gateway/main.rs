@@ -13,6 +13,7 @@
 mod harness;
 mod model;
 mod tools;
+mod webhook;
 
 /// What only somebody who means harm does.
 mod adversary;
@@ -20,6 +21,8 @@ mod adversary;
 mod dying;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.
 mod errors;
+/// OpenAI-style functions: the webhook, and what it gets wrong.
+mod functions;
 /// Mixed turns: calls of the gateway's and of the client's own together.
 mod mixed;
 /// The HTTP face as openapi.yaml describes it.

@@ -6,6 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::{
+    functions::definitions,
     harness::{Toolway, toolway},
     model::{Model, say},
     tools::{Does, tools},
@@ -18,8 +19,9 @@ fn document() -> Value {
 /// One model named `m`, and a tool of every kind: plain, renamed, dropped, one too many, with a note.
 async fn start(config: &str) -> Toolway {
     let model = Model::start([]).await.then_always(say("ok"));
+    let (_folder, definitions) = definitions(&["weather"]);
     let upstream = format!(
-        "{config}\n[[upstreams]]\nname = \"u\"\nbase_url = \"{}\"\nmax_tools = 2\n\
+        "{config}\n[functions.town]\n{definitions}endpoint = \"http://127.0.0.1:9\"\n[[upstreams]]\nname = \"u\"\nbase_url = \"{}\"\nmax_tools = 2\n\
          [servers.gone]\ncommand = \"/no/such/program\"\n",
         model.base
     );

@@ -1,14 +1,19 @@
-//! `golden/names`, `tools`, `calls` and `results`. `UPDATE_GOLDEN=1 cargo test --test golden` writes what is now.
+//! `golden/names`, `tools`, `calls`, `results` and `eras`. `UPDATE_GOLDEN=1 cargo test --test golden` writes what is now.
 
 use std::{env, fs, path::PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Value, json};
 use toolway::{
+    mcp::{
+        rpc::RpcError,
+        tools::{read_tool, write_tool},
+        version::Version,
+    },
     tool::{CallError, Content, FunctionName, JsonObject, ServerId, Tool, ToolResult},
     translate::{
         calls::{self, Validator},
-        names, results, schema, tools,
+        era, names, results, schema, tools,
     },
 };
 
@@ -89,6 +94,38 @@ fn results_are_as_written_down() -> Result<()> {
     })
 }
 
+#[test]
+fn what_each_version_of_mcp_gets_is_as_written_down() -> Result<()> {
+    each("eras", |given| {
+        let fit = |version| {
+            Ok(match given["kind"].as_str() {
+                Some("call") => era::fit_call(given["result"].clone(), version),
+                Some("prompt") => era::fit_prompt(given["result"].clone(), version),
+                Some("read") => era::cacheable(given["result"].clone(), version),
+                Some("error") => {
+                    era::fit_error(RpcError::read(&given["error"]), version).to_value()
+                }
+                Some("tool") => {
+                    let tool = read_tool(&given["tool"], 0).map_err(|it| anyhow!(it.reason))?;
+                    Value::Object(era::fit_tool(write_tool(&tool, "shown"), version))
+                }
+                other => bail!("{other:?} is no kind"),
+            })
+        };
+        // Only what changed since the version before is written down.
+        let mut all = serde_json::Map::new();
+        let mut before = Value::Null;
+        for version in Version::ALL {
+            let now = fit(version)?;
+            if now != before {
+                all.insert(version.to_string(), now.clone());
+            }
+            before = now;
+        }
+        Ok(Value::Object(all))
+    })
+}
+
 /// Runs one loop over `golden/FOLDER` and compares, or rewrites when asked to.
 fn each(folder: &str, translate: impl Fn(&Value) -> Result<Value>) -> Result<()> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -149,6 +186,7 @@ fn tool(value: &Value) -> Result<Tool> {
         input_schema: object(&value["inputSchema"])?,
         output_schema: None,
         annotations: Default::default(),
+        extra: Default::default(),
     })
 }
 

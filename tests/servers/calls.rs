@@ -322,7 +322,7 @@ async fn a_call_that_waits_for_its_turn_until_the_deadline_was_not_sent() {
     let options = CallOptions {
         deadline: soon,
         silence: PATIENCE,
-        progress: None,
+        ..options()
     };
     let error = rig.act_with(json!({}), options).await.unwrap_err();
     assert_eq!(error, CallError::Busy);

@@ -188,11 +188,7 @@ fn folder() -> TempDir {
 
 /// Options under which only a broken test ends.
 pub(crate) fn options() -> CallOptions {
-    CallOptions {
-        silence: PATIENCE,
-        deadline: Instant::now() + PATIENCE,
-        progress: None,
-    }
+    CallOptions::new(PATIENCE, Instant::now() + PATIENCE)
 }
 
 /// The text of a result that is one text.

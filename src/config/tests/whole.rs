@@ -117,14 +117,6 @@ fn bounds_are_checked() {
 }
 
 #[test]
-fn functions_are_refused_clearly() {
-    refused(
-        "[functions.billing]\ndefinitions = 'x.json'",
-        "functions.billing: functions are not available in this version",
-    );
-}
-
-#[test]
 fn a_named_file_that_is_missing_is_a_problem() {
     let given = Given {
         config: Some("gone.toml".into()),

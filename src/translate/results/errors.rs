@@ -41,6 +41,24 @@ pub fn to_openai(error: &CallError) -> String {
     Value::Object(error.into_iter().collect()).to_string()
 }
 
+/// Writes a failure as a sentence or two, as plain as [`to_openai`] does: what is wrong, where, and what to do.
+pub fn to_text(error: &CallError) -> String {
+    let message = message(error);
+    match error {
+        CallError::InvalidParams { path, .. } if path.is_empty() => {
+            format!("Invalid arguments: {message}")
+        }
+        CallError::InvalidParams { path, .. } => {
+            format!("Invalid arguments at {path}: {message}")
+        }
+        CallError::InvalidArgumentsJson { .. } => format!("Invalid arguments: {message}"),
+        CallError::UnknownTool { did_you_mean, .. } if !did_you_mean.is_empty() => {
+            format!("{message}; did you mean {}?", did_you_mean.join(", "))
+        }
+        _ => message.into_owned(),
+    }
+}
+
 fn message(error: &CallError) -> Cow<'_, str> {
     match error {
         CallError::InvalidParams { message, .. } | CallError::InvalidArgumentsJson { message } => {

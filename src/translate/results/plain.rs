@@ -25,7 +25,7 @@ const TRACES: [&str; 6] = [
 ];
 
 /// The first plain sentence of a message; `otherwise` if there is none.
-pub(super) fn plain(message: &str, otherwise: &str) -> String {
+pub(in crate::translate) fn plain(message: &str, otherwise: &str) -> String {
     let text = without_markup(cut::at_most(message, MAX_READ));
     let line = telling_line(&text).unwrap_or_default();
     let sentence = first_sentence(line);

@@ -5,19 +5,21 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use tokio::{
-    sync::watch,
+    sync::{broadcast, watch},
     time::{Instant, timeout_at},
 };
 
 use super::{
-    CallOptions, Config, Transport, faults, queue::Queue, session::Session, stderr::StderrTail,
+    CallOptions, Config, ServerEvent, Transport, faults, session::Session, stderr::StderrTail,
 };
 use crate::{
-    catalog::{DroppedTool, ServerTools},
+    catalog::{DroppedTool, ServerFeatures, ServerTools},
     health::{ServerHealth, State},
     mcp::tools::Listing,
-    tool::{CallError, JsonObject, ToolResult},
+    tool::{CallError, JsonObject},
+    upstream::queue::Queue,
 };
 
 /// How long a call waits for a server that is being started.
@@ -28,12 +30,24 @@ const WAIT_FOR_READY: Duration = Duration::from_secs(5);
 pub(super) struct Entry {
     pub(super) config: Config,
     pub(super) stderr: Arc<StderrTail>,
-    place: usize,
-    tools: watch::Sender<Arc<Vec<ServerTools>>>,
+    /// What servers say unasked goes there.
+    pub(super) events: broadcast::Sender<ServerEvent>,
+    /// The most verbose log level that anybody wants.
+    pub(super) log_level: watch::Receiver<Option<String>>,
+    offer: Offer,
     access: watch::Sender<Access>,
     settled: watch::Sender<bool>,
     queue: Queue,
     facts: Mutex<Facts>,
+}
+
+/// Where what a server offers is made known.
+#[derive(Debug)]
+pub(super) struct Offer {
+    /// The server's place in both lists.
+    pub(super) place: usize,
+    pub(super) tools: watch::Sender<Arc<Vec<ServerTools>>>,
+    pub(super) features: watch::Sender<Arc<Vec<ServerFeatures>>>,
 }
 
 /// Whether calls can be made.
@@ -58,11 +72,12 @@ struct Facts {
 }
 
 impl Entry {
-    /// A server that was not started yet; its tools are the ones at `place`.
+    /// A server that was not started yet.
     pub(super) fn new(
         config: Config,
-        place: usize,
-        tools: watch::Sender<Arc<Vec<ServerTools>>>,
+        offer: Offer,
+        events: broadcast::Sender<ServerEvent>,
+        log_level: watch::Receiver<Option<String>>,
     ) -> Entry {
         let (transport, secrets) = match &config.transport {
             Transport::Stdio { env, .. } => (
@@ -82,8 +97,9 @@ impl Entry {
         };
         Entry {
             stderr: Arc::new(StderrTail::new(secrets)),
-            place,
-            tools,
+            events,
+            log_level,
+            offer,
             access: watch::Sender::new(Access::Later),
             settled: watch::Sender::new(false),
             queue: Queue::new(parallel),
@@ -98,18 +114,18 @@ impl Entry {
         }
     }
 
-    /// Calls a tool, after waiting for a place and for the server.
-    pub(super) async fn call(
+    /// Makes a request, after waiting for a place and for the server.
+    pub(super) async fn request(
         &self,
-        tool: &str,
-        arguments: JsonObject,
+        method: &str,
+        params: JsonObject,
         options: &CallOptions,
-    ) -> Result<ToolResult, CallError> {
+    ) -> Result<Value, CallError> {
         let _place = timeout_at(options.deadline, self.queue.enter())
             .await
             .map_err(|_| CallError::Busy)??;
         let session = self.ready_session(options.deadline).await?;
-        session.call(tool, arguments, options).await
+        session.request(method, params, options).await
     }
 
     async fn ready_session(&self, deadline: Instant) -> Result<Session, CallError> {
@@ -194,14 +210,34 @@ impl Entry {
             dropped,
             ..self.no_tools()
         };
-        self.tools
-            .send_if_modified(|all| match Arc::make_mut(all).get_mut(self.place) {
+        self.offer.tools.send_if_modified(|all| {
+            match Arc::make_mut(all).get_mut(self.offer.place) {
                 Some(mine) if *mine != offered => {
                     *mine = offered;
                     true
                 }
                 _ => false,
-            })
+            }
+        })
+    }
+
+    /// Changes what is known of the server's features. Nobody is woken, and false returned, if nothing changed.
+    pub(super) fn change_features(&self, change: impl FnOnce(&mut ServerFeatures)) -> bool {
+        self.offer.features.send_if_modified(|all| {
+            match Arc::make_mut(all).get_mut(self.offer.place) {
+                Some(mine) => {
+                    let before = mine.clone();
+                    change(mine);
+                    *mine != before
+                }
+                None => false,
+            }
+        })
+    }
+
+    /// What is known of the server's features before it was ready.
+    pub(super) fn no_features(&self) -> ServerFeatures {
+        ServerFeatures::unknown(self.config.server.clone())
     }
 
     /// What the server offers before it was listed.
@@ -222,9 +258,10 @@ impl Entry {
     /// What is known about the server now.
     pub(super) fn health(&self) -> ServerHealth {
         let tools = self
+            .offer
             .tools
             .borrow()
-            .get(self.place)
+            .get(self.offer.place)
             .map_or(0, |mine| mine.tools.len());
         let facts = self.facts();
         ServerHealth {

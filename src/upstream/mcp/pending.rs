@@ -188,7 +188,7 @@ fn drop_oldest(requests: &mut HashMap<RequestId, Reading>, newest: &RequestId) {
 
 fn reading_of(request: &ClientRequest) -> Reading {
     match request {
-        ClientRequest::ListToolsRequest(_) | ClientRequest::CallToolRequest(_) => Reading::Raw,
+        ClientRequest::ListToolsRequest(_) | ClientRequest::CustomRequest(_) => Reading::Raw,
         ClientRequest::InitializeRequest(_) => Reading::Handshake,
         _ => Reading::Typed,
     }
@@ -250,17 +250,14 @@ pub(super) fn too_long(limit: usize) -> String {
 #[cfg(test)]
 #[expect(clippy::needless_pass_by_value, reason = "the cases read better")]
 mod tests {
-    use rmcp::model::{CallToolRequest, CallToolRequestParams, PingRequest};
+    use rmcp::model::{CustomRequest, PingRequest};
     use serde_json::json;
 
     use super::*;
 
     fn call(id: i64) -> ClientJsonRpcMessage {
-        let request = CallToolRequest::new(CallToolRequestParams::new("t"));
-        ClientJsonRpcMessage::request(
-            ClientRequest::CallToolRequest(request),
-            RequestId::Number(id),
-        )
+        let request = CustomRequest::new("tools/call", None);
+        ClientJsonRpcMessage::request(ClientRequest::CustomRequest(request), RequestId::Number(id))
     }
 
     fn ping(id: i64) -> ClientJsonRpcMessage {

@@ -6,38 +6,27 @@ use futures::FutureExt;
 use rmcp::{
     ClientHandler, RoleClient,
     model::{
-        CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
-        ClientCapabilities, ClientConfig, ClientNotification, ClientRequest, ElicitRequestParams,
-        ElicitResult, ErrorCode, ErrorData, Implementation, ListToolsRequest,
-        PaginatedRequestParams, ProtocolVersion, RequestId,
+        CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientConfig,
+        ClientNotification, ClientRequest, CustomRequest, ElicitRequestParams, ElicitResult,
+        ErrorCode, ErrorData, Implementation, ListToolsRequest, PaginatedRequestParams,
+        ProtocolVersion, RequestId,
     },
     service::{NotificationContext, Peer, PeerRequestOptions, RequestContext, ServiceError},
 };
 use serde_json::Value;
 use tokio::{
-    sync::{Notify, mpsc, watch},
+    sync::{Notify, watch},
     time::Instant,
 };
 
-use super::{faults, progress::ProgressTable, streamable};
+use super::{CallOptions, faults, progress::ProgressTable, streamable};
 use crate::{
     mcp::{
         results,
         tools::{ListError, Listing},
     },
-    tool::{CallError, JsonObject, Progress, ToolResult},
+    tool::{CallError, JsonObject, ToolResult},
 };
-
-/// How long a call may take, and who hears of its progress.
-#[derive(Clone, Debug)]
-pub struct CallOptions {
-    /// Longest silence; progress resets it.
-    pub silence: Duration,
-    /// When the call is given up whatever happens.
-    pub deadline: Instant,
-    /// Where progress goes. What does not fit in is left out; the call never waits for it.
-    pub progress: Option<mpsc::Sender<Progress>>,
-}
 
 /// Why a list of tools could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -95,16 +84,16 @@ impl Session {
             .is_some_and(|info| info.capabilities.tools.is_some())
     }
 
-    /// Calls a tool. Dropping the future cancels the call at the server.
-    pub(super) async fn call(
+    /// Makes a request. Dropping the future cancels it at the server.
+    pub(super) async fn request(
         &self,
-        tool: &str,
-        arguments: JsonObject,
+        method: &str,
+        params: JsonObject,
         options: &CallOptions,
-    ) -> Result<ToolResult, CallError> {
+    ) -> Result<Value, CallError> {
         let started = Instant::now();
-        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let request = CustomRequest::new(method, Some(Value::Object(params)));
+        let request = ClientRequest::CustomRequest(request);
         let mut handle = self
             .peer
             .send_request_with_option(request, PeerRequestOptions::no_options())
@@ -138,7 +127,7 @@ impl Session {
             let _ = listener.try_send(step);
         }
         match answer {
-            Ok(Ok(result)) => read_answer(streamable::unwrap(result)),
+            Ok(Ok(result)) => Ok(streamable::unwrap(result)),
             Ok(Err(error)) => {
                 if faults::shows_absence(&error) {
                     self.absence.notify_one();
@@ -159,7 +148,8 @@ fn given_up_after(started: Instant, silent_until: Instant, options: &CallOptions
     }
 }
 
-fn read_answer(raw: Value) -> Result<ToolResult, CallError> {
+/// What a model gets of the answer to a call.
+pub(super) fn read_answer(raw: Value) -> Result<ToolResult, CallError> {
     if results::asks_for_input(&raw) {
         return Err(CallError::Protocol {
             code: i64::from(ErrorCode::INVALID_REQUEST.0),

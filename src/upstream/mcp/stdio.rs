@@ -15,14 +15,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::{
-    child::{self, Process, Spawned},
     lines::{Line, next_line},
     pending::{Pending, too_long},
     pipe::{Outgoing, Pipe, PipeEnd, pipe},
     progress::ProgressTable,
     stderr::StderrTail,
 };
-use crate::{secret::Secret, tool::ServerId};
+use crate::{
+    secret::Secret,
+    tool::ServerId,
+    upstream::child::{self, Process, Spawned},
+};
 
 /// How long what a dead child wrote may still be on its way.
 const LAST_WORDS: Duration = Duration::from_millis(300);

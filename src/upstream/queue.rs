@@ -1,4 +1,5 @@
-//! The calls that wait for one server: so many run, so many wait in their order, the rest are turned away.
+//! The calls that wait for one server, or one group of functions: so many run, so many wait in their order, the
+//! rest are turned away.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,0 +1,191 @@
+//! What MCP clients get: which endpoint shows what, and what comes of each of their requests.
+//!
+//! The faces (`server::mcp` over HTTP and pipes) do the protocol around it: versions, sessions, streams, ids. They
+//! hand a request over with its [`Visit`] and get the raw result, already in the form of the client's version.
+//!
+//! Read next: `view`, what an endpoint shows; `ask`, how a server turns to the client while it works.
+
+mod ask;
+mod call;
+mod forward;
+mod lists;
+pub(super) mod news;
+pub(super) mod parked;
+mod view;
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::Value;
+use tokio::{
+    sync::{broadcast, mpsc},
+    time::{Instant, timeout_at},
+};
+
+pub use self::{
+    news::{LEVELS, LogInterest, News, Watch},
+    view::{Profile, ProfileShows, View},
+};
+use super::Gateway;
+use crate::{
+    catalog::{Offered, Shelf},
+    mcp::{rpc::RpcError, version::Version},
+    tool::{JsonObject, Progress},
+    upstream::mcp::Caller,
+};
+
+/// How long after the start of the gateway a list waits for servers that are still being started. Many clients
+/// list once and never again.
+const START: Duration = Duration::from_secs(10);
+
+/// One MCP client at one endpoint, as far as its requests differ by it.
+#[derive(Clone)]
+pub struct Visit {
+    /// What the endpoint shows.
+    pub view: Arc<View>,
+    /// The version that client and face speak.
+    pub version: Version,
+    /// Who is asked, where a server asks back. On a version without a handshake only its capabilities count:
+    /// [`Gateway::request`] then gives an `input_required` result in place of asking.
+    pub caller: Arc<dyn Caller>,
+    /// Tells clients apart that must not answer for each other: a session, or the key that was shown.
+    pub owner: String,
+}
+
+/// What an endpoint says about itself in `initialize` and `server/discover`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Description {
+    /// `ServerCapabilities`.
+    pub capabilities: Value,
+    /// `Implementation`.
+    pub server_info: Value,
+    /// For the model of the client.
+    pub instructions: Option<String>,
+}
+
+/// What a client subscribes to, or has a level for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Topic {
+    /// `notifications/tools/list_changed`.
+    Tools,
+    /// `notifications/prompts/list_changed`.
+    Prompts,
+    /// `notifications/resources/list_changed`.
+    Resources,
+    /// `notifications/resources/updated` of this URI, as the client knows it.
+    Resource(String),
+    /// `notifications/message` of this level, one of [`LEVELS`].
+    Log(String),
+}
+
+/// A notification for those whom the topic concerns.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notice {
+    /// What it is about.
+    pub topic: Topic,
+    /// The notification's method.
+    pub method: String,
+    /// Its params.
+    pub params: Value,
+}
+
+impl Gateway {
+    /// What the endpoint `/mcp` shows, or `/mcp/PROFILE`; `None` if there is no such profile.
+    pub fn view(&self, profile: Option<&str>) -> Option<Arc<View>> {
+        match profile {
+            None => Some(Arc::clone(&self.everything)),
+            Some(name) => self.profiles.get(name).cloned(),
+        }
+    }
+
+    /// What an endpoint says about itself.
+    pub fn describe(&self, view: &View) -> Description {
+        lists::describe(view, &self.shelf())
+    }
+
+    /// Answers one request of a client: every method but those of the face itself, which are `initialize`,
+    /// `server/discover`, `ping`, `logging/setLevel`, `resources/subscribe`, `resources/unsubscribe` and
+    /// `subscriptions/listen`. Dropping the future cancels what runs.
+    ///
+    /// What cannot be read in time from `progress` is left out.
+    ///
+    /// # Errors
+    /// JSON-RPC errors, those of servers included. A tool that fails is a result with `isError`.
+    pub async fn request(
+        self: &Arc<Self>,
+        visit: &Visit,
+        method: &str,
+        params: JsonObject,
+        progress: Option<mpsc::Sender<Progress>>,
+    ) -> Result<Value, RpcError> {
+        match method {
+            "tools/call" => call::call(self, visit, params, progress).await,
+            "tools/list" => {
+                self.started().await;
+                lists::tools(visit, &self.catalog(), &params)
+            }
+            "prompts/list" => {
+                self.started().await;
+                lists::prompts(visit, &self.shelf(), &params)
+            }
+            "resources/list" => {
+                self.started().await;
+                lists::resources(visit, &self.shelf(), &params)
+            }
+            "resources/templates/list" => {
+                self.started().await;
+                lists::templates(visit, &self.shelf(), &params)
+            }
+            "prompts/get" => forward::prompt(self, visit, params, progress).await,
+            "resources/read" => forward::resource(self, visit, params, progress).await,
+            "completion/complete" => forward::completion(self, visit, params, progress).await,
+            other => Err(RpcError::method_not_found(other)),
+        }
+    }
+
+    /// The tool that is called by this name at an endpoint, for the headers that its schema asks for (`x-mcp-header`).
+    pub fn offered(&self, view: &View, name: &str) -> Option<Arc<Offered>> {
+        view.tool(&self.catalog(), name).cloned()
+    }
+
+    /// What happens from now on. Bounded: whoever is too slow is told how much was missed.
+    pub fn news(&self) -> broadcast::Receiver<Arc<News>> {
+        self.herald.subscribe()
+    }
+
+    /// The notification for the clients of an endpoint, if it concerns them.
+    pub fn notice(&self, view: &View, news: &News) -> Option<Notice> {
+        news.notice(view)
+    }
+
+    /// Has a resource watched. Its changes come as [`News`].
+    ///
+    /// # Errors
+    /// When there is no such resource, or its server cannot be asked.
+    pub async fn watch(&self, visit: &Visit, uri: &str) -> Result<Watch, RpcError> {
+        let Some((server, own)) = visit.view.resource(&self.shelf(), uri) else {
+            return Err(forward::not_found(visit, uri));
+        };
+        let watch = self.servers.watch_resource(&server, &own).await;
+        let watch = watch.map_err(forward::to_rpc)?;
+        Ok(Watch { _watch: watch })
+    }
+
+    /// Has servers log at least this level, one of [`LEVELS`].
+    pub fn log_interest(&self, level: &str) -> LogInterest {
+        LogInterest::take(level, &self.log_interests, &self.servers)
+    }
+
+    /// Prompts, resources and templates of all servers.
+    fn shelf(&self) -> Arc<Shelf> {
+        self.current.shelf()
+    }
+
+    /// Waits until every server is ready or has failed, but not for long after the start of the gateway.
+    async fn started(&self) {
+        let deadline = self.begun + START;
+        if Instant::now() < deadline {
+            let _ = timeout_at(deadline, self.servers.settled()).await;
+            self.current.renew();
+        }
+    }
+}

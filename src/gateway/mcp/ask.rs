@@ -1,0 +1,337 @@
+//! One request to one server, and what it wants of the client before it answers.
+//!
+//! Servers before 2026-07-28 send a request of their own while they work; later ones give an `input_required` result
+//! and are asked again with the answers. Clients are of either kind, too. So there are four ways:
+//!
+//! | | server asks while it works | server gives `input_required` |
+//! |---|---|---|
+//! | client with a handshake | is asked on its stream | is asked on its stream, then the server again |
+//! | client without | `input_required`, the call is parked | passed on as it is |
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use serde_json::{Map, Value, json};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+use super::{Gateway, Visit, parked::Parked};
+use crate::{
+    mcp::{
+        results::asks_for_input,
+        rpc::{RpcError, code},
+    },
+    tool::{CallError, JsonObject, Progress, ServerId},
+    upstream::mcp::{CallOptions, Caller},
+};
+
+/// How often a server may ask for more before it answers.
+const MAX_ROUNDS: usize = 10;
+
+/// Questions of a server that wait to be asked.
+const WAITING: usize = 16;
+
+/// What a parked call's question is called in `inputRequests`.
+const QUESTION: &str = "question";
+
+/// One request to one server.
+pub(super) struct Inquiry {
+    pub server: ServerId,
+    pub method: &'static str,
+    pub params: JsonObject,
+    pub progress: Option<mpsc::Sender<Progress>>,
+}
+
+impl Inquiry {
+    /// Makes the request. What comes back is the server's result, or an `input_required` one for clients that
+    /// know such. Dropping the future cancels it at the server.
+    pub(super) async fn make(
+        self,
+        gateway: &Arc<Gateway>,
+        visit: &Visit,
+    ) -> Result<Value, CallError> {
+        if visit.version.has_handshake() {
+            return self.make_asking(gateway, visit).await;
+        }
+        match self.params.get("requestState").and_then(Value::as_str) {
+            Some(state) if Parked::is_key(state) => self.resume(gateway, visit).await,
+            _ => self.begin(gateway, visit).await,
+        }
+    }
+
+    /// For a client that can be asked while its request is under way.
+    async fn make_asking(
+        mut self,
+        gateway: &Arc<Gateway>,
+        visit: &Visit,
+    ) -> Result<Value, CallError> {
+        let deadline = Instant::now() + gateway.config.request_timeout;
+        // These are of another era, and for the gateway to say.
+        self.params.remove("requestState");
+        self.params.remove("inputResponses");
+        for _ in 0..MAX_ROUNDS {
+            let options = CallOptions {
+                silence: gateway.config.tool_timeout,
+                deadline,
+                progress: self.progress.clone(),
+                caller: Some(Arc::clone(&visit.caller)),
+            };
+            let params = self.params.clone();
+            let raw = gateway
+                .backends
+                .request(&self.server, self.method, params, options)
+                .await?;
+            if !asks_for_input(&raw) {
+                return Ok(raw);
+            }
+            let answering = answer_all(&*visit.caller, &raw);
+            let answers = tokio::time::timeout_at(deadline, answering)
+                .await
+                .map_err(|_| CallError::Timeout {
+                    after: gateway.config.request_timeout,
+                })??;
+            self.params
+                .insert("inputResponses".to_owned(), Value::Object(answers));
+            match raw.get("requestState") {
+                Some(state) => self.params.insert("requestState".to_owned(), state.clone()),
+                None => self.params.remove("requestState"),
+            };
+        }
+        Err(protocol(
+            code::INTERNAL_ERROR,
+            "the server asks for input again and again",
+        ))
+    }
+
+    /// For a client that is asked with a result.
+    async fn begin(self, gateway: &Arc<Gateway>, visit: &Visit) -> Result<Value, CallError> {
+        let (sender, events) = mpsc::channel(WAITING);
+        let caller = Asked {
+            capabilities: visit.caller.capabilities().clone(),
+            events: sender,
+        };
+        let (progress, reports) = match &self.progress {
+            Some(_) => {
+                let (sender, reports) = mpsc::channel(WAITING);
+                (Some(sender), Some(reports))
+            }
+            None => (None, None),
+        };
+        let options = CallOptions {
+            silence: gateway.config.tool_timeout,
+            deadline: Instant::now() + gateway.config.request_timeout,
+            progress,
+            caller: Some(Arc::new(caller)),
+        };
+        let (method, name) = (self.method, subject(&self.params));
+        let server = self.server.clone();
+        let asking = Arc::clone(gateway);
+        let work = async move {
+            asking
+                .backends
+                .request(&self.server, self.method, self.params, options)
+                .await
+        };
+        let parked = Parked {
+            owner: visit.owner.clone(),
+            method,
+            server,
+            name,
+            work: Box::pin(work),
+            events,
+            reports,
+            question: None,
+        };
+        parked.go_on(gateway, visit, self.progress).await
+    }
+
+    /// The client has come back with what a parked call was waiting for.
+    async fn resume(self, gateway: &Arc<Gateway>, visit: &Visit) -> Result<Value, CallError> {
+        let state = self.params["requestState"].as_str().unwrap_or_default();
+        let is_same = |parked: &Parked| {
+            parked.owner == visit.owner
+                && parked.method == self.method
+                && parked.server == self.server
+                && parked.name == subject(&self.params)
+        };
+        let Some(mut parked) = gateway.parked.take(state, is_same) else {
+            return Err(protocol(
+                code::INVALID_PARAMS,
+                "`requestState` is not known here any more; make the request again without it",
+            ));
+        };
+        let answer = self
+            .params
+            .get("inputResponses")
+            .and_then(|all| all.get(QUESTION));
+        match (answer, parked.question.take()) {
+            (Some(answer), Some(question)) => {
+                // A server that went away meanwhile is noticed when the call goes on.
+                let _ = question.answer.send(Ok(answer.clone()));
+                parked.go_on(gateway, visit, self.progress).await
+            }
+            // Without an answer the question is asked again.
+            (_, question) => {
+                parked.question = question;
+                Ok(parked.park(gateway))
+            }
+        }
+    }
+}
+
+/// What a request is about, so that an answer cannot be given to another.
+fn subject(params: &JsonObject) -> Value {
+    let of = |key: &str| params.get(key).cloned().unwrap_or_default();
+    json!([of("name"), of("uri"), of("arguments")])
+}
+
+impl Parked {
+    /// Waits for the result or the next question, whichever comes first.
+    async fn go_on(
+        mut self,
+        gateway: &Arc<Gateway>,
+        visit: &Visit,
+        progress: Option<mpsc::Sender<Progress>>,
+    ) -> Result<Value, CallError> {
+        loop {
+            tokio::select! {
+                biased;
+                Some(event) = self.events.recv() => match event {
+                    FromServer::Question(question) => {
+                        self.question = Some(question);
+                        return Ok(self.park(gateway));
+                    }
+                    FromServer::News(method, params) => visit.caller.tell(&method, params),
+                },
+                Some(report) = next(&mut self.reports) => {
+                    if let Some(progress) = &progress {
+                        let _ = progress.try_send(report);
+                    }
+                }
+                outcome = &mut self.work => {
+                    while let Ok(event) = self.events.try_recv() {
+                        if let FromServer::News(method, params) = event {
+                            visit.caller.tell(&method, params);
+                        }
+                    }
+                    while let (Some(Ok(report)), Some(progress)) =
+                        (self.reports.as_mut().map(mpsc::Receiver::try_recv), &progress)
+                    {
+                        let _ = progress.try_send(report);
+                    }
+                    return outcome;
+                }
+            }
+        }
+    }
+
+    /// Keeps the call until the client comes back, and says what is asked.
+    fn park(self, gateway: &Arc<Gateway>) -> Value {
+        let question = self.question.as_ref();
+        let asked = question.map(|it| json!({"method": it.method, "params": it.params}));
+        let state = gateway.parked.keep(self);
+        json!({
+            "resultType": "input_required",
+            "inputRequests": {QUESTION: asked},
+            "requestState": state,
+        })
+    }
+}
+
+async fn next(reports: &mut Option<mpsc::Receiver<Progress>>) -> Option<Progress> {
+    reports.as_mut()?.recv().await
+}
+
+/// A question of a server, and where its answer goes.
+pub(super) struct Question {
+    method: String,
+    params: Value,
+    answer: oneshot::Sender<Result<Value, RpcError>>,
+}
+
+/// What a server says while it works.
+pub(super) enum FromServer {
+    Question(Question),
+    News(String, Value),
+}
+
+/// A client that is asked with a result: the question waits until there is one.
+struct Asked {
+    capabilities: Value,
+    events: mpsc::Sender<FromServer>,
+}
+
+impl Caller for Asked {
+    fn capabilities(&self) -> &Value {
+        &self.capabilities
+    }
+
+    fn ask<'a>(&'a self, method: &'a str, params: Value) -> BoxFuture<'a, Result<Value, RpcError>> {
+        Box::pin(async move {
+            let gone = || RpcError::new(code::INTERNAL_ERROR, "the client is gone");
+            let (answer, answered) = oneshot::channel();
+            let question = Question {
+                method: method.to_owned(),
+                params,
+                answer,
+            };
+            self.events
+                .send(FromServer::Question(question))
+                .await
+                .map_err(|_| gone())?;
+            answered.await.map_err(|_| gone())?
+        })
+    }
+
+    fn tell(&self, method: &str, params: Value) {
+        let _ = self
+            .events
+            .try_send(FromServer::News(method.to_owned(), params));
+    }
+}
+
+/// Asks a client everything that a server wants to know, one after another, as a person would want it.
+async fn answer_all(caller: &dyn Caller, raw: &Value) -> Result<JsonObject, CallError> {
+    let mut answers = Map::new();
+    let Some(Value::Object(requests)) = raw.get("inputRequests") else {
+        return Ok(answers);
+    };
+    for (key, request) in requests {
+        let method = request["method"].as_str().unwrap_or_default();
+        if !may_be_asked(caller.capabilities(), method) {
+            return Err(protocol(
+                code::INVALID_REQUEST,
+                format!("the server wants `{method}`, which this client does not offer"),
+            ));
+        }
+        let params = request.get("params").cloned().unwrap_or_else(|| json!({}));
+        let answer = caller.ask(method, params).await;
+        let answer = answer.map_err(|error| protocol(error.code, error.message))?;
+        answers.insert(key.clone(), answer);
+    }
+    Ok(answers)
+}
+
+/// The client said that it can be asked this.
+fn may_be_asked(capabilities: &Value, method: &str) -> bool {
+    let capability = match method {
+        "sampling/createMessage" => "sampling",
+        "elicitation/create" => "elicitation",
+        "roots/list" => "roots",
+        _ => return false,
+    };
+    capabilities.get(capability).is_some_and(Value::is_object)
+}
+
+fn protocol(code: i64, message: impl Into<String>) -> CallError {
+    CallError::Protocol {
+        code,
+        message: message.into(),
+        data: None,
+    }
+}
+
+/// How long a parked call waits for its client.
+pub(super) const PATIENCE: Duration = Duration::from_secs(600);

@@ -1,0 +1,160 @@
+//! `prompts/get`, `resources/read` and `completion/complete`: to the server that has it, and back.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::{Gateway, Visit, ask::Inquiry};
+use crate::{
+    mcp::{
+        results::asks_for_input,
+        rpc::{RpcError, code},
+    },
+    tool::{CallError, JsonObject, Progress, ServerId},
+    translate::{era, uris},
+};
+
+/// `prompts/get`.
+pub(super) async fn prompt(
+    gateway: &Arc<Gateway>,
+    visit: &Visit,
+    mut params: JsonObject,
+    progress: Option<mpsc::Sender<Progress>>,
+) -> Result<Value, RpcError> {
+    let name = text(&params, "name")?;
+    let Some((server, own)) = visit.view.prompt(&gateway.shelf(), &name) else {
+        return Err(RpcError::invalid_params(format!("Unknown prompt: {name}")));
+    };
+    params.insert("name".to_owned(), Value::String(own));
+    let raw = ask(gateway, visit, &server, "prompts/get", params, progress).await?;
+    Ok(back(visit, &server, raw, era::fit_prompt))
+}
+
+/// `resources/read`.
+pub(super) async fn resource(
+    gateway: &Arc<Gateway>,
+    visit: &Visit,
+    mut params: JsonObject,
+    progress: Option<mpsc::Sender<Progress>>,
+) -> Result<Value, RpcError> {
+    let uri = text(&params, "uri")?;
+    let Some((server, own)) = visit.view.resource(&gateway.shelf(), &uri) else {
+        return Err(not_found(visit, &uri));
+    };
+    params.insert("uri".to_owned(), Value::String(own));
+    let raw = ask(gateway, visit, &server, "resources/read", params, progress).await?;
+    Ok(back(visit, &server, raw, era::cacheable))
+}
+
+/// `completion/complete`, of a prompt's argument or a template's variable.
+pub(super) async fn completion(
+    gateway: &Arc<Gateway>,
+    visit: &Visit,
+    mut params: JsonObject,
+    progress: Option<mpsc::Sender<Progress>>,
+) -> Result<Value, RpcError> {
+    let shelf = gateway.shelf();
+    let reference = params
+        .get_mut("ref")
+        .and_then(Value::as_object_mut)
+        .ok_or_else(|| RpcError::invalid_params("`ref` must be an object"))?;
+    let kind = text(reference, "type")?;
+    let (key, located) = match kind.as_str() {
+        "ref/prompt" => {
+            let name = text(reference, "name")?;
+            ("name", visit.view.prompt(&shelf, &name).ok_or(name))
+        }
+        "ref/resource" => {
+            let uri = text(reference, "uri")?;
+            ("uri", visit.view.resource(&shelf, &uri).ok_or(uri))
+        }
+        other => {
+            let message = format!("`ref.type` must be ref/prompt or ref/resource, not {other}");
+            return Err(RpcError::invalid_params(message));
+        }
+    };
+    let (server, own) = located
+        .map_err(|unknown| RpcError::invalid_params(format!("Unknown reference: {unknown}")))?;
+    reference.insert(key.to_owned(), Value::String(own));
+    let can_complete = shelf
+        .of(&server)
+        .is_some_and(|it| it.may_have("completions"));
+    if !can_complete {
+        // Others behind the same endpoint can, so that this is asked; there is just nothing to say.
+        let nothing = json!({"completion": {"values": [], "total": 0, "hasMore": false}});
+        return Ok(era::complete(nothing, visit.version));
+    }
+    let method = "completion/complete";
+    let raw = ask(gateway, visit, &server, method, params, progress).await?;
+    Ok(era::complete(raw, visit.version))
+}
+
+/// A resource that is not there; the code changed with 2026-07-28.
+pub(super) fn not_found(visit: &Visit, uri: &str) -> RpcError {
+    let error = RpcError::new(
+        code::RESOURCE_NOT_FOUND,
+        format!("Resource not found: {uri}"),
+    );
+    era::fit_error(error.with_data(json!({"uri": uri})), visit.version)
+}
+
+async fn ask(
+    gateway: &Arc<Gateway>,
+    visit: &Visit,
+    server: &ServerId,
+    method: &'static str,
+    params: JsonObject,
+    progress: Option<mpsc::Sender<Progress>>,
+) -> Result<Value, RpcError> {
+    let inquiry = Inquiry {
+        server: server.clone(),
+        method,
+        params,
+        progress,
+    };
+    inquiry.make(gateway, visit).await.map_err(|error| {
+        tracing::warn!(server.id = %server, method, %error, "`{method}` failed");
+        era::fit_error(to_rpc(error), visit.version)
+    })
+}
+
+/// A failure of a request that has no result of its own for failures.
+pub(super) fn to_rpc(error: CallError) -> RpcError {
+    match error {
+        CallError::Protocol {
+            code,
+            message,
+            data,
+        } => RpcError {
+            code,
+            message,
+            data,
+        },
+        other => RpcError::new(code::INTERNAL_ERROR, other.to_string()),
+    }
+}
+
+fn back(
+    visit: &Visit,
+    server: &ServerId,
+    mut raw: Value,
+    fit: fn(Value, crate::mcp::version::Version) -> Value,
+) -> Value {
+    if asks_for_input(&raw) {
+        return raw;
+    }
+    if visit.view.only_server().is_none() {
+        uris::wrap_result(server, &mut raw);
+    }
+    fit(raw, visit.version)
+}
+
+fn text(params: &JsonObject, key: &str) -> Result<String, RpcError> {
+    match params.get(key) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        _ => Err(RpcError::invalid_params(format!(
+            "`{key}` must be a string"
+        ))),
+    }
+}

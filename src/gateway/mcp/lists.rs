@@ -1,0 +1,152 @@
+//! The lists: tools, prompts, resources, templates, page by page, and what an endpoint says about itself.
+
+use serde_json::{Map, Value, json};
+
+use super::{Description, View, Visit, view::Listed};
+use crate::{
+    catalog::{self, Catalog, Shelf},
+    mcp::{rpc::RpcError, tools::write_tool, version::Version},
+    tool::JsonObject,
+    translate::era,
+};
+
+/// Longest text of instructions that is put together of several servers', in bytes.
+const LONGEST_INSTRUCTIONS: usize = 16 << 10;
+
+/// `tools/list`.
+pub(super) fn tools(
+    visit: &Visit,
+    catalog: &Catalog,
+    params: &JsonObject,
+) -> Result<Value, RpcError> {
+    let tools = visit.view.tools(catalog);
+    let (page, next) = page(&tools, params, |(name, _)| name)?;
+    let fit = |(name, offered): &(&str, &std::sync::Arc<catalog::Offered>)| {
+        Value::Object(era::fit_tool(
+            write_tool(&offered.tool, name),
+            visit.version,
+        ))
+    };
+    Ok(list(
+        "tools",
+        page.iter().map(fit).collect(),
+        next,
+        visit.version,
+    ))
+}
+
+/// `prompts/list`.
+pub(super) fn prompts(
+    visit: &Visit,
+    shelf: &Shelf,
+    params: &JsonObject,
+) -> Result<Value, RpcError> {
+    entries(visit, "prompts", &visit.view.prompts(shelf), params)
+}
+
+/// `resources/list`.
+pub(super) fn resources(
+    visit: &Visit,
+    shelf: &Shelf,
+    params: &JsonObject,
+) -> Result<Value, RpcError> {
+    entries(visit, "resources", &visit.view.resources(shelf), params)
+}
+
+/// `resources/templates/list`.
+pub(super) fn templates(
+    visit: &Visit,
+    shelf: &Shelf,
+    params: &JsonObject,
+) -> Result<Value, RpcError> {
+    entries(
+        visit,
+        "resourceTemplates",
+        &visit.view.templates(shelf),
+        params,
+    )
+}
+
+fn entries(
+    visit: &Visit,
+    key: &str,
+    listed: &[Listed<'_>],
+    params: &JsonObject,
+) -> Result<Value, RpcError> {
+    let (page, next) = page(listed, params, |it| it.key)?;
+    let fit = |it: &Listed<'_>| Value::Object(era::fit_entry(it.entry.clone(), visit.version));
+    Ok(list(
+        key,
+        page.iter().map(fit).collect(),
+        next,
+        visit.version,
+    ))
+}
+
+fn page<'i, T>(
+    items: &'i [T],
+    params: &JsonObject,
+    key: impl Fn(&T) -> &str,
+) -> Result<(&'i [T], Option<String>), RpcError> {
+    let cursor = match params.get("cursor") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(cursor)) => Some(cursor.as_str()),
+        Some(_) => return Err(RpcError::invalid_params("`cursor` must be a string")),
+    };
+    catalog::page(items, cursor, key).map_err(|error| RpcError::invalid_params(error.to_string()))
+}
+
+fn list(key: &str, page: Vec<Value>, next: Option<String>, version: Version) -> Value {
+    let mut result = Map::new();
+    result.insert(key.to_owned(), Value::Array(page));
+    if let Some(next) = next {
+        result.insert("nextCursor".to_owned(), Value::String(next));
+    }
+    era::cacheable(Value::Object(result), version)
+}
+
+/// What an endpoint says about itself. A server that is still being started may have everything.
+pub(super) fn describe(view: &View, shelf: &Shelf) -> Description {
+    let any = |capability: &str| view.servers(shelf).any(|it| it.may_have(capability));
+    let mut capabilities = json!({"tools": {"listChanged": true}});
+    if any("prompts") {
+        capabilities["prompts"] = json!({"listChanged": true});
+    }
+    if any("resources") {
+        capabilities["resources"] = json!({"listChanged": true, "subscribe": true});
+    }
+    if any("completions") {
+        capabilities["completions"] = json!({});
+    }
+    if any("logging") {
+        capabilities["logging"] = json!({});
+    }
+    Description {
+        capabilities,
+        server_info: json!({
+            "name": "toolway",
+            "title": view.only_server().map_or("toolway".to_owned(), |it| format!("toolway: {it}")),
+            "version": env!("CARGO_PKG_VERSION"),
+        }),
+        instructions: instructions(view, shelf),
+    }
+}
+
+fn instructions(view: &View, shelf: &Shelf) -> Option<String> {
+    let said = view.servers(shelf).filter_map(|it| {
+        let text = it.instructions.as_deref()?.trim();
+        (!text.is_empty()).then_some((&it.server, text))
+    });
+    let mut together = String::new();
+    for (server, text) in said {
+        if view.only_server().is_some() {
+            return Some(text.to_owned());
+        }
+        let part = format!("# {server}\n\n{text}\n\n");
+        if together.len() + part.len() <= LONGEST_INSTRUCTIONS {
+            together.push_str(&part);
+        }
+    }
+    let together = together.trim_end();
+    (!together.is_empty()).then(|| together.to_owned())
+}

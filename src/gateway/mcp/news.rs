@@ -1,0 +1,270 @@
+//! What happens behind the gateway, told to every face: who changed what, which resource, which line of a log.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde_json::{Value, json};
+use tokio::sync::broadcast;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{Notice, Topic, View};
+use crate::{
+    catalog::{ServerFeatures, ServerTools},
+    gateway::current::Current,
+    tool::ServerId,
+    upstream::mcp::{ResourceWatch, ServerEvent, Servers},
+};
+
+/// News that wait for a slow face.
+const WAITING: usize = 1024;
+
+/// The levels of a log, the most verbose first (RFC 5424; MCP, `LoggingLevel`).
+pub const LEVELS: [&str; 8] = [
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+];
+
+/// Something happened that clients may want to hear of; [`super::Gateway::notice`] says who, and in what words.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// Tools of these servers came, went or changed.
+    Tools(Vec<ServerId>),
+    /// Prompts of these servers came, went or changed.
+    Prompts(Vec<ServerId>),
+    /// Resources or templates of these servers came, went or changed.
+    Resources(Vec<ServerId>),
+    /// What a server says unasked.
+    Said(ServerEvent),
+}
+
+impl News {
+    /// What the clients of an endpoint are told, if it concerns them.
+    pub(super) fn notice(&self, view: &View) -> Option<Notice> {
+        let list_changed = |topic, method: &str| {
+            Some(Notice {
+                topic,
+                method: method.to_owned(),
+                params: json!({}),
+            })
+        };
+        let shows = |servers: &[ServerId]| servers.iter().any(|it| view.shows_features_of(it));
+        match self {
+            News::Tools(servers) => servers
+                .iter()
+                .any(|it| view.may_show_tools_of(it))
+                .then(|| list_changed(Topic::Tools, "notifications/tools/list_changed"))?,
+            News::Prompts(servers) => shows(servers)
+                .then(|| list_changed(Topic::Prompts, "notifications/prompts/list_changed"))?,
+            News::Resources(servers) => shows(servers)
+                .then(|| list_changed(Topic::Resources, "notifications/resources/list_changed"))?,
+            News::Said(event) => said(event, view),
+        }
+    }
+}
+
+fn said(event: &ServerEvent, view: &View) -> Option<Notice> {
+    match event {
+        ServerEvent::ResourceUpdated {
+            server,
+            uri,
+            params,
+        } if view.shows_features_of(server) => {
+            let uri = view.uri(server, uri);
+            let mut params = params.clone();
+            params["uri"] = json!(uri);
+            Some(Notice {
+                topic: Topic::Resource(uri),
+                method: "notifications/resources/updated".to_owned(),
+                params,
+            })
+        }
+        ServerEvent::Log { server, params } if view.shows_features_of(server) => {
+            let level = params["level"].as_str().unwrap_or("info").to_owned();
+            Some(Notice {
+                topic: Topic::Log(level),
+                method: "notifications/message".to_owned(),
+                params: named(server, view, params.clone()),
+            })
+        }
+        // Nothing else is known that a server could say to all.
+        ServerEvent::ResourceUpdated { .. }
+        | ServerEvent::Log { .. }
+        | ServerEvent::Other { .. } => None,
+    }
+}
+
+/// A line of a log, with the server in front of its logger's name where several servers are shown.
+fn named(server: &ServerId, view: &View, mut params: Value) -> Value {
+    if view.only_server().is_none() {
+        let logger = match params["logger"].as_str() {
+            Some(logger) => format!("{server}: {logger}"),
+            None => server.to_string(),
+        };
+        params["logger"] = json!(logger);
+    }
+    params
+}
+
+/// Hears of everything and tells every face.
+pub(in crate::gateway) struct Herald {
+    news: broadcast::Sender<Arc<News>>,
+    /// The task ends with this.
+    _listening: AbortOnDropHandle<()>,
+}
+
+impl Herald {
+    /// Begins to listen. Must be called within a Tokio runtime.
+    pub(in crate::gateway) fn listen(servers: &Arc<Servers>, current: &Arc<Current>) -> Herald {
+        let news = broadcast::Sender::new(WAITING);
+        let listening = tokio::spawn(listen(
+            Arc::clone(servers),
+            Arc::clone(current),
+            news.clone(),
+        ));
+        Herald {
+            news,
+            _listening: AbortOnDropHandle::new(listening),
+        }
+    }
+
+    /// What happens from now on.
+    pub(in crate::gateway) fn subscribe(&self) -> broadcast::Receiver<Arc<News>> {
+        self.news.subscribe()
+    }
+}
+
+async fn listen(servers: Arc<Servers>, current: Arc<Current>, news: broadcast::Sender<Arc<News>>) {
+    let (mut tools, mut features) = (servers.subscribe(), servers.features());
+    let mut events = servers.events();
+    let mut tools_known = tools.borrow_and_update().clone();
+    let mut features_known = features.borrow_and_update().clone();
+    drop(servers);
+    // Nobody listening is no failure.
+    let tell = |it| {
+        let _ = news.send(Arc::new(it));
+    };
+    loop {
+        tokio::select! {
+            changed = tools.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let now = tools.borrow_and_update().clone();
+                let who = changed_tools(&tools_known, &now);
+                tools_known = now;
+                // Whoever is told asks at once, and is to see what is new.
+                current.renew();
+                if !who.is_empty() {
+                    tell(News::Tools(who));
+                }
+            }
+            changed = features.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let now = features.borrow_and_update().clone();
+                let prompts = changed_features(&features_known, &now, |a, b| a.prompts == b.prompts);
+                let resources = changed_features(&features_known, &now, |a, b| {
+                    a.resources == b.resources && a.templates == b.templates
+                });
+                features_known = now;
+                current.renew();
+                if !prompts.is_empty() {
+                    tell(News::Prompts(prompts));
+                }
+                if !resources.is_empty() {
+                    tell(News::Resources(resources));
+                }
+            }
+            event = events.recv() => match event {
+                Ok(event) => tell(News::Said(event)),
+                Err(broadcast::error::RecvError::Lagged(missed)) => {
+                    tracing::warn!(missed, "Servers say more than can be passed on");
+                }
+                Err(broadcast::error::RecvError::Closed) => return,
+            },
+        }
+    }
+}
+
+fn changed_tools(before: &[ServerTools], now: &[ServerTools]) -> Vec<ServerId> {
+    let pairs = before.iter().zip(now);
+    pairs
+        .filter(|(before, now)| before.tools != now.tools)
+        .map(|(_, now)| now.server.clone())
+        .collect()
+}
+
+fn changed_features(
+    before: &[ServerFeatures],
+    now: &[ServerFeatures],
+    same: fn(&ServerFeatures, &ServerFeatures) -> bool,
+) -> Vec<ServerId> {
+    let pairs = before.iter().zip(now);
+    pairs
+        .filter(|(before, now)| !same(before, now))
+        .map(|(_, now)| now.server.clone())
+        .collect()
+}
+
+/// Keeps a resource watched at its server while it lives.
+#[derive(Debug)]
+pub struct Watch {
+    pub(super) _watch: ResourceWatch,
+}
+
+/// How many clients want which level.
+#[derive(Debug, Default)]
+pub(in crate::gateway) struct LogInterests(Mutex<HashMap<usize, usize>>);
+
+/// Keeps the servers' logs as verbose as somebody wants them, while it lives.
+pub struct LogInterest {
+    level: usize,
+    interests: Arc<LogInterests>,
+    servers: Arc<Servers>,
+}
+
+impl LogInterest {
+    pub(super) fn take(
+        level: &str,
+        interests: &Arc<LogInterests>,
+        servers: &Arc<Servers>,
+    ) -> LogInterest {
+        let level = LEVELS.iter().position(|it| *it == level).unwrap_or(1);
+        let interest = LogInterest {
+            level,
+            interests: Arc::clone(interests),
+            servers: Arc::clone(servers),
+        };
+        interest.change(|count| *count += 1);
+        interest
+    }
+
+    fn change(&self, by: impl FnOnce(&mut usize)) {
+        let mut counts = self.interests.counts();
+        by(counts.entry(self.level).or_default());
+        counts.retain(|_, count| *count > 0);
+        let most_verbose = counts.keys().min().map(|level| LEVELS[*level]);
+        self.servers.set_log_level(most_verbose);
+    }
+}
+
+impl Drop for LogInterest {
+    fn drop(&mut self) {
+        self.change(|count| *count = count.saturating_sub(1));
+    }
+}
+
+impl LogInterests {
+    fn counts(&self) -> MutexGuard<'_, HashMap<usize, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,190 @@
+//! What one endpoint shows of all there is, and under which names.
+
+use std::sync::Arc;
+
+use crate::{
+    catalog::{Catalog, Offered, Selection, ServerFeatures, Shelf},
+    tool::{JsonObject, ServerId},
+    translate::uris,
+};
+
+/// What is behind an endpoint besides `/mcp`: a `[profiles.NAME]` table.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// Its name, the last part of `/mcp/NAME`.
+    pub name: String,
+    /// What it shows.
+    pub shows: ProfileShows,
+}
+
+/// What a profile shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProfileShows {
+    /// One server (or group of functions) with all it has, under its own names.
+    Server(ServerId),
+    /// The tools that are selected, under the names of `/mcp`; no prompts and no resources.
+    Tools(Selection),
+}
+
+/// What one endpoint shows of all there is.
+#[derive(Debug)]
+pub struct View(Shows);
+
+#[derive(Debug)]
+enum Shows {
+    Everything,
+    Profile(ProfileShows),
+}
+
+/// A prompt, resource or template as an endpoint shows it.
+pub(super) struct Listed<'s> {
+    /// Its name or URI there.
+    pub key: &'s str,
+    /// Its entry there.
+    pub entry: &'s JsonObject,
+}
+
+impl View {
+    /// Everything, with the server in front of each name.
+    pub(in crate::gateway) fn everything() -> View {
+        View(Shows::Everything)
+    }
+
+    /// What a profile shows.
+    pub(in crate::gateway) fn profile(shows: ProfileShows) -> View {
+        View(Shows::Profile(shows))
+    }
+
+    /// The one server it shows under its own names.
+    pub(super) fn only_server(&self) -> Option<&ServerId> {
+        match &self.0 {
+            Shows::Profile(ProfileShows::Server(server)) => Some(server),
+            Shows::Everything | Shows::Profile(ProfileShows::Tools(_)) => None,
+        }
+    }
+
+    /// Whether anything of this server but tools can be seen.
+    pub(super) fn shows_features_of(&self, server: &ServerId) -> bool {
+        match &self.0 {
+            Shows::Everything => true,
+            Shows::Profile(ProfileShows::Server(only)) => only == server,
+            Shows::Profile(ProfileShows::Tools(_)) => false,
+        }
+    }
+
+    /// Whether a change of this server's tools may be seen.
+    pub(super) fn may_show_tools_of(&self, server: &ServerId) -> bool {
+        self.only_server().is_none_or(|only| only == server)
+    }
+
+    /// The tools it shows, each with its name there, always in the same order.
+    pub(super) fn tools<'c>(&self, catalog: &'c Catalog) -> Vec<(&'c str, &'c Arc<Offered>)> {
+        let offered = catalog.offered().iter();
+        match &self.0 {
+            Shows::Everything => offered.map(|it| (it.name.as_str(), it)).collect(),
+            Shows::Profile(ProfileShows::Server(server)) => offered
+                .filter(|it| it.server == *server)
+                .map(|it| (it.tool.name.as_str(), it))
+                .collect(),
+            Shows::Profile(ProfileShows::Tools(selection)) => offered
+                .filter(|it| selection.selects(it))
+                .map(|it| (it.name.as_str(), it))
+                .collect(),
+        }
+    }
+
+    /// The tool that has this name there.
+    pub(super) fn tool<'c>(&self, catalog: &'c Catalog, name: &str) -> Option<&'c Arc<Offered>> {
+        match &self.0 {
+            Shows::Everything => catalog.find(name),
+            Shows::Profile(ProfileShows::Server(server)) => catalog.find_own(server, name),
+            Shows::Profile(ProfileShows::Tools(selection)) => {
+                catalog.find(name).filter(|it| selection.selects(it))
+            }
+        }
+    }
+
+    /// The servers whose prompts and resources it shows.
+    pub(super) fn servers<'s>(&self, shelf: &'s Shelf) -> impl Iterator<Item = &'s ServerFeatures> {
+        shelf
+            .servers()
+            .iter()
+            .filter(|it| self.shows_features_of(&it.server))
+    }
+
+    /// The prompts it shows.
+    pub(super) fn prompts<'s>(&self, shelf: &'s Shelf) -> Vec<Listed<'s>> {
+        self.list(shelf, shelf.prompts(), |it| &it.prompts, "name")
+    }
+
+    /// The resources it shows.
+    pub(super) fn resources<'s>(&self, shelf: &'s Shelf) -> Vec<Listed<'s>> {
+        self.list(shelf, shelf.resources(), |it| &it.resources, "uri")
+    }
+
+    /// The templates it shows.
+    pub(super) fn templates<'s>(&self, shelf: &'s Shelf) -> Vec<Listed<'s>> {
+        self.list(shelf, shelf.templates(), |it| &it.templates, "uriTemplate")
+    }
+
+    fn list<'s>(
+        &self,
+        shelf: &'s Shelf,
+        shelved: &'s [crate::catalog::Shelved],
+        own: fn(&ServerFeatures) -> &Vec<JsonObject>,
+        key: &str,
+    ) -> Vec<Listed<'s>> {
+        let of_one = |server| shelf.of(server).into_iter().flat_map(own);
+        match &self.0 {
+            Shows::Everything => shelved
+                .iter()
+                .map(|it| Listed {
+                    key: &it.shown,
+                    entry: &it.entry,
+                })
+                .collect(),
+            Shows::Profile(ProfileShows::Server(server)) => of_one(server)
+                .filter_map(|entry| {
+                    let key = entry.get(key)?.as_str()?;
+                    Some(Listed { key, entry })
+                })
+                .collect(),
+            Shows::Profile(ProfileShows::Tools(_)) => Vec::new(),
+        }
+    }
+
+    /// The server of a prompt, and the prompt's own name there.
+    pub(super) fn prompt(&self, shelf: &Shelf, name: &str) -> Option<(ServerId, String)> {
+        match &self.0 {
+            Shows::Everything => {
+                let prompt = shelf.prompt(name)?;
+                Some((prompt.server.clone(), prompt.own.clone()))
+            }
+            Shows::Profile(ProfileShows::Server(server)) => {
+                shelf.of(server)?;
+                Some((server.clone(), name.to_owned()))
+            }
+            Shows::Profile(ProfileShows::Tools(_)) => None,
+        }
+    }
+
+    /// The server of a resource or template, and its own URI there.
+    pub(super) fn resource(&self, shelf: &Shelf, uri: &str) -> Option<(ServerId, String)> {
+        match &self.0 {
+            Shows::Everything => shelf.locate(uri),
+            Shows::Profile(ProfileShows::Server(server)) => {
+                shelf.of(server)?;
+                Some((server.clone(), uri.to_owned()))
+            }
+            Shows::Profile(ProfileShows::Tools(_)) => None,
+        }
+    }
+
+    /// A server's own URI as it is known there.
+    pub(super) fn uri(&self, server: &ServerId, own: &str) -> String {
+        match self.only_server() {
+            Some(_) => own.to_owned(),
+            None => uris::wrap(server, own),
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! JSON-RPC 2.0 as MCP uses it: messages read with the right error for every way to be malformed, and written.
+
+use serde_json::{Map, Number, Value, json};
+
+use crate::tool::JsonObject;
+
+/// The codes of errors (JSON-RPC 2.0, section 5.1; MCP 2026-07-28, "Error Codes").
+pub mod code {
+    /// The text is no JSON.
+    pub const PARSE_ERROR: i64 = -32700;
+    /// The JSON is no message.
+    pub const INVALID_REQUEST: i64 = -32600;
+    /// Nobody knows the method.
+    pub const METHOD_NOT_FOUND: i64 = -32601;
+    /// The method does not take these params; also a tool, prompt or resource that is not there.
+    pub const INVALID_PARAMS: i64 = -32602;
+    /// Something else went wrong.
+    pub const INTERNAL_ERROR: i64 = -32603;
+    /// A resource is not there (before 2026-07-28).
+    pub const RESOURCE_NOT_FOUND: i64 = -32002;
+    /// A header says something else than the body (2026-07-28).
+    pub const HEADER_MISMATCH: i64 = -32020;
+    /// The client lacks what the request needs (2026-07-28).
+    pub const MISSING_CLIENT_CAPABILITY: i64 = -32021;
+    /// The protocol version is not spoken here (2026-07-28).
+    pub const UNSUPPORTED_VERSION: i64 = -32022;
+}
+
+/// A JSON-RPC error.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{message} ({code})")]
+pub struct RpcError {
+    /// One of [`code`], or the sender's own.
+    pub code: i64,
+    /// What happened, in a sentence.
+    pub message: String,
+    /// More, for programs.
+    pub data: Option<Value>,
+}
+
+impl RpcError {
+    /// An error without data.
+    pub fn new(code: i64, message: impl Into<String>) -> RpcError {
+        RpcError {
+            code,
+            message: message.into(),
+            data: None,
+        }
+    }
+
+    /// `Method not found`.
+    pub fn method_not_found(method: &str) -> RpcError {
+        RpcError::new(
+            code::METHOD_NOT_FOUND,
+            format!("Method not found: {method}"),
+        )
+    }
+
+    /// `Invalid params`, with what is wrong with them.
+    pub fn invalid_params(message: impl Into<String>) -> RpcError {
+        RpcError::new(code::INVALID_PARAMS, message)
+    }
+
+    /// The same with data.
+    #[must_use]
+    pub fn with_data(self, data: Value) -> RpcError {
+        RpcError {
+            data: Some(data),
+            ..self
+        }
+    }
+
+    /// The `error` member.
+    pub fn to_value(&self) -> Value {
+        let mut error = json!({"code": self.code, "message": self.message});
+        if let Some(data) = &self.data {
+            error["data"] = data.clone();
+        }
+        error
+    }
+
+    /// Reads an `error` member; what is missing or wrongly typed is filled in.
+    pub fn read(error: &Value) -> RpcError {
+        let message = match error {
+            Value::String(message) => Some(message.as_str()),
+            error => error.get("message").and_then(Value::as_str),
+        };
+        RpcError {
+            code: error
+                .get("code")
+                .and_then(Value::as_i64)
+                .unwrap_or(code::INTERNAL_ERROR),
+            message: message.unwrap_or("unknown error").to_owned(),
+            data: error.get("data").filter(|data| !data.is_null()).cloned(),
+        }
+    }
+}
+
+/// What ties an answer to its request: a text or a whole number, as it came.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Id {
+    /// A whole number.
+    Number(Number),
+    /// A text.
+    Text(String),
+}
+
+impl Id {
+    /// Reads an id; `null`, fractions and everything else is none.
+    pub fn read(value: &Value) -> Option<Id> {
+        match value {
+            Value::Number(number) if !number.is_f64() => Some(Id::Number(number.clone())),
+            Value::String(text) => Some(Id::Text(text.clone())),
+            _ => None,
+        }
+    }
+
+    /// As it is written.
+    pub fn to_value(&self) -> Value {
+        match self {
+            Id::Number(number) => Value::Number(number.clone()),
+            Id::Text(text) => Value::String(text.clone()),
+        }
+    }
+}
+
+impl From<u64> for Id {
+    fn from(number: u64) -> Id {
+        Id::Number(number.into())
+    }
+}
+
+/// One message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Wants an answer.
+    Request(Request),
+    /// Wants none.
+    Notification(Notification),
+    /// Is an answer.
+    Response(Response),
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// Which its answer repeats.
+    pub id: Id,
+    /// What is wanted.
+    pub method: String,
+    /// With what; empty where there are none.
+    pub params: JsonObject,
+}
+
+/// A notification.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notification {
+    /// What happened.
+    pub method: String,
+    /// With what; empty where there are none.
+    pub params: JsonObject,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Response {
+    /// The request's id.
+    pub id: Id,
+    /// The result or the error.
+    pub outcome: Result<Value, RpcError>,
+}
+
+/// What came in one body or one line.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Incoming {
+    /// One message.
+    One(Message),
+    /// Several (2024-11-05 and 2025-03-26 only); never empty.
+    Batch(Vec<Result<Message, Malformed>>),
+}
+
+/// What is no message, and the error that answers it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Malformed {
+    /// Whose answer it is, as far as that could be read.
+    pub id: Option<Id>,
+    /// What is wrong.
+    pub error: RpcError,
+}
+
+impl Malformed {
+    fn new(id: Option<Id>, code: i64, message: impl Into<String>) -> Malformed {
+        Malformed {
+            id,
+            error: RpcError::new(code, message),
+        }
+    }
+
+    /// The answer.
+    pub fn to_value(&self) -> Value {
+        answer(self.id.as_ref(), Err(self.error.clone()))
+    }
+}
+
+/// Reads what came in one body or one line.
+pub fn read(bytes: &[u8]) -> Result<Incoming, Malformed> {
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| {
+        Malformed::new(None, code::PARSE_ERROR, format!("Parse error: {error}"))
+    })?;
+    match value {
+        Value::Array(batch) if batch.is_empty() => Err(Malformed::new(
+            None,
+            code::INVALID_REQUEST,
+            "Invalid request: the batch is empty",
+        )),
+        Value::Array(batch) => Ok(Incoming::Batch(
+            batch.into_iter().map(read_message).collect(),
+        )),
+        one => read_message(one).map(Incoming::One),
+    }
+}
+
+/// Reads one message.
+pub fn read_message(value: Value) -> Result<Message, Malformed> {
+    let Value::Object(mut object) = value else {
+        return Err(Malformed::new(
+            None,
+            code::INVALID_REQUEST,
+            "Invalid request: a message is a JSON object",
+        ));
+    };
+    let written_id = object.remove("id");
+    let id = written_id.as_ref().and_then(Id::read);
+    let invalid = |why: &str| {
+        let message = format!("Invalid request: {why}");
+        Malformed::new(id.clone(), code::INVALID_REQUEST, message)
+    };
+    if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+        return Err(invalid("`jsonrpc` must be \"2.0\""));
+    }
+    let Some(method) = object.remove("method") else {
+        return read_response(object, id.clone()).map_err(invalid);
+    };
+    let Value::String(method) = method else {
+        return Err(invalid("`method` must be a string"));
+    };
+    let params = match object.remove("params") {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(params)) => params,
+        Some(_) => {
+            let why = "Invalid params: `params` must be an object";
+            return Err(Malformed::new(id, code::INVALID_PARAMS, why));
+        }
+    };
+    match (written_id, id) {
+        (None, _) => Ok(Message::Notification(Notification { method, params })),
+        (Some(_), Some(id)) => Ok(Message::Request(Request { id, method, params })),
+        (Some(_), None) => Err(Malformed::new(
+            None,
+            code::INVALID_REQUEST,
+            "Invalid request: `id` must be a string or a whole number",
+        )),
+    }
+}
+
+fn read_response(mut object: JsonObject, id: Option<Id>) -> Result<Message, &'static str> {
+    let id = id.ok_or("there is neither a `method` nor the `id` of an answer")?;
+    let outcome = match (object.remove("result"), object.remove("error")) {
+        (Some(result), None) => Ok(result),
+        (None, Some(error)) => Err(RpcError::read(&error)),
+        (Some(_), Some(_)) => return Err("an answer has a `result` or an `error`, not both"),
+        (None, None) => return Err("there is no `method`, no `result` and no `error`"),
+    };
+    Ok(Message::Response(Response { id, outcome }))
+}
+
+/// An answer; to `null` where the request's id could not be read.
+pub fn answer(id: Option<&Id>, outcome: Result<Value, RpcError>) -> Value {
+    let id = id.map_or(Value::Null, Id::to_value);
+    match outcome {
+        Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
+        Err(error) => json!({"jsonrpc": "2.0", "id": id, "error": error.to_value()}),
+    }
+}
+
+/// A request.
+pub fn request(id: &Id, method: &str, params: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id.to_value(), "method": method, "params": params})
+}
+
+/// A notification.
+pub fn notification(method: &str, params: Value) -> Value {
+    json!({"jsonrpc": "2.0", "method": method, "params": params})
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check_malformed(text: &str, id: Value, code: i64) {
+        let malformed = read(text.as_bytes()).expect_err("should be malformed");
+        let answer = malformed.to_value();
+        assert_eq!(
+            (&answer["id"], &answer["error"]["code"]),
+            (&id, &json!(code))
+        );
+    }
+
+    #[test]
+    fn every_way_to_be_malformed_has_its_code() {
+        use code::{INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR};
+        let null = || Value::Null;
+        check_malformed("", null(), PARSE_ERROR);
+        check_malformed("{", null(), PARSE_ERROR);
+        check_malformed("\u{feff}{}", null(), PARSE_ERROR);
+        check_malformed(&"[".repeat(100_000), null(), PARSE_ERROR);
+        check_malformed("5", null(), INVALID_REQUEST);
+        check_malformed("[]", null(), INVALID_REQUEST);
+        check_malformed("{}", null(), INVALID_REQUEST);
+        check_malformed(r#"{"id":1,"method":"ping"}"#, json!(1), INVALID_REQUEST);
+        check_malformed(
+            r#"{"jsonrpc":"1.0","id":"a","method":"ping"}"#,
+            json!("a"),
+            INVALID_REQUEST,
+        );
+        check_malformed(r#"{"jsonrpc":"2.0","id":1}"#, json!(1), INVALID_REQUEST);
+        check_malformed(
+            r#"{"jsonrpc":"2.0","id":1,"method":5}"#,
+            json!(1),
+            INVALID_REQUEST,
+        );
+        check_malformed(
+            r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+            null(),
+            INVALID_REQUEST,
+        );
+        check_malformed(
+            r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#,
+            null(),
+            INVALID_REQUEST,
+        );
+        check_malformed(
+            r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#,
+            null(),
+            INVALID_REQUEST,
+        );
+        check_malformed(
+            r#"{"jsonrpc":"2.0","id":7,"method":"ping","params":[1]}"#,
+            json!(7),
+            INVALID_PARAMS,
+        );
+        check_malformed(
+            r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#,
+            json!(1),
+            INVALID_REQUEST,
+        );
+    }
+
+    #[test]
+    fn each_kind_of_message_is_told_by_its_members() {
+        let read = |text: &str| match read(text.as_bytes()) {
+            Ok(Incoming::One(message)) => message,
+            other => panic!("not one message: {other:?}"),
+        };
+        assert!(matches!(
+            read(r#"{"jsonrpc":"2.0","id":"x","method":"ping"}"#),
+            Message::Request(Request {
+                id: Id::Text(_),
+                ..
+            })
+        ));
+        assert!(matches!(
+            read(r#"{"jsonrpc":"2.0","method":"notifications/initialized","params":null}"#),
+            Message::Notification(_)
+        ));
+        let answered = read(r#"{"jsonrpc":"2.0","id":3,"error":{"code":-1}}"#);
+        let error = RpcError::new(-1, "unknown error");
+        assert_eq!(
+            answered,
+            Message::Response(Response {
+                id: 3.into(),
+                outcome: Err(error)
+            })
+        );
+    }
+
+    #[test]
+    fn a_broken_message_in_a_batch_costs_no_other() {
+        let batch = read(br#"[5, {"jsonrpc":"2.0","id":1,"method":"ping"}]"#);
+        let Ok(Incoming::Batch(batch)) = batch else {
+            panic!("should be a batch")
+        };
+        assert!(batch[0].is_err() && batch[1].is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
+            let _ = read(&bytes);
+        }
+
+        #[test]
+        fn a_request_survives_the_round_trip(number: u64, method in "[a-z/]{1,20}", key in "[a-z]{1,5}", value: i64) {
+            let params = json!({key: value});
+            let written = request(&number.into(), &method, params.clone());
+            let Value::Object(params) = params else { unreachable!() };
+            let expected = Message::Request(Request { id: number.into(), method, params });
+            prop_assert_eq!(read_message(written), Ok(expected));
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! OpenAI-style functions: defined in the configuration, and run in one of several ways.
+//!
+//! [`Functions`] is all that others see. A group of functions has one way to be run, and each way is a file:
+//! [`endpoint`] is the webhook that takes `tool_calls`. A new one is a variant of [`Kind`] and of `Runner`.
+//!
+//! Nothing here changes while toolway runs: a group has its tools from the start, and there is nothing to
+//! start or to restart. What a backend does wrong becomes a failed result that a model can read; the details
+//! go to the log.
+
+pub mod endpoint;
+mod web;
+
+use std::{sync::Arc, time::Duration};
+
+use serde::{Serialize, Serializer};
+use tokio::time::{Instant, timeout_at};
+
+use self::endpoint::Endpoint;
+use super::{mcp::CallOptions, model::Models, queue::Queue};
+use crate::{
+    catalog::ServerTools,
+    tool::{CallError, JsonObject, ServerId, Tool, ToolResult},
+};
+
+/// One group of functions, as configured and checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its name; the first half of its tools' names.
+    pub group: ServerId,
+    /// Its functions, each name once.
+    pub tools: Vec<Tool>,
+    /// How they are run.
+    pub kind: Kind,
+    /// Longest run of a call. Default: the longest silence that the caller allows.
+    pub timeout: Option<Duration>,
+    /// Longest answer that is taken, in bytes. Default: 16 MiB.
+    pub max_response_bytes: usize,
+    /// Calls that run side by side. Default: 16.
+    pub parallel_calls: usize,
+}
+
+/// How the functions of a group are run.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// A webhook that takes `tool_calls`.
+    Endpoint(endpoint::Config),
+}
+
+impl Kind {
+    /// Its key in the configuration.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kind::Endpoint(_) => "endpoint",
+        }
+    }
+}
+
+/// What is known about a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GroupHealth {
+    /// Which group.
+    #[serde(rename = "name", serialize_with = "as_text")]
+    pub group: ServerId,
+    /// How its functions are run: `endpoint` and so on.
+    pub kind: &'static str,
+    /// How many functions it has.
+    pub tools: usize,
+}
+
+fn as_text<S: Serializer>(group: &ServerId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(group.as_str())
+}
+
+/// Every configured group of functions.
+pub struct Functions {
+    groups: Vec<Group>,
+}
+
+struct Group {
+    name: ServerId,
+    tools: Vec<Tool>,
+    kind: &'static str,
+    timeout: Option<Duration>,
+    queue: Queue,
+    runner: Runner,
+}
+
+/// One way to run functions, ready to be used.
+enum Runner {
+    Endpoint(Endpoint),
+}
+
+impl Functions {
+    /// Readies every group. Nothing is contacted before the first call.
+    ///
+    /// Must be called within a Tokio runtime.
+    ///
+    /// # Errors
+    /// When the TLS setup of the machine cannot be used.
+    pub fn start(configs: Vec<Config>, _models: Arc<Models>) -> Result<Functions, reqwest::Error> {
+        let client = web::client()?;
+        let group = |config: Config| {
+            let limit = config.max_response_bytes;
+            let kind = config.kind.name();
+            let runner = match config.kind {
+                Kind::Endpoint(endpoint) => {
+                    let group = config.group.clone();
+                    Runner::Endpoint(Endpoint::new(group, endpoint, client.clone(), limit))
+                }
+            };
+            Group {
+                name: config.group,
+                tools: config.tools,
+                kind,
+                timeout: config.timeout,
+                queue: Queue::new(config.parallel_calls),
+                runner,
+            }
+        };
+        Ok(Functions {
+            groups: configs.into_iter().map(group).collect(),
+        })
+    }
+
+    /// The functions of every group, in the order of the configuration.
+    pub fn tools(&self) -> Vec<ServerTools> {
+        let tools = |group: &Group| ServerTools {
+            server: group.name.clone(),
+            stateful: false,
+            tools: group.tools.clone(),
+            dropped: Vec::new(),
+        };
+        self.groups.iter().map(tools).collect()
+    }
+
+    /// What is known about every group, in the order of the configuration.
+    pub fn health(&self) -> Vec<GroupHealth> {
+        let health = |group: &Group| GroupHealth {
+            group: group.name.clone(),
+            kind: group.kind,
+            tools: group.tools.len(),
+        };
+        self.groups.iter().map(health).collect()
+    }
+
+    /// There is a group of this name.
+    pub fn has(&self, group: &ServerId) -> bool {
+        self.groups.iter().any(|it| it.name == *group)
+    }
+
+    /// Calls a function. Dropping the future gives the call up, and ends what was started for it.
+    ///
+    /// Functions report no progress, so the whole call may take as long as the caller allows for silence,
+    /// unless the group has a timeout of its own.
+    pub async fn call(
+        &self,
+        group: &ServerId,
+        function: &str,
+        arguments: JsonObject,
+        options: CallOptions,
+    ) -> Result<ToolResult, CallError> {
+        let found = self.groups.iter().find(|it| it.name == *group);
+        let found = found.and_then(|group| {
+            let tool = group.tools.iter().find(|tool| tool.name == function);
+            tool.map(|tool| (group, tool))
+        });
+        let Some((group, tool)) = found else {
+            return Err(CallError::UnknownTool {
+                name: function.to_owned(),
+                did_you_mean: Vec::new(),
+            });
+        };
+        let _place = timeout_at(options.deadline, group.queue.enter())
+            .await
+            .map_err(|_| CallError::Busy)??;
+        let begun = Instant::now();
+        let patience = group.timeout.unwrap_or(options.silence);
+        let until = options.deadline.min(begun + patience);
+        match timeout_at(until, group.runner.run(tool, arguments)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(CallError::Timeout {
+                after: until.duration_since(begun),
+            }),
+        }
+    }
+}
+
+impl Runner {
+    async fn run(&self, tool: &Tool, arguments: JsonObject) -> Result<ToolResult, CallError> {
+        match self {
+            Runner::Endpoint(endpoint) => endpoint.call(&tool.name, arguments).await,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Whoever stands behind a request, as far as a server may turn to them while it runs.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::{mcp::rpc::RpcError, tool::Progress};
+
+/// Whoever a request is made for, as far as a server may turn to them while it runs.
+pub trait Caller: Send + Sync + 'static {
+    /// What they can do: MCP `ClientCapabilities` (`{}`: nothing).
+    fn capabilities(&self) -> &Value;
+
+    /// Asks them: `sampling/createMessage`, `elicitation/create` or `roots/list`, with its params as they came.
+    ///
+    /// Dropping the future takes the question back.
+    fn ask<'a>(&'a self, method: &'a str, params: Value) -> BoxFuture<'a, Result<Value, RpcError>>;
+
+    /// Tells them something that belongs to the request, such as `notifications/message`. Never waits; what
+    /// does not fit in is left out.
+    fn tell(&self, method: &str, params: Value);
+}
+
+/// How long a request may take, who hears of its progress, and for whom it is made.
+#[derive(Clone)]
+pub struct CallOptions {
+    /// Longest silence; progress resets it, and it rests while the server waits for an answer of the caller's.
+    pub silence: Duration,
+    /// When the request is given up whatever happens.
+    pub deadline: Instant,
+    /// Where progress goes. What does not fit in is left out; the request never waits for it.
+    pub progress: Option<mpsc::Sender<Progress>>,
+    /// Whom the server may turn to while the request runs; absent: nobody.
+    pub caller: Option<Arc<dyn Caller>>,
+}
+
+impl CallOptions {
+    /// A request of which nobody hears until it ends, and for which nobody can be asked.
+    pub fn new(silence: Duration, deadline: Instant) -> CallOptions {
+        CallOptions {
+            silence,
+            deadline,
+            progress: None,
+            caller: None,
+        }
+    }
+}
+
+impl fmt::Debug for CallOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallOptions")
+            .field("silence", &self.silence)
+            .field("deadline", &self.deadline)
+            .field("progress", &self.progress.is_some())
+            .field("caller", &self.caller.is_some())
+            .finish()
+    }
+}
