@@ -10,6 +10,7 @@ mod announce;
 mod answer;
 mod args;
 mod demo;
+mod mcp;
 mod problems;
 mod run;
 mod serve;
@@ -73,6 +74,14 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
             let served = until(serve::told_twice(stop.clone()), serve::run(config, stop))?;
             Ok(served.map_or(Exit::Stopped, |()| Exit::Done))
         }),
+        Command::Mcp(asked) => {
+            with_config(&asked.files.given(), &log.quiet_by_default(), |config| {
+                let stop = CancellationToken::new();
+                let work = mcp::run(config, asked.profile, stop.clone());
+                let served = until(serve::told_twice(stop), work)?;
+                Ok(served.map_or(Exit::Stopped, |()| Exit::Done))
+            })
+        }
         Command::Check(asked) => check(&asked, &log),
         Command::Tools(asked) => {
             with_config(&asked.files.given(), &log.quiet_by_default(), |config| {

@@ -4,8 +4,12 @@
 //! 2024-11-05 to 2026-07-28.
 
 pub mod envelope;
+pub mod headers;
+pub mod level;
 pub mod progress;
+pub mod replay;
 pub mod results;
 pub mod rpc;
+pub mod stateless;
 pub mod tools;
 pub mod version;

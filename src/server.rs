@@ -9,8 +9,10 @@ mod forward;
 mod guard;
 mod headers;
 mod listener;
+pub mod mcp;
 mod models;
 mod status;
+pub mod stdio;
 
 use std::{any::Any, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -33,7 +35,7 @@ use tower_http::{
 
 use crate::{gateway::Gateway, secret::Secret};
 
-use self::{error::Refusal, listener::Impatient};
+use self::{error::Refusal, listener::Impatient, mcp::Face};
 
 /// Where and for whom toolway listens.
 #[derive(Clone, Debug)]
@@ -52,6 +54,8 @@ pub struct Config {
     pub max_body_depth: usize,
     /// Requests that are served side by side, streams included; more are told to come back. Default: 4096.
     pub max_requests: usize,
+    /// The bounds of the face for MCP clients.
+    pub mcp: mcp::Config,
 }
 
 impl Default for Config {
@@ -64,6 +68,7 @@ impl Default for Config {
             max_body_bytes: 32 << 20,
             max_body_depth: 128,
             max_requests: 4096,
+            mcp: mcp::Config::default(),
         }
     }
 }
@@ -80,6 +85,7 @@ pub(crate) struct App {
     config: Config,
     /// Free places for requests.
     places: Arc<Semaphore>,
+    mcp: Face,
 }
 
 /// Serves until `shutdown` ends, then lets running requests end, for a while.
@@ -92,13 +98,16 @@ pub async fn serve(
     config: Config,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
+    let app = app(gateway, config);
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
+    let told = app.clone();
     let shutdown = async move {
         shutdown.await;
+        told.mcp.stop();
         let _ = stopping.send(());
     };
     let serving =
-        axum::serve(Impatient(listener), router(gateway, config)).with_graceful_shutdown(shutdown);
+        axum::serve(Impatient(listener), routes(app.clone())).with_graceful_shutdown(shutdown);
     let overdue = async {
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
@@ -108,17 +117,25 @@ pub async fn serve(
     tokio::select! {
         served = serving => served,
         () = overdue => Ok(()),
+        () = app.mcp.sweep() => Ok(()),
     }
 }
 
 /// The routes.
 pub fn router(gateway: Arc<Gateway>, config: Config) -> Router {
-    let places = Arc::new(Semaphore::new(config.max_requests));
-    let app = Arc::new(App {
+    routes(app(gateway, config))
+}
+
+fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
+    Arc::new(App {
+        places: Arc::new(Semaphore::new(config.max_requests)),
+        mcp: Face::new(gateway.clone(), config.mcp.clone()),
         gateway,
         config,
-        places,
-    });
+    })
+}
+
+fn routes(app: Arc<App>) -> Router {
     let layers = ServiceBuilder::new()
         .layer(SetRequestIdLayer::new(
             REQUEST_ID,
@@ -150,6 +167,17 @@ pub fn router(gateway: Arc<Gateway>, config: Config) -> Router {
             get(models::show).fallback(forward::forward),
         )
         .route("/v1/{*path}", any(forward::forward))
+        // The Model Context Protocol.
+        .route(
+            "/mcp",
+            post(mcp::everything)
+                .get(mcp::everything)
+                .delete(mcp::everything),
+        )
+        .route(
+            "/mcp/{profile}",
+            post(mcp::profile).get(mcp::profile).delete(mcp::profile),
+        )
         // toolway's own.
         .route("/health", get(status::health))
         .route("/tools", get(status::tools))

@@ -53,6 +53,7 @@ pub(super) struct LogArgs {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     Serve(ServeArgs),
+    Mcp(McpArgs),
     Check(CheckArgs),
     Tools(ToolsArgs),
     Call(CallArgs),
@@ -86,6 +87,23 @@ pub(super) struct ServeArgs {
     pub(super) files: FileArgs,
     #[command(flatten)]
     pub(super) listen: ListenArgs,
+}
+
+/// Be an MCP server on standard input and output, for a client that starts toolway.
+///
+/// Claude, Cursor, VS Code and every other MCP client gets all that is behind toolway as one server. Standard output
+/// carries the protocol and nothing else; no port is opened.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolway mcp
+  toolway mcp --config /path/to/toolway.toml --profile docs")]
+pub(super) struct McpArgs {
+    #[command(flatten)]
+    pub(super) files: FileArgs,
+    /// Offer what `[profiles.NAME]` shows, instead of everything.
+    #[arg(short, long, value_name = "NAME")]
+    pub(super) profile: Option<String>,
 }
 
 // Where the configuration is. (No doc comment, see above.)

@@ -62,6 +62,7 @@ impl Check<'_> {
                 1..=1_000_000,
                 default.max_requests,
             ),
+            mcp: default.mcp,
         }
     }
 

@@ -283,6 +283,27 @@ pub fn answer(id: Option<&Id>, outcome: Result<Value, RpcError>) -> Value {
     }
 }
 
+/// An answer as it is sent, in one line.
+pub fn write_answer(id: Option<&Id>, outcome: &Result<Value, RpcError>) -> Vec<u8> {
+    let mut line = Vec::with_capacity(256);
+    line.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    let id = id.map_or(Value::Null, Id::to_value);
+    // Values are written to memory, which does not fail.
+    let _ = serde_json::to_writer(&mut line, &id);
+    let _ = match outcome {
+        Ok(result) => {
+            line.extend_from_slice(br#","result":"#);
+            serde_json::to_writer(&mut line, result)
+        }
+        Err(error) => {
+            line.extend_from_slice(br#","error":"#);
+            serde_json::to_writer(&mut line, &error.to_value())
+        }
+    };
+    line.push(b'}');
+    line
+}
+
 /// A request.
 pub fn request(id: &Id, method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id.to_value(), "method": method, "params": params})
@@ -394,6 +415,20 @@ mod tests {
             panic!("should be a batch")
         };
         assert!(batch[0].is_err() && batch[1].is_ok());
+    }
+
+    #[test]
+    fn an_answer_is_written_as_it_is() {
+        for outcome in [
+            Ok(json!({"a": "\n"})),
+            Err(RpcError::new(-1, "x").with_data(json!([1]))),
+        ] {
+            for id in [None, Some(Id::Text("\"".to_owned())), Some(7.into())] {
+                let line = write_answer(id.as_ref(), &outcome);
+                let line: Value = serde_json::from_slice(&line).unwrap();
+                assert_eq!(line, answer(id.as_ref(), outcome.clone()));
+            }
+        }
     }
 
     proptest! {

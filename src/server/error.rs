@@ -36,9 +36,16 @@ pub enum Refusal {
     Internal,
 }
 
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let (status, kind, code, message) = match self {
+impl Refusal {
+    /// Status and words, for a face that does not speak OpenAI's.
+    pub(super) fn status_and_message(self) -> (StatusCode, String) {
+        let (status, _, _, message) = self.parts();
+        (status, message)
+    }
+
+    /// Status, OpenAI's `type` and `code`, and words.
+    fn parts(self) -> (StatusCode, &'static str, &'static str, String) {
+        match self {
             Refusal::Unauthorized => (
                 StatusCode::UNAUTHORIZED,
                 "invalid_request_error",
@@ -98,7 +105,13 @@ impl IntoResponse for Refusal {
                 "internal_error",
                 "toolway failed; its log says more under this request's id".to_owned(),
             ),
-        };
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let (status, kind, code, message) = self.parts();
         let mut response = respond(status, &body(kind, message, None, code));
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response

@@ -14,38 +14,45 @@ use axum::{
     extract::{Request, State},
     http::{HeaderMap, Uri, header},
     middleware::Next,
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use http_body::{Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::secret::Secret;
 
-use super::{App, Config, error::Refusal};
+use super::{App, Config, error::Refusal, mcp};
 
-/// Lets a request in, or says why not. The request's place is free again when its response has been sent.
-pub(super) async fn check(
-    State(app): State<Arc<App>>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Refusal> {
+/// Lets a request in, or says why not. The request's place is free again when its response has been sent, or at once
+/// if it lasts.
+pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let place = match admit(&app, &request) {
+        Ok(place) => place,
+        Err(refusal) if mcp::is_here(request.uri().path()) => return mcp::reply::refusal(refusal),
+        Err(refusal) => return refusal.into_response(),
+    };
+    let response = next.run(request).await;
+    let is_lasting = response.extensions().get::<mcp::reply::Lasting>().is_some();
+    match place {
+        Some(place) if !is_lasting => response.map(|body| {
+            Body::new(Placed {
+                body,
+                _place: place,
+            })
+        }),
+        _ => response,
+    }
+}
+
+/// A place for the request, if it needs one.
+fn admit(app: &App, request: &Request) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
     host(&app.config, request.headers(), request.uri())?;
     if is_open(request.uri().path()) {
-        return Ok(next.run(request).await);
+        return Ok(None);
     }
     key(&app.config, request.headers())?;
-    let place = app
-        .places
-        .clone()
-        .try_acquire_owned()
-        .map_err(|_| Refusal::Overloaded)?;
-    let response = next.run(request).await;
-    Ok(response.map(|body| {
-        Body::new(Placed {
-            body,
-            _place: place,
-        })
-    }))
+    let place = app.places.clone().try_acquire_owned();
+    place.map(Some).map_err(|_| Refusal::Overloaded)
 }
 
 /// `/health` answers without a key, so that whatever watches the process can ask; it says less then. It takes

@@ -12,7 +12,7 @@ mod events;
 mod faults;
 mod follow;
 mod legacy_sse;
-mod lines;
+pub(crate) mod lines;
 mod pending;
 mod pipe;
 mod progress;

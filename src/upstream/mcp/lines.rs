@@ -9,7 +9,7 @@ const KEPT: usize = 4096;
 
 /// One line, without its line break.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(crate) enum Line {
     /// All of it.
     Whole(Vec<u8>),
     /// The ends of a line that was longer than the limit; the rest was read and thrown away.
@@ -22,7 +22,7 @@ pub(super) enum Line {
 }
 
 /// Reads the next line; `None` at the end of the stream. Not cancel safe: bytes read so far are lost.
-pub(super) async fn next_line(
+pub(crate) async fn next_line(
     reader: &mut (impl AsyncBufRead + Unpin),
     limit: usize,
 ) -> io::Result<Option<Line>> {

@@ -1,0 +1,250 @@
+//! The face for MCP clients over Streamable HTTP, in both eras; the client decides by how it comes.
+//!
+//! This is our own server side, because a gateway passes results on as they came. Everything that is decided by
+//! rules alone is in `crate::mcp`; what a request brings about is the gateway's (`gateway::mcp`).
+//!
+//! Read next: `handshake` (2024-11-05 to 2025-11-25, with `sessions` and `talk`), `stateless` (2026-07-28, with
+//! `once` and `listen`), `feed` and `events` for what is sent besides results.
+
+mod events;
+pub(super) mod feed;
+mod handshake;
+pub(super) mod listen;
+pub(super) mod once;
+mod questions;
+pub(super) mod reply;
+mod sessions;
+mod stateless;
+pub(super) mod talk;
+pub(super) mod work;
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    extract::{Path, Request, State},
+    http::{HeaderMap, Method, StatusCode},
+    response::Response,
+};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use self::sessions::{Owner, Sessions};
+use super::{App, body, headers::principal};
+use crate::{
+    gateway::{Gateway, mcp::View},
+    mcp::{
+        headers::{self, Accepts},
+        rpc::{self, Incoming, Message},
+        version::Version,
+    },
+};
+
+/// The bounds of this face.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Most sessions of clients that begin with `initialize`; the one that was idle for longest makes room.
+    /// Default: 1024.
+    pub max_sessions: usize,
+    /// How long a session may be idle. Default: 1 h.
+    pub session_idle: Duration,
+    /// Most streams of what is said unasked (GET, `subscriptions/listen`). Default: 1024.
+    pub max_streams: usize,
+    /// How long a client waits for the one message of an answer before it gets a stream. Default: 5 s.
+    pub patience: Duration,
+    /// How often an SSE comment goes out while nothing else does. Default: 15 s.
+    pub keepalive: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            max_sessions: 1024,
+            session_idle: Duration::from_secs(3600),
+            max_streams: 1024,
+            patience: Duration::from_secs(5),
+            keepalive: Duration::from_secs(15),
+        }
+    }
+}
+
+/// What this face remembers.
+pub(super) struct Face {
+    gateway: Arc<Gateway>,
+    config: Config,
+    sessions: Sessions,
+    /// Free places for streams that last.
+    streams: Arc<Semaphore>,
+    /// Cancelled when toolway stops, so that streams that last end.
+    stopping: CancellationToken,
+}
+
+/// Who comes with a request, and where to.
+struct Visitor {
+    view: Arc<View>,
+    owner: Owner,
+    headers: HeaderMap,
+    accepts: Accepts,
+}
+
+impl Face {
+    pub(super) fn new(gateway: Arc<Gateway>, config: Config) -> Face {
+        Face {
+            gateway,
+            sessions: Sessions::new(config.max_sessions, config.session_idle),
+            streams: Arc::new(Semaphore::new(config.max_streams)),
+            stopping: CancellationToken::new(),
+            config,
+        }
+    }
+
+    /// Ends the streams that last.
+    pub(super) fn stop(&self) {
+        self.stopping.cancel();
+    }
+
+    /// Ends idle sessions, for ever.
+    pub(super) async fn sweep(&self) {
+        self.sessions.sweep().await;
+    }
+
+    /// How many sessions there are.
+    pub(super) fn sessions(&self) -> usize {
+        self.sessions.count()
+    }
+
+    /// 128 random bits, in hexadecimal digits.
+    fn unguessable(&self) -> Option<String> {
+        let mut bytes = [0; 16];
+        let provider = rustls::crypto::CryptoProvider::get_default()?;
+        provider.secure_random.fill(&mut bytes).ok()?;
+        Some(format!("{:032x}", u128::from_be_bytes(bytes)))
+    }
+}
+
+/// `/mcp`.
+pub(super) async fn everything(State(app): State<Arc<App>>, request: Request) -> Response {
+    match app.gateway.view(None) {
+        Some(view) => answer(&app, view, request).await,
+        None => no_profile(),
+    }
+}
+
+/// `/mcp/{profile}`.
+pub(super) async fn profile(
+    State(app): State<Arc<App>>,
+    Path(profile): Path<String>,
+    request: Request,
+) -> Response {
+    match app.gateway.view(Some(&profile)) {
+        Some(view) => answer(&app, view, request).await,
+        None => no_profile(),
+    }
+}
+
+fn no_profile() -> Response {
+    let why = "Nothing is here; `[profiles.NAME]` in the configuration makes `/mcp/NAME`";
+    reply::refused(StatusCode::NOT_FOUND, why)
+}
+
+/// Whether a path is one of this face.
+pub(super) fn is_here(path: &str) -> bool {
+    path == "/mcp" || path.starts_with("/mcp/")
+}
+
+/// Answers a request at an endpoint that shows this.
+pub(super) async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let visitor = Visitor {
+        view,
+        owner: Owner {
+            endpoint: parts.uri.path().to_owned(),
+            principal: principal(&parts.headers),
+        },
+        accepts: Accepts::read(&parts.headers),
+        headers: parts.headers,
+    };
+    match parts.method {
+        Method::GET | Method::DELETE if is_stateless_version(&visitor.headers) => {
+            let why = "2026-07-28 knows nothing but POST here";
+            let mut response = reply::refused(StatusCode::METHOD_NOT_ALLOWED, why);
+            let allowed = axum::http::HeaderValue::from_static("POST");
+            response
+                .headers_mut()
+                .insert(axum::http::header::ALLOW, allowed);
+            response
+        }
+        Method::GET if !visitor.accepts.events => {
+            let why = "what is here is read as text/event-stream";
+            reply::refused(StatusCode::NOT_ACCEPTABLE, why)
+        }
+        Method::GET => handshake::get(&app.mcp, &visitor),
+        Method::DELETE => handshake::delete(&app.mcp, &visitor),
+        _ => post(app, &visitor, body).await,
+    }
+}
+
+async fn post(app: &App, visitor: &Visitor, body: axum::body::Body) -> Response {
+    if !headers::is_json(&visitor.headers) {
+        let why = "the Content-Type must be application/json";
+        return reply::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, why);
+    }
+    if !visitor.accepts.json && !visitor.accepts.events {
+        let why = "Accept must name application/json and text/event-stream";
+        return reply::refused(StatusCode::NOT_ACCEPTABLE, why);
+    }
+    let body = match body::read(&visitor.headers, body, app.config.max_body_bytes).await {
+        Ok(body) => body,
+        Err(refusal) => return reply::refusal(refusal),
+    };
+    let incoming = match rpc::read(&body) {
+        Ok(incoming) => incoming,
+        Err(malformed) => {
+            let answer = malformed.to_value().to_string();
+            return reply::json(StatusCode::BAD_REQUEST, answer);
+        }
+    };
+    match incoming {
+        Incoming::One(Message::Request(request)) if is_stateless(&visitor.headers, &request) => {
+            stateless::request(&app.mcp, visitor, request).await
+        }
+        Incoming::One(Message::Request(request)) if request.method == "initialize" => {
+            handshake::initialize(&app.mcp, visitor, request)
+        }
+        Incoming::One(Message::Notification(_)) if is_stateless_version(&visitor.headers) => {
+            reply::accepted()
+        }
+        Incoming::One(Message::Response(_)) | Incoming::Batch(_)
+            if is_stateless_version(&visitor.headers) =>
+        {
+            let why = "Invalid request: 2026-07-28 takes one request or notification";
+            reply::refused(StatusCode::BAD_REQUEST, why)
+        }
+        incoming => handshake::post(&app.mcp, visitor, incoming).await,
+    }
+}
+
+/// A request that stands for itself says so, in its body or in its header.
+pub(super) fn is_stateless(headers: &HeaderMap, request: &rpc::Request) -> bool {
+    match crate::mcp::stateless::protocol_version(&request.params) {
+        Some(version) => !Version::parse(version).is_some_and(Version::has_handshake),
+        None => {
+            request.method == "server/discover"
+                || (request.method != "initialize" && is_stateless_version(headers))
+        }
+    }
+}
+
+fn is_stateless_version(headers: &HeaderMap) -> bool {
+    let version = headers.get(headers::PROTOCOL_VERSION);
+    let version = version.and_then(|it| Version::parse(it.to_str().ok()?));
+    version.is_some_and(|it| !it.has_handshake())
+}
+
+/// One line of the log: which method, which tool; never with what.
+pub(super) fn note(request: &rpc::Request, session: &str) {
+    let method = request.method.as_str();
+    let name = request.params.get("name").and_then(Value::as_str);
+    let tool = name.filter(|_| method == "tools/call").unwrap_or_default();
+    tracing::debug!(method, tool, session, "An MCP request");
+}

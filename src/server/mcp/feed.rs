@@ -1,0 +1,209 @@
+//! What a client is sent on one stream, from whoever has something to say to whoever writes it out.
+//!
+//! Nobody waits here: what is light is left out when the client is slow, what is heavy (answers and questions) is
+//! bounded by how many of them can be under way.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::mcp::replay::{Replay, Weight};
+
+/// One stream of messages. It has one reader at a time; a new one takes the place of the one before.
+#[derive(Debug, Default)]
+pub(in crate::server) struct Feed {
+    inner: Mutex<Inner>,
+    changed: Notify,
+    /// Something was read.
+    taken: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    replay: Replay,
+    is_closed: bool,
+    /// How many readers there were.
+    readers: u64,
+}
+
+/// Reads a feed from one message on.
+#[derive(Debug)]
+pub(in crate::server) struct Reader {
+    feed: Arc<Feed>,
+    /// The last message that was read.
+    at: u64,
+    turn: u64,
+}
+
+/// What a reader finds.
+#[derive(Debug, PartialEq)]
+pub(in crate::server) enum Next {
+    /// A message and its number.
+    Message(u64, Bytes),
+    /// Nothing yet.
+    Nothing,
+    /// Nothing any more.
+    Over,
+}
+
+impl Feed {
+    /// Says what may be left out.
+    pub(in crate::server) fn say(&self, message: Bytes) {
+        self.push(message, Weight::Light);
+    }
+
+    /// Says what must arrive.
+    pub(in crate::server) fn must_say(&self, message: Bytes) {
+        self.push(message, Weight::Heavy);
+    }
+
+    /// Nothing more will be said.
+    pub(in crate::server) fn close(&self) {
+        self.inner().is_closed = true;
+        self.changed.notify_one();
+    }
+
+    /// Ends when there is something to read.
+    pub(in crate::server) async fn has_more(&self) {
+        while !self.has_any() {
+            self.changed.notified().await;
+        }
+    }
+
+    fn has_any(&self) -> bool {
+        let inner = self.inner();
+        inner.replay.unread() > 0 || inner.is_closed
+    }
+
+    /// The number of the last message.
+    pub(in crate::server) fn last(&self) -> u64 {
+        self.inner().replay.last()
+    }
+
+    /// Ends when not much waits to be read: at most so many messages, and so many bytes.
+    pub(in crate::server) async fn has_room(&self, messages: usize, bytes: usize) {
+        loop {
+            let (unread, kept) = {
+                let inner = self.inner();
+                (inner.replay.unread(), inner.replay.bytes())
+            };
+            if unread == 0 || (unread <= messages && kept <= bytes) {
+                return;
+            }
+            self.taken.notified().await;
+        }
+    }
+
+    /// How much is kept, in bytes.
+    pub(in crate::server) fn bytes(&self) -> usize {
+        self.inner().replay.bytes()
+    }
+
+    /// Lets go of what was read.
+    pub(in crate::server) fn forget_all_read(&self) {
+        self.inner().replay.forget_all_read();
+    }
+
+    /// Reads on after the message of this number. Whoever read before finds that it is over.
+    pub(in crate::server) fn reader(self: &Arc<Self>, after: u64) -> Reader {
+        let mut inner = self.inner();
+        inner.readers += 1;
+        let turn = inner.readers;
+        drop(inner);
+        self.changed.notify_waiters();
+        Reader {
+            feed: Arc::clone(self),
+            at: after,
+            turn,
+        }
+    }
+
+    fn push(&self, message: Bytes, weight: Weight) {
+        let mut inner = self.inner();
+        if !inner.is_closed && inner.replay.push(message, weight) {
+            drop(inner);
+            self.changed.notify_one();
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reader {
+    /// What is next.
+    pub(in crate::server) fn take(&mut self) -> Next {
+        let mut inner = self.feed.inner();
+        if inner.readers != self.turn {
+            return Next::Over;
+        }
+        match inner.replay.after(self.at) {
+            Some((number, message)) => {
+                self.at = number;
+                self.feed.taken.notify_one();
+                Next::Message(number, message)
+            }
+            None if inner.is_closed => Next::Over,
+            None => Next::Nothing,
+        }
+    }
+
+    /// Ends when it is worth looking again.
+    pub(in crate::server) async fn changed(&self) {
+        self.feed.changed.notified().await;
+    }
+
+    /// The number of the last message that was read.
+    pub(in crate::server) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// What is read.
+    pub(in crate::server) fn feed(&self) -> &Arc<Feed> {
+        &self.feed
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // It may have taken the call that was meant for the reader after it.
+        if self.feed.inner().readers != self.turn {
+            self.feed.changed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_said_is_read_and_then_it_is_over() {
+        let feed = Arc::new(Feed::default());
+        let mut reader = feed.reader(0);
+        assert_eq!(reader.take(), Next::Nothing);
+        feed.say(Bytes::from("a"));
+        reader.changed().await;
+        assert_eq!(reader.take(), Next::Message(1, Bytes::from("a")));
+        feed.must_say(Bytes::from("b"));
+        feed.close();
+        feed.say(Bytes::from("too late"));
+        feed.has_more().await;
+        assert_eq!(reader.take(), Next::Message(2, Bytes::from("b")));
+        assert_eq!(reader.take(), Next::Over);
+    }
+
+    #[tokio::test]
+    async fn a_new_reader_takes_the_place_of_the_one_before() {
+        let feed = Arc::new(Feed::default());
+        let mut before = feed.reader(0);
+        feed.say(Bytes::from("a"));
+        assert_eq!(before.take(), Next::Message(1, Bytes::from("a")));
+        let mut after = feed.reader(0);
+        assert_eq!(before.take(), Next::Over);
+        drop(before);
+        assert_eq!(after.take(), Next::Message(1, Bytes::from("a")));
+    }
+}

@@ -1,0 +1,255 @@
+//! The handshake versions over HTTP, 2024-11-05 to 2025-11-25: sessions, and streams that can be taken up again.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use axum::{
+    http::{HeaderValue, StatusCode},
+    response::Response,
+};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use tokio::{runtime::Handle, time::sleep};
+
+use super::{
+    Face, Visitor,
+    events::Events,
+    feed::Feed,
+    reply,
+    sessions::{Session, UNASKED},
+    talk::Talk,
+};
+use crate::mcp::{
+    headers,
+    rpc::{self, Id, Incoming, Message, Request, RpcError, code},
+    stateless,
+    version::Version,
+};
+use crate::server::error::Refusal;
+
+/// `initialize`: a new session.
+pub(super) fn initialize(face: &Face, visitor: &Visitor, request: Request) -> Response {
+    let Request { id, params, .. } = request;
+    let Some(session_id) = face.unguessable() else {
+        let error = RpcError::new(code::INTERNAL_ERROR, "there is no randomness");
+        return reply::error(StatusCode::INTERNAL_SERVER_ERROR, Some(&id), error);
+    };
+    let client = params["clientInfo"]["name"].as_str().unwrap_or_default();
+    tracing::debug!(client, session = &session_id[..8], "An MCP client came");
+    let opened = Talk::open(
+        &face.gateway,
+        Arc::clone(&visitor.view),
+        session_id.clone(),
+        params,
+    );
+    let (talk, result) = match opened {
+        Ok(opened) => opened,
+        Err(error) => return reply::error(StatusCode::OK, Some(&id), error),
+    };
+    let owner = visitor.owner.clone();
+    if face.sessions.add(session_id.clone(), owner, talk).is_none() {
+        let error = RpcError::new(code::INTERNAL_ERROR, "all sessions are at work");
+        return reply::error(StatusCode::SERVICE_UNAVAILABLE, Some(&id), error);
+    }
+    let mut response = reply::json(StatusCode::OK, rpc::write_answer(Some(&id), &Ok(result)));
+    if let Ok(value) = HeaderValue::from_str(&session_id) {
+        response.headers_mut().insert(headers::SESSION_ID, value);
+    }
+    response
+}
+
+/// Everything else that is POSTed.
+pub(super) async fn post(face: &Face, visitor: &Visitor, incoming: Incoming) -> Response {
+    let id = match &incoming {
+        Incoming::One(Message::Request(request)) => Some(request.id.clone()),
+        _ => None,
+    };
+    let session = match session(face, visitor, id.as_ref()) {
+        Ok(session) => session,
+        Err(response) => return response,
+    };
+    match incoming {
+        Incoming::One(Message::Request(request)) => {
+            let feed = Arc::new(Feed::default());
+            super::note(&request, session.short());
+            let talk = Arc::clone(&session.talk);
+            let answer = Box::pin(talk.answer(request, feed_for(visitor, &feed)));
+            respond(face, visitor, session, answer, feed).await
+        }
+        Incoming::One(Message::Notification(notification)) => {
+            session.talk.notified(&notification);
+            reply::accepted()
+        }
+        Incoming::One(Message::Response(response)) => {
+            session.talk.answered(response);
+            reply::accepted()
+        }
+        Incoming::Batch(batch) => {
+            let requests = match session.talk.sort(batch) {
+                Ok(requests) if requests.is_empty() => return reply::accepted(),
+                Ok(requests) => requests,
+                Err(error) => return reply::error(StatusCode::BAD_REQUEST, None, error),
+            };
+            let feed = Arc::new(Feed::default());
+            let talk = Arc::clone(&session.talk);
+            let answer = Box::pin(talk.answer_all(requests, feed_for(visitor, &feed)));
+            respond(face, visitor, session, answer, feed).await
+        }
+    }
+}
+
+/// GET: what is said unasked, or what was said on a stream whose connection was lost.
+pub(super) fn get(face: &Face, visitor: &Visitor) -> Response {
+    let session = match session(face, visitor, None) {
+        Ok(session) => session,
+        Err(response) => return response,
+    };
+    let Ok(place) = face.streams.clone().try_acquire_owned() else {
+        return reply::refusal(Refusal::Overloaded);
+    };
+    let last = visitor.headers.get(headers::LAST_EVENT_ID);
+    let resumed = last
+        .and_then(|it| it.to_str().ok()?.split_once('-'))
+        .and_then(|(stream, place)| Some((stream.parse().ok()?, place.parse().ok()?)))
+        .and_then(|(stream, place): (u64, u64)| Some((stream, session.stream(stream)?, place)));
+    let unasked = || (UNASKED, Arc::clone(&session.unasked), u64::MAX);
+    let (number, feed, after) = resumed.unwrap_or_else(unasked);
+    let after = after.min(feed.last());
+    let drive = (number == UNASKED).then(|| {
+        let (session, feed) = (Arc::clone(&session), Arc::clone(&feed));
+        let stopping = face.stopping.clone();
+        let drive: BoxFuture<'static, ()> = Box::pin(async move {
+            tokio::select! {
+                () = session.talk.tell(&feed) => {}
+                () = session.gone.cancelled() => {}
+                () = stopping.cancelled() => {}
+            }
+        });
+        drive
+    });
+    reply::events(Events {
+        reader: feed.reader(after),
+        number: Some(number),
+        is_primed: session.talk.version() >= Version::V2025_11_25,
+        drive,
+        keepalive: face.config.keepalive,
+        session: Some(session),
+        place: Some(place),
+    })
+}
+
+/// DELETE: the end of a session.
+pub(super) fn delete(face: &Face, visitor: &Visitor) -> Response {
+    match session(face, visitor, None) {
+        Ok(session) if face.sessions.end(&session.id, &visitor.owner) => {
+            tracing::debug!(session = session.short(), "An MCP client went");
+            reply::empty(StatusCode::NO_CONTENT)
+        }
+        Ok(_) => reply::no_session(),
+        Err(response) => response,
+    }
+}
+
+/// The session of a request.
+#[expect(clippy::result_large_err, reason = "the error is what is sent")]
+fn session(face: &Face, visitor: &Visitor, id: Option<&Id>) -> Result<Arc<Session>, Response> {
+    let bad = |error| reply::error(StatusCode::BAD_REQUEST, id, error);
+    let version = headers::one(&visitor.headers, headers::PROTOCOL_VERSION).map_err(bad)?;
+    if let Some(version) = version
+        && !Version::parse(version).is_some_and(Version::has_handshake)
+    {
+        return Err(bad(stateless::unsupported(version)));
+    }
+    let named = headers::one(&visitor.headers, headers::SESSION_ID).map_err(bad)?;
+    let Some(named) = named else {
+        let why = "Invalid request: the header Mcp-Session-Id is missing; begin with `initialize`";
+        return Err(bad(RpcError::new(code::INVALID_REQUEST, why)));
+    };
+    let session = face.sessions.find(named, &visitor.owner);
+    session.ok_or_else(reply::no_session)
+}
+
+/// The feed, for a client that reads streams.
+fn feed_for(visitor: &Visitor, feed: &Arc<Feed>) -> Option<Arc<Feed>> {
+    visitor.accepts.events.then(|| Arc::clone(feed))
+}
+
+/// One message if it is the first there is to say and does not take long; a stream otherwise.
+async fn respond(
+    face: &Face,
+    visitor: &Visitor,
+    session: Arc<Session>,
+    answer: BoxFuture<'static, Option<Bytes>>,
+    feed: Arc<Feed>,
+) -> Response {
+    let mut work = Work {
+        answer: Some(answer),
+        session: Arc::clone(&session),
+        feed: Arc::clone(&feed),
+    };
+    let (json, events) = (visitor.accepts.json, visitor.accepts.events);
+    tokio::select! {
+        biased;
+        answer = &mut work, if json => return match answer {
+            Some(answer) => reply::json(StatusCode::OK, answer),
+            None => reply::cancelled(),
+        },
+        () = feed.has_more(), if events => {}
+        () = sleep(face.config.patience), if events => {}
+        () = std::future::ready(()), if !json => {}
+    }
+    let number = session.keep(Arc::clone(&feed));
+    // From here on the work does not depend on the connection.
+    drop(work);
+    reply::events(Events {
+        reader: feed.reader(0),
+        number: Some(number),
+        is_primed: session.talk.version() >= Version::V2025_11_25,
+        drive: None,
+        keepalive: face.config.keepalive,
+        session: Some(session),
+        place: None,
+    })
+}
+
+/// Work for a session. Dropped before its end it goes on by itself, because a connection that is lost cancels
+/// nothing (2025-11-25, "Transports", "Sending Messages to the Server").
+struct Work {
+    answer: Option<BoxFuture<'static, Option<Bytes>>>,
+    session: Arc<Session>,
+    feed: Arc<Feed>,
+}
+
+impl Future for Work {
+    type Output = Option<Bytes>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let Some(answer) = &mut self.answer else {
+            return Poll::Ready(None);
+        };
+        let answer = std::task::ready!(answer.as_mut().poll(cx));
+        self.answer = None;
+        Poll::Ready(answer)
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let (Some(answer), Ok(runtime)) = (self.answer.take(), Handle::try_current()) else {
+            return;
+        };
+        let (session, feed) = (Arc::clone(&self.session), Arc::clone(&self.feed));
+        runtime.spawn(async move {
+            tokio::select! {
+                answer = answer => if let Some(answer) = answer {
+                    feed.must_say(answer);
+                },
+                () = session.gone.cancelled() => {}
+            }
+            feed.close();
+        });
+    }
+}

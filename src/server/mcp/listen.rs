@@ -1,0 +1,131 @@
+//! `subscriptions/listen`: what happens, told to a client of 2026-07-28 as far as it wants to hear of it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio_util::sync::CancellationToken;
+
+use super::{feed::Feed, once::Once, talk::line};
+use crate::{
+    gateway::{
+        Gateway,
+        mcp::{News, Topic, View, Watch},
+    },
+    mcp::{
+        rpc::{Id, RpcError},
+        stateless::{self, Filter},
+    },
+    tool::JsonObject,
+};
+
+/// One subscription.
+pub(in crate::server) struct Subscription {
+    gateway: Arc<Gateway>,
+    view: Arc<View>,
+    id: Id,
+    filter: Filter,
+    _watches: Vec<Watch>,
+    news: broadcast::Receiver<Arc<News>>,
+}
+
+impl Subscription {
+    /// Has everything watched that is asked for. A resource that cannot be watched is left out.
+    ///
+    /// # Errors
+    /// `Invalid params`, when the filter cannot be read.
+    pub(in crate::server) async fn open(
+        once: &Once,
+        id: &Id,
+        params: &JsonObject,
+    ) -> Result<Subscription, RpcError> {
+        // First, so that nothing is missed that happens meanwhile.
+        let news = once.gateway.news();
+        let capabilities = once.gateway.describe(&once.view).capabilities;
+        let mut filter = Filter::read(params)?.accepted(&capabilities);
+        let visit = once.visit();
+        let mut watches = Vec::new();
+        let mut watched = Vec::new();
+        for uri in std::mem::take(&mut filter.uris) {
+            if watched.contains(&uri) {
+                continue;
+            }
+            match once.gateway.watch(&visit, &uri).await {
+                Ok(watch) => {
+                    watches.push(watch);
+                    watched.push(uri);
+                }
+                Err(error) => tracing::debug!(%error, "A resource cannot be watched"),
+            }
+        }
+        filter.uris = watched;
+        Ok(Subscription {
+            gateway: Arc::clone(&once.gateway),
+            view: Arc::clone(&once.view),
+            id: id.clone(),
+            filter,
+            _watches: watches,
+            news,
+        })
+    }
+
+    /// Tells what happens, until toolway stops; gives the result that says so.
+    pub(in crate::server) async fn tell(
+        mut self,
+        feed: &Feed,
+        stopping: &CancellationToken,
+    ) -> Value {
+        let accepted = json!({"notifications": self.filter.to_value()});
+        feed.must_say(self.line("notifications/subscriptions/acknowledged", accepted));
+        loop {
+            let news = tokio::select! {
+                biased;
+                () = stopping.cancelled() => break,
+                news = self.news.recv() => news,
+            };
+            match news {
+                Ok(news) => self.pass_on(&news, feed),
+                Err(RecvError::Lagged(_)) => self.everything_changed(feed),
+                Err(RecvError::Closed) => break,
+            }
+        }
+        stateless::ended(&self.id)
+    }
+
+    fn pass_on(&self, news: &News, feed: &Feed) {
+        let Some(notice) = self.gateway.notice(&self.view, news) else {
+            return;
+        };
+        let is_wanted = match &notice.topic {
+            Topic::Tools => self.filter.tools,
+            Topic::Prompts => self.filter.prompts,
+            Topic::Resources => self.filter.resources,
+            Topic::Resource(uri) => self.filter.uris.contains(uri),
+            Topic::Log(_) => false,
+        };
+        if is_wanted {
+            feed.say(self.line(&notice.method, notice.params));
+        }
+    }
+
+    /// What was missed may be anything.
+    fn everything_changed(&self, feed: &Feed) {
+        let lists = [
+            ("tools", self.filter.tools),
+            ("prompts", self.filter.prompts),
+            ("resources", self.filter.resources),
+        ];
+        for (list, _) in lists.into_iter().filter(|(_, is_wanted)| *is_wanted) {
+            let method = format!("notifications/{list}/list_changed");
+            feed.say(self.line(&method, json!({})));
+        }
+        for uri in &self.filter.uris {
+            feed.say(self.line("notifications/resources/updated", json!({"uri": uri})));
+        }
+    }
+
+    fn line(&self, method: &str, params: Value) -> Bytes {
+        line(method, stateless::subscribed(params, &self.id))
+    }
+}

@@ -1,0 +1,112 @@
+//! One request of 2026-07-28, whatever carries it: it says itself for whom it is.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::{feed::Feed, talk::line, work};
+use crate::{
+    gateway::{
+        Gateway,
+        mcp::{View, Visit},
+    },
+    mcp::{
+        level::Level,
+        rpc::RpcError,
+        stateless::{self, About},
+        version::Version,
+    },
+    tool::JsonObject,
+    upstream::mcp::Caller,
+};
+
+/// One request and those behind it.
+pub(in crate::server) struct Once {
+    /// Who answers.
+    pub(in crate::server) gateway: Arc<Gateway>,
+    /// What the endpoint shows.
+    pub(in crate::server) view: Arc<View>,
+    /// Tells clients apart that must not answer for each other.
+    pub(in crate::server) owner: String,
+    /// What the request says about its client.
+    pub(in crate::server) about: About,
+    /// Where something can be said before the result.
+    pub(in crate::server) feed: Option<Arc<Feed>>,
+}
+
+impl Once {
+    /// What comes of it. Dropping the future cancels it.
+    ///
+    /// # Errors
+    /// `Method not found` also for what only handshake versions have.
+    pub(in crate::server) async fn outcome(
+        self,
+        method: String,
+        params: JsonObject,
+    ) -> Result<Value, RpcError> {
+        match method.as_str() {
+            "server/discover" => {
+                let about = self.gateway.describe(&self.view);
+                Ok(stateless::discovered(
+                    about.capabilities,
+                    about.server_info,
+                    about.instructions,
+                ))
+            }
+            "initialize"
+            | "ping"
+            | "logging/setLevel"
+            | "resources/subscribe"
+            | "resources/unsubscribe" => Err(RpcError::method_not_found(&method)),
+            method => {
+                let visit = self.visit();
+                // Keeps servers as verbose as this request wants them.
+                let _interest = self
+                    .about
+                    .level
+                    .map(|level| self.gateway.log_interest(level.as_str()));
+                work::run(&self.gateway, &visit, method, params, self.feed.as_deref()).await
+            }
+        }
+    }
+
+    /// Itself, as the gateway sees it.
+    pub(super) fn visit(&self) -> Visit {
+        Visit {
+            view: Arc::clone(&self.view),
+            version: Version::V2026_07_28,
+            caller: Arc::new(Client {
+                capabilities: self.about.capabilities.clone(),
+                level: self.about.level,
+                feed: self.feed.clone(),
+            }),
+            owner: self.owner.clone(),
+        }
+    }
+}
+
+/// The client as those see it who work for its request. It is asked by results, never by requests.
+struct Client {
+    capabilities: Value,
+    level: Option<Level>,
+    feed: Option<Arc<Feed>>,
+}
+
+impl Caller for Client {
+    fn capabilities(&self) -> &Value {
+        &self.capabilities
+    }
+
+    fn ask<'a>(&'a self, method: &'a str, _: Value) -> BoxFuture<'a, Result<Value, RpcError>> {
+        Box::pin(async move { Err(RpcError::method_not_found(method)) })
+    }
+
+    fn tell(&self, method: &str, params: Value) {
+        let Some(feed) = &self.feed else { return };
+        let level = params["level"].as_str().unwrap_or_default();
+        if method != "notifications/message" || self.level.is_some_and(|it| it.hears(level)) {
+            feed.say(line(method, params));
+        }
+    }
+}

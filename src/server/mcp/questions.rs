@@ -1,0 +1,151 @@
+//! Requests that go to the client: asked on a stream, answered by a message of its own.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::{sync::oneshot, time::timeout};
+
+use super::{feed::Feed, talk::line};
+use crate::mcp::rpc::{self, Id, Response, RpcError, code};
+
+/// How long a client may think, for there is a person behind some answers.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Most questions that wait for answers of one client.
+const MAX_OPEN: usize = 64;
+
+type Answer = Result<Value, RpcError>;
+
+/// The questions that one client has not answered yet.
+#[derive(Debug, Default)]
+pub(super) struct Questions {
+    open: Mutex<HashMap<Id, oneshot::Sender<Answer>>>,
+    asked: AtomicU64,
+}
+
+/// Takes a question back when it is dropped before the answer came.
+struct Asked<'q> {
+    questions: &'q Questions,
+    feed: &'q Feed,
+    id: Id,
+}
+
+impl Questions {
+    /// Asks, and waits for the answer. Dropping the future takes the question back.
+    ///
+    /// # Errors
+    /// What the client answered; or that it did not, or has too much to answer already.
+    pub(super) async fn ask(&self, feed: &Feed, method: &str, params: Value) -> Answer {
+        let id = Id::from(self.asked.fetch_add(1, Ordering::Relaxed));
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut open = self.open();
+            if open.len() >= MAX_OPEN {
+                return Err(failed("the client has too much to answer"));
+            }
+            open.insert(id.clone(), answer);
+        }
+        let asked = Asked {
+            questions: self,
+            feed,
+            id,
+        };
+        let question = rpc::request(&asked.id, method, params).to_string();
+        feed.must_say(Bytes::from(question));
+        match timeout(PATIENCE, answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(failed("the client is gone")),
+            Err(_) => Err(failed("the client did not answer in time")),
+        }
+    }
+
+    /// Takes an answer; one that nobody waits for is dropped.
+    pub(super) fn answered(&self, response: Response) {
+        let waiting = self.open().remove(&response.id);
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(response.outcome);
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<Id, oneshot::Sender<Answer>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if self.questions.open().remove(&self.id).is_some() {
+            let params = json!({"requestId": self.id.to_value(), "reason": "no longer needed"});
+            self.feed.say(line("notifications/cancelled", params));
+        }
+    }
+}
+
+fn failed(why: &str) -> RpcError {
+    RpcError::new(code::INTERNAL_ERROR, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures::poll;
+
+    use super::*;
+    use crate::server::mcp::feed::Next;
+
+    fn said(feed: &Arc<Feed>) -> Vec<Value> {
+        let mut reader = feed.reader(0);
+        let mut said = Vec::new();
+        while let Next::Message(_, message) = reader.take() {
+            said.push(serde_json::from_slice(&message).unwrap());
+        }
+        said
+    }
+
+    #[tokio::test]
+    async fn an_answer_finds_its_question_by_the_id() {
+        let (questions, feed) = (Questions::default(), Arc::new(Feed::default()));
+        let mut first = Box::pin(questions.ask(&feed, "roots/list", json!({})));
+        let mut second = Box::pin(questions.ask(&feed, "roots/list", json!({})));
+        assert!(poll!(first.as_mut()).is_pending() && poll!(second.as_mut()).is_pending());
+        let ids: Vec<Value> = said(&feed).iter().map(|it| it["id"].clone()).collect();
+        let id = Id::read(&ids[1]).unwrap();
+        let outcome = Ok(json!({"roots": []}));
+        questions.answered(Response { id, outcome });
+        questions.answered(Response {
+            id: 99.into(),
+            outcome: Ok(json!(null)),
+        });
+        assert_eq!(second.await, Ok(json!({"roots": []})));
+        assert!(poll!(first.as_mut()).is_pending());
+    }
+
+    #[tokio::test]
+    async fn a_question_that_is_dropped_is_taken_back() {
+        let (questions, feed) = (Questions::default(), Arc::new(Feed::default()));
+        let mut question = Box::pin(questions.ask(&feed, "elicitation/create", json!({})));
+        assert!(poll!(question.as_mut()).is_pending());
+        drop(question);
+        let said = said(&feed);
+        assert_eq!(said[1]["method"], "notifications/cancelled");
+        assert_eq!(said[1]["params"]["requestId"], said[0]["id"]);
+        assert!(questions.open().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_answer_is_not_waited_for_for_ever() {
+        let (questions, feed) = (Questions::default(), Arc::new(Feed::default()));
+        let answer = questions.ask(&feed, "roots/list", json!({})).await;
+        assert_eq!(answer, Err(failed("the client did not answer in time")));
+        assert!(questions.open().is_empty());
+    }
+}

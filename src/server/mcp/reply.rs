@@ -1,0 +1,102 @@
+//! What an MCP client is answered over HTTP, in words that it reads.
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, StatusCode, header},
+    response::Response,
+};
+use bytes::Bytes;
+
+use super::events::Events;
+use crate::{
+    mcp::rpc::{self, Id, RpcError, code},
+    server::error::Refusal,
+};
+
+/// There is no such session (by custom; the specification names no code).
+const NO_SESSION: i64 = -32001;
+
+/// Marks a response that may last for hours and is not one of the requests that are counted.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::server) struct Lasting;
+
+/// One message.
+pub(super) fn json(status: StatusCode, message: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Body::from(message.into()));
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+/// An answer that is an error.
+pub(super) fn error(status: StatusCode, id: Option<&Id>, error: RpcError) -> Response {
+    json(status, rpc::write_answer(id, &Err(error)))
+}
+
+/// The request is refused before anybody saw who asks what.
+pub(super) fn refused(status: StatusCode, why: impl Into<String>) -> Response {
+    error(status, None, RpcError::new(code::INVALID_REQUEST, why))
+}
+
+/// Taken; there is nothing to say.
+pub(super) fn accepted() -> Response {
+    empty(StatusCode::ACCEPTED)
+}
+
+/// Nothing but a status.
+pub(super) fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+/// There is no such session, or no more.
+pub(super) fn no_session() -> Response {
+    let why = "Session not found; begin a new one with `initialize`";
+    error(StatusCode::NOT_FOUND, None, RpcError::new(NO_SESSION, why))
+}
+
+/// A stream.
+pub(super) fn events(events: Events) -> Response {
+    let is_lasting = events.place.is_some();
+    let mut response = streaming(events.into_body());
+    if is_lasting {
+        response.extensions_mut().insert(Lasting);
+    }
+    response
+}
+
+/// A stream with nothing in it: the request was cancelled, and a cancelled request has no answer.
+pub(super) fn cancelled() -> Response {
+    streaming(Body::empty())
+}
+
+fn streaming(body: Body) -> Response {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    let stream = HeaderValue::from_static("text/event-stream");
+    headers.insert(header::CONTENT_TYPE, stream);
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// What is refused by what stands in front of every face.
+pub(in crate::server) fn refusal(refusal: Refusal) -> Response {
+    let (status, why) = refusal.status_and_message();
+    let code = if status.is_server_error() {
+        code::INTERNAL_ERROR
+    } else {
+        code::INVALID_REQUEST
+    };
+    let mut response = error(status, None, RpcError::new(code, why));
+    let headers = response.headers_mut();
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}

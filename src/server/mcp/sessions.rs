@@ -1,0 +1,188 @@
+//! The sessions of handshake clients over HTTP: made by `initialize`, ended by DELETE, by idleness, or by newer ones
+//! when there are too many.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{feed::Feed, talk::Talk};
+use crate::store::Principal;
+
+/// Streams of one session that can be taken up again.
+const MAX_STREAMS: usize = 8;
+
+/// Biggest stream that is kept although its client has read it all, in bytes.
+const MAX_READ: usize = 32 << 10;
+
+/// The number of the stream that GET opens.
+pub(super) const UNASKED: u64 = 0;
+
+/// All sessions.
+pub(super) struct Sessions {
+    table: Mutex<HashMap<String, Arc<Session>>>,
+    max: usize,
+    idle: Duration,
+}
+
+/// Whose session it is, and where: another key or another endpoint does not get it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::server) struct Owner {
+    /// The path that leads to the endpoint.
+    pub(in crate::server) endpoint: String,
+    /// A print of the key.
+    pub(in crate::server) principal: Principal,
+}
+
+/// One session.
+pub(super) struct Session {
+    pub(super) id: String,
+    owner: Owner,
+    pub(super) talk: Arc<Talk>,
+    /// What is said unasked.
+    pub(super) unasked: Arc<Feed>,
+    streams: Mutex<VecDeque<(u64, Arc<Feed>)>>,
+    counted: AtomicU64,
+    used: Mutex<Instant>,
+    /// Cancelled when the session ends, so that nothing of it goes on.
+    pub(super) gone: CancellationToken,
+}
+
+impl Sessions {
+    /// None yet.
+    pub(super) fn new(max: usize, idle: Duration) -> Sessions {
+        Sessions {
+            table: Mutex::default(),
+            max,
+            idle,
+        }
+    }
+
+    /// Adds a session. When there are too many, the one that was idle for longest makes room; `None` if all of
+    /// them are at work.
+    pub(super) fn add(&self, id: String, owner: Owner, talk: Talk) -> Option<Arc<Session>> {
+        let mut table = self.table();
+        if table.len() >= self.max {
+            let idle = table.values().filter(|it| !it.is_at_work());
+            let oldest = idle.min_by_key(|it| it.used()).map(|it| it.id.clone());
+            let oldest = oldest.and_then(|id| table.remove(&id))?;
+            oldest.gone.cancel();
+        }
+        let session = Arc::new(Session {
+            id: id.clone(),
+            owner,
+            talk: Arc::new(talk),
+            unasked: Arc::default(),
+            streams: Mutex::default(),
+            counted: AtomicU64::new(UNASKED + 1),
+            used: Mutex::new(Instant::now()),
+            gone: CancellationToken::new(),
+        });
+        table.insert(id, Arc::clone(&session));
+        Some(session)
+    }
+
+    /// The session of this id, if it is this owner's.
+    pub(super) fn find(&self, id: &str, owner: &Owner) -> Option<Arc<Session>> {
+        let session = self
+            .table()
+            .get(id)
+            .filter(|it| it.owner == *owner)
+            .cloned()?;
+        session.touch();
+        Some(session)
+    }
+
+    /// Ends a session. False: there is none.
+    pub(super) fn end(&self, id: &str, owner: &Owner) -> bool {
+        let mut table = self.table();
+        let is_there = table.get(id).is_some_and(|it| it.owner == *owner);
+        if is_there && let Some(session) = table.remove(id) {
+            session.gone.cancel();
+        }
+        is_there
+    }
+
+    /// Ends those that were idle for too long, again and again.
+    pub(super) async fn sweep(&self) {
+        loop {
+            tokio::time::sleep(self.idle / 4).await;
+            self.table().retain(|_, session| {
+                let stays = session.is_at_work() || session.used().elapsed() < self.idle;
+                if !stays {
+                    session.gone.cancel();
+                }
+                stays
+            });
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.table().len()
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// Its id as far as it may be logged.
+    pub(super) fn short(&self) -> &str {
+        self.id.get(..8).unwrap_or_default()
+    }
+
+    /// Keeps a stream, so that it can be taken up again; gives its number.
+    pub(super) fn keep(&self, feed: Arc<Feed>) -> u64 {
+        let number = self.counted.fetch_add(1, Ordering::Relaxed);
+        let mut streams = self.streams();
+        streams.push_back((number, feed));
+        if streams.len() > MAX_STREAMS {
+            streams.pop_front();
+        }
+        number
+    }
+
+    /// The kept stream of this number.
+    pub(super) fn stream(&self, number: u64) -> Option<Arc<Feed>> {
+        if number == UNASKED {
+            return Some(Arc::clone(&self.unasked));
+        }
+        let streams = self.streams();
+        let found = streams.iter().find(|(it, _)| *it == number);
+        found.map(|(_, feed)| Arc::clone(feed))
+    }
+
+    /// A client has read a stream to its end. It is kept, in case that not all of it arrived, unless it is big.
+    pub(super) fn was_read(&self, number: u64, feed: &Feed) {
+        if feed.bytes() > MAX_READ {
+            feed.forget_all_read();
+            self.streams().retain(|(it, _)| *it != number);
+        }
+    }
+
+    /// Somebody holds it besides the table.
+    fn is_at_work(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) > 1
+    }
+
+    fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn used(&self) -> Instant {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn streams(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<Feed>)>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,147 @@
+//! 2026-07-28 over HTTP: every request stands for itself, and closing its response cancels it.
+
+use std::sync::Arc;
+
+use axum::{http::StatusCode, response::Response};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::{Face, Visitor, events::Events, feed::Feed, listen, once::Once, reply};
+use crate::{
+    mcp::{
+        headers,
+        rpc::{self, Id, Request, RpcError, code},
+        stateless::About,
+    },
+    server::error::Refusal,
+    tool::JsonObject,
+};
+
+/// Answers a request.
+pub(super) async fn request(face: &Face, visitor: &Visitor, request: Request) -> Response {
+    let about = match admit(face, visitor, &request) {
+        Ok(about) => about,
+        Err(error) => return reply::error(status(&error, true), Some(&request.id), error),
+    };
+    super::note(&request, "");
+    let Request { id, method, params } = request;
+    let feed = Arc::new(Feed::default());
+    let once = Once {
+        gateway: Arc::clone(&face.gateway),
+        view: Arc::clone(&visitor.view),
+        owner: format!("{:016x}", visitor.owner.principal),
+        about,
+        feed: visitor.accepts.events.then(|| Arc::clone(&feed)),
+    };
+    if method == "subscriptions/listen" {
+        return listening(face, once, &id, &params, feed).await;
+    }
+    let mut work: BoxFuture<'static, Result<Value, RpcError>> =
+        Box::pin(once.outcome(method, params));
+    let (json, events) = (visitor.accepts.json, visitor.accepts.events);
+    tokio::select! {
+        biased;
+        outcome = &mut work, if json => {
+            let status = outcome.as_ref().map_or_else(|error| status(error, false), |_| StatusCode::OK);
+            return reply::json(status, rpc::write_answer(Some(&id), &outcome));
+        }
+        () = feed.has_more(), if events => {}
+        () = sleep(face.config.patience), if events => {}
+        () = std::future::ready(()), if !json => {}
+    }
+    let filled = Arc::clone(&feed);
+    let drive = async move {
+        let outcome = work.await;
+        filled.must_say(Bytes::from(rpc::write_answer(Some(&id), &outcome)));
+        filled.close();
+    };
+    reply::events(stream(face, &feed, Box::pin(drive)))
+}
+
+/// The request says what it must, and its headers repeat it.
+fn admit(face: &Face, visitor: &Visitor, request: &Request) -> Result<About, RpcError> {
+    headers::check(&visitor.headers, request)?;
+    let about = About::read(&request.params)?;
+    if request.method == "tools/call"
+        && let Some(name) = request.params.get("name").and_then(Value::as_str)
+        && let Some(offered) = face.gateway.offered(&visitor.view, name)
+    {
+        let arguments = request.params.get("arguments");
+        headers::check_params(&visitor.headers, &offered.tool.input_schema, arguments)?;
+    }
+    Ok(about)
+}
+
+async fn listening(
+    face: &Face,
+    once: Once,
+    id: &Id,
+    params: &JsonObject,
+    feed: Arc<Feed>,
+) -> Response {
+    if once.feed.is_none() {
+        let why = "a subscription is read as text/event-stream";
+        return reply::refused(StatusCode::NOT_ACCEPTABLE, why);
+    }
+    let Ok(place) = face.streams.clone().try_acquire_owned() else {
+        return reply::refusal(Refusal::Overloaded);
+    };
+    let subscription = match listen::Subscription::open(&once, id, params).await {
+        Ok(subscription) => subscription,
+        Err(error) => return reply::error(status(&error, false), Some(id), error),
+    };
+    let (id, filled, stopping) = (id.clone(), Arc::clone(&feed), face.stopping.clone());
+    let drive = async move {
+        let ended = Ok(subscription.tell(&filled, &stopping).await);
+        filled.must_say(Bytes::from(rpc::write_answer(Some(&id), &ended)));
+        filled.close();
+    };
+    reply::events(Events {
+        place: Some(place),
+        ..stream(face, &feed, Box::pin(drive))
+    })
+}
+
+fn stream(face: &Face, feed: &Arc<Feed>, drive: BoxFuture<'static, ()>) -> Events {
+    Events {
+        reader: feed.reader(0),
+        number: None,
+        is_primed: false,
+        drive: Some(drive),
+        keepalive: face.config.keepalive,
+        session: None,
+        place: None,
+    }
+}
+
+/// The status of an error. `Invalid params` are the request's fault as a whole only where it does not say what every
+/// request must.
+fn status(error: &RpcError, is_refused: bool) -> StatusCode {
+    match error.code {
+        code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+        code::HEADER_MISMATCH | code::MISSING_CLIENT_CAPABILITY | code::UNSUPPORTED_VERSION => {
+            StatusCode::BAD_REQUEST
+        }
+        code::INVALID_PARAMS if is_refused => StatusCode::BAD_REQUEST,
+        _ => StatusCode::OK,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_has_the_status_that_its_kind_has() {
+        let status = |code, is_refused| status(&RpcError::new(code, ""), is_refused).as_u16();
+        assert_eq!(status(code::METHOD_NOT_FOUND, false), 404);
+        assert_eq!(status(code::HEADER_MISMATCH, true), 400);
+        assert_eq!(status(code::UNSUPPORTED_VERSION, true), 400);
+        assert_eq!(status(code::MISSING_CLIENT_CAPABILITY, false), 400);
+        assert_eq!(status(code::INVALID_PARAMS, true), 400);
+        assert_eq!(status(code::INVALID_PARAMS, false), 200);
+        assert_eq!(status(-32000, false), 200);
+    }
+}

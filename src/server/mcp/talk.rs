@@ -1,0 +1,366 @@
+//! What toolway and one client of a handshake version know of each other, whatever carries their messages.
+//!
+//! Read next: `questions`, how a server's question finds its way to the client and back.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio::sync::broadcast::{
+    self,
+    error::{RecvError, TryRecvError},
+};
+
+use super::{
+    feed::Feed,
+    questions::Questions,
+    work::{self, Running},
+};
+use crate::{
+    gateway::{
+        Gateway,
+        mcp::{LogInterest, News, Notice, Topic, View, Visit, Watch},
+    },
+    mcp::{
+        level::Level,
+        rpc::{self, Malformed, Message, Notification, Request, Response, RpcError, code},
+        version::Version,
+    },
+    tool::JsonObject,
+    upstream::mcp::Caller,
+};
+
+/// Most resources that one client may have watched.
+const MAX_WATCHES: usize = 256;
+
+/// Most messages of one batch.
+const MAX_BATCH: usize = 64;
+
+/// From which level on a client hears logs that belong to none of its requests, until it says what it wants.
+const UNASKED: Level = Level::Warning;
+
+/// One client of a handshake version, after `initialize`.
+pub(in crate::server) struct Talk {
+    gateway: Arc<Gateway>,
+    view: Arc<View>,
+    version: Version,
+    /// `ClientCapabilities`.
+    capabilities: Value,
+    owner: String,
+    level: Mutex<Option<(Level, LogInterest)>>,
+    watches: Mutex<HashMap<String, Watch>>,
+    questions: Questions,
+    running: Arc<Running>,
+    /// What happened and was not told yet.
+    news: Mutex<broadcast::Receiver<Arc<News>>>,
+}
+
+impl Talk {
+    /// Answers `initialize`: the client, and the result.
+    ///
+    /// # Errors
+    /// `Invalid params` when no version is asked for.
+    pub(in crate::server) fn open(
+        gateway: &Arc<Gateway>,
+        view: Arc<View>,
+        owner: String,
+        mut params: JsonObject,
+    ) -> Result<(Talk, Value), RpcError> {
+        let asked = params.get("protocolVersion").and_then(Value::as_str);
+        let version = asked.map(Version::negotiate).ok_or_else(|| {
+            RpcError::invalid_params("Invalid params: `protocolVersion` is missing")
+        })?;
+        let capabilities = params.remove("capabilities").filter(Value::is_object);
+        let about = gateway.describe(&view);
+        let mut result = json!({
+            "protocolVersion": version.as_str(),
+            "capabilities": about.capabilities,
+            "serverInfo": about.server_info,
+        });
+        if let Some(instructions) = about.instructions {
+            result["instructions"] = instructions.into();
+        }
+        let talk = Talk {
+            gateway: Arc::clone(gateway),
+            view,
+            version,
+            capabilities: capabilities.unwrap_or_else(|| json!({})),
+            owner,
+            level: Mutex::default(),
+            watches: Mutex::default(),
+            questions: Questions::default(),
+            running: Arc::default(),
+            news: Mutex::new(gateway.news()),
+        };
+        Ok((talk, result))
+    }
+
+    /// The version that was agreed on.
+    pub(in crate::server) fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The answer to a request; nothing if it was cancelled. What has to be said before goes to the feed; without
+    /// one nothing can be.
+    pub(in crate::server) async fn answer(
+        self: Arc<Self>,
+        request: Request,
+        feed: Option<Arc<Feed>>,
+    ) -> Option<Bytes> {
+        let id = request.id.clone();
+        let outcome = match self.running.begin(id.clone()) {
+            Ok(place) => place.hold(self.outcome(request, feed)).await?,
+            Err(busy) => Err(busy),
+        };
+        Some(rpc::write_answer(Some(&id), &outcome).into())
+    }
+
+    /// Does what a batch tells and answers, and gives what it asks.
+    ///
+    /// # Errors
+    /// `Invalid request` where the version has no batches, or this one is too long.
+    pub(in crate::server) fn sort(
+        &self,
+        batch: Vec<Result<Message, Malformed>>,
+    ) -> Result<Vec<Result<Request, Malformed>>, RpcError> {
+        let invalid =
+            |why: String| RpcError::new(code::INVALID_REQUEST, format!("Invalid request: {why}"));
+        if !self.version.has_batches() {
+            return Err(invalid(format!("{} has no batches", self.version)));
+        }
+        if batch.len() > MAX_BATCH {
+            return Err(invalid(format!("a batch has at most {MAX_BATCH} messages")));
+        }
+        let mut requests = Vec::new();
+        for message in batch {
+            match message {
+                Ok(Message::Request(request)) => requests.push(Ok(request)),
+                Ok(Message::Notification(notification)) => self.notified(&notification),
+                Ok(Message::Response(response)) => self.answered(response),
+                Err(malformed) => requests.push(Err(malformed)),
+            }
+        }
+        Ok(requests)
+    }
+
+    /// The answers to a batch, in one array; nothing if all of it was cancelled.
+    pub(in crate::server) async fn answer_all(
+        self: Arc<Self>,
+        requests: Vec<Result<Request, Malformed>>,
+        feed: Option<Arc<Feed>>,
+    ) -> Option<Bytes> {
+        let answers = requests.into_iter().map(|request| {
+            let (talk, feed) = (Arc::clone(&self), feed.clone());
+            async move {
+                match request {
+                    Ok(request) => talk.answer(request, feed).await,
+                    Err(malformed) => Some(malformed.to_value().to_string().into()),
+                }
+            }
+        });
+        let answers = futures::future::join_all(answers).await;
+        let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
+        if answers.is_empty() {
+            return None;
+        }
+        let mut array = vec![b'['];
+        array.extend_from_slice(&answers.join(&b","[..]));
+        array.push(b']');
+        Some(array.into())
+    }
+
+    /// Takes a notification.
+    pub(in crate::server) fn notified(&self, notification: &Notification) {
+        if notification.method == "notifications/cancelled" {
+            self.running.cancel(&notification.params);
+        }
+    }
+
+    /// What comes of a request.
+    async fn outcome(
+        self: &Arc<Self>,
+        request: Request,
+        feed: Option<Arc<Feed>>,
+    ) -> Result<Value, RpcError> {
+        let Request { method, params, .. } = request;
+        match method.as_str() {
+            "ping" => Ok(json!({})),
+            "logging/setLevel" => self.set_level(&params),
+            "resources/subscribe" => self.subscribe(&params).await,
+            "resources/unsubscribe" => {
+                locked(&self.watches).remove(uri(&params)?);
+                Ok(json!({}))
+            }
+            "initialize" => Err(RpcError::new(
+                code::INVALID_REQUEST,
+                "Invalid request: this session is initialized",
+            )),
+            method => {
+                let visit = self.visit(feed.clone());
+                work::run(&self.gateway, &visit, method, params, feed.as_deref()).await
+            }
+        }
+    }
+
+    /// Takes what answers a question of ours.
+    pub(in crate::server) fn answered(&self, response: Response) {
+        self.questions.answered(response);
+    }
+
+    /// Tells the client what happens, for ever. Whatever happened since the last time comes first.
+    pub(in crate::server) async fn tell(&self, feed: &Feed) {
+        let mut alarm = locked(&self.news).resubscribe();
+        loop {
+            for message in self.tidings() {
+                feed.say(message);
+            }
+            if let Err(RecvError::Closed) = alarm.recv().await {
+                return;
+            }
+        }
+    }
+
+    /// What happened since the last time, as messages for this client.
+    fn tidings(&self) -> Vec<Bytes> {
+        let mut told = Vec::new();
+        loop {
+            let news = locked(&self.news).try_recv();
+            match news {
+                Ok(news) => {
+                    let notice = self.gateway.notice(&self.view, &news);
+                    told.extend(notice.filter(|it| self.hears(&it.topic)).map(message));
+                }
+                // What was missed may be anything.
+                Err(TryRecvError::Lagged(_)) => told.extend(self.everything_changed()),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return told,
+            }
+        }
+    }
+
+    fn visit(self: &Arc<Self>, feed: Option<Arc<Feed>>) -> Visit {
+        Visit {
+            view: Arc::clone(&self.view),
+            version: self.version,
+            caller: Arc::new(Client {
+                talk: Arc::clone(self),
+                feed,
+            }),
+            owner: self.owner.clone(),
+        }
+    }
+
+    fn set_level(&self, params: &JsonObject) -> Result<Value, RpcError> {
+        let asked = params.get("level").and_then(Value::as_str);
+        let level = asked.and_then(Level::parse).ok_or_else(|| {
+            let names: Vec<_> = Level::ALL.iter().map(|it| it.as_str()).collect();
+            let names = names.join(", ");
+            RpcError::invalid_params(format!("Invalid params: `level` must be one of {names}"))
+        })?;
+        let interest = self.gateway.log_interest(level.as_str());
+        *locked(&self.level) = Some((level, interest));
+        Ok(json!({}))
+    }
+
+    async fn subscribe(self: &Arc<Self>, params: &JsonObject) -> Result<Value, RpcError> {
+        let uri = uri(params)?;
+        {
+            let watches = locked(&self.watches);
+            if watches.contains_key(uri) {
+                return Ok(json!({}));
+            }
+            if watches.len() >= MAX_WATCHES {
+                return Err(RpcError::invalid_params(format!(
+                    "Invalid params: at most {MAX_WATCHES} resources can be subscribed to"
+                )));
+            }
+        }
+        let watch = self.gateway.watch(&self.visit(None), uri).await?;
+        locked(&self.watches).insert(uri.to_owned(), watch);
+        Ok(json!({}))
+    }
+
+    fn hears(&self, topic: &Topic) -> bool {
+        match topic {
+            Topic::Tools | Topic::Prompts | Topic::Resources => true,
+            Topic::Resource(uri) => locked(&self.watches).contains_key(uri),
+            Topic::Log(level) => locked(&self.level)
+                .as_ref()
+                .map_or(UNASKED, |(wanted, _)| *wanted)
+                .hears(level),
+        }
+    }
+
+    fn everything_changed(&self) -> Vec<Bytes> {
+        let about = self.gateway.describe(&self.view);
+        let lists = ["tools", "prompts", "resources"];
+        let lists = lists
+            .into_iter()
+            .filter(|it| about.capabilities[it]["listChanged"] == true)
+            .map(|it| line(&format!("notifications/{it}/list_changed"), json!({})));
+        let watches = locked(&self.watches);
+        let watched = watches
+            .keys()
+            .map(|uri| line("notifications/resources/updated", json!({"uri": uri})));
+        lists.chain(watched).collect()
+    }
+}
+
+/// The client as those see it who work for one of its requests.
+struct Client {
+    talk: Arc<Talk>,
+    /// Where it can be told something; without it, it can do nothing.
+    feed: Option<Arc<Feed>>,
+}
+
+/// What a client can do that cannot be reached.
+static NOTHING: Value = Value::Null;
+
+impl Caller for Client {
+    fn capabilities(&self) -> &Value {
+        match self.feed {
+            Some(_) => &self.talk.capabilities,
+            None => &NOTHING,
+        }
+    }
+
+    fn ask<'a>(&'a self, method: &'a str, params: Value) -> BoxFuture<'a, Result<Value, RpcError>> {
+        Box::pin(async move {
+            match &self.feed {
+                Some(feed) => self.talk.questions.ask(feed, method, params).await,
+                None => Err(RpcError::method_not_found(method)),
+            }
+        })
+    }
+
+    fn tell(&self, method: &str, params: Value) {
+        let Some(feed) = &self.feed else { return };
+        let level = params["level"].as_str().unwrap_or_default();
+        let wanted = locked(&self.talk.level).as_ref().map(|(wanted, _)| *wanted);
+        let is_heard = method != "notifications/message" || wanted.is_none_or(|it| it.hears(level));
+        if is_heard {
+            feed.say(line(method, params));
+        }
+    }
+}
+
+/// A notification as it is sent.
+pub(super) fn line(method: &str, params: Value) -> Bytes {
+    Bytes::from(rpc::notification(method, params).to_string())
+}
+
+fn message(notice: Notice) -> Bytes {
+    line(&notice.method, notice.params)
+}
+
+fn uri(params: &JsonObject) -> Result<&str, RpcError> {
+    let uri = params.get("uri").and_then(Value::as_str);
+    uri.ok_or_else(|| RpcError::invalid_params("Invalid params: `uri` is missing"))
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

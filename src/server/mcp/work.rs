@@ -1,0 +1,221 @@
+//! One request at work: its progress, and whoever may stop it.
+
+use std::{
+    collections::HashMap,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use serde_json::{Map, Value};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{feed::Feed, talk::line};
+use crate::{
+    gateway::{Gateway, mcp::Visit},
+    mcp::rpc::{Id, RpcError, code},
+    tool::{JsonObject, Progress},
+};
+
+/// Progress that waits to be told.
+const WAITING: usize = 16;
+
+/// Has the gateway answer a request; its progress goes to the feed, if the request asks for it.
+///
+/// # Errors
+/// Those of [`Gateway::request`].
+pub(in crate::server) async fn run(
+    gateway: &Arc<Gateway>,
+    visit: &Visit,
+    method: &str,
+    params: JsonObject,
+    feed: Option<&Feed>,
+) -> Result<Value, RpcError> {
+    let token = params
+        .get("_meta")
+        .and_then(|meta| meta.get("progressToken"))
+        .filter(|token| Id::read(token).is_some())
+        .cloned();
+    let (Some(token), Some(feed)) = (token, feed) else {
+        return gateway.request(visit, method, params, None).await;
+    };
+    let (sender, mut progress) = mpsc::channel(WAITING);
+    let mut work = pin!(gateway.request(visit, method, params, Some(sender)));
+    let outcome = loop {
+        tokio::select! {
+            biased;
+            Some(step) = progress.recv() => tell(feed, &token, step),
+            outcome = &mut work => break outcome,
+        }
+    };
+    while let Ok(step) = progress.try_recv() {
+        tell(feed, &token, step);
+    }
+    outcome
+}
+
+fn tell(feed: &Feed, token: &Value, step: Progress) {
+    let mut params = Map::new();
+    params.insert("progressToken".to_owned(), token.clone());
+    params.insert("progress".to_owned(), number(step.progress));
+    if let Some(total) = step.total {
+        params.insert("total".to_owned(), number(total));
+    }
+    if let Some(message) = step.message {
+        params.insert("message".to_owned(), message.into());
+    }
+    feed.say(line("notifications/progress", Value::Object(params)));
+}
+
+/// A whole number is written as one.
+fn number(number: f64) -> Value {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if number.fract() == 0.0 && number.abs() <= EXACT {
+        #[expect(clippy::cast_possible_truncation, reason = "it is whole and in range")]
+        let whole = number as i64;
+        return whole.into();
+    }
+    number.into()
+}
+
+/// The requests of one client that are at work.
+#[derive(Debug, Default)]
+pub(in crate::server) struct Running {
+    table: Mutex<HashMap<Id, (u64, oneshot::Sender<()>)>>,
+    begun: AtomicU64,
+}
+
+/// A request's place among those at work; dropping it gives the place back.
+#[derive(Debug)]
+pub(in crate::server) struct Place {
+    running: Arc<Running>,
+    id: Id,
+    number: u64,
+    cancelled: oneshot::Receiver<()>,
+}
+
+impl Running {
+    /// Most requests of one client that are at work side by side.
+    pub(in crate::server) const MAX: usize = 256;
+
+    /// A place for a request of this id. One that has the same id, against the rules, works on, but cannot be
+    /// cancelled any more.
+    ///
+    /// # Errors
+    /// When too many are at work.
+    pub(in crate::server) fn begin(self: &Arc<Self>, id: Id) -> Result<Place, RpcError> {
+        let (cancel, cancelled) = oneshot::channel();
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        let mut table = self.table();
+        if table.len() >= Running::MAX {
+            let most = Running::MAX;
+            return Err(RpcError::new(
+                code::INTERNAL_ERROR,
+                format!("{most} requests of this client are at work; try again in a moment"),
+            ));
+        }
+        table.insert(id.clone(), (number, cancel));
+        drop(table);
+        Ok(Place {
+            running: Arc::clone(self),
+            id,
+            number,
+            cancelled,
+        })
+    }
+
+    /// Stops the request that `notifications/cancelled` names, if it is at work.
+    pub(in crate::server) fn cancel(&self, params: &JsonObject) {
+        let id = params.get("requestId").and_then(Id::read);
+        let cancelled = id.and_then(|id| self.table().remove(&id));
+        if let Some((_, cancel)) = cancelled {
+            let _ = cancel.send(());
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<Id, (u64, oneshot::Sender<()>)>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Does the work; `None` when it was cancelled.
+    pub(in crate::server) async fn hold<T>(mut self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        tokio::select! {
+            biased;
+            done = &mut work => Some(done),
+            told = &mut self.cancelled => match told {
+                Ok(()) => None,
+                // Another request took its id.
+                Err(_) => Some(work.await),
+            },
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut table = self.running.table();
+        if table
+            .get(&self.id)
+            .is_some_and(|(number, _)| *number == self.number)
+        {
+            table.remove(&self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn cancelling(id: Value) -> JsonObject {
+        Map::from_iter([("requestId".to_owned(), id)])
+    }
+
+    #[tokio::test]
+    async fn who_is_cancelled_has_no_result() {
+        let running = Arc::new(Running::default());
+        let place = running.begin(1.into()).unwrap();
+        running.cancel(&cancelling(json!("1")));
+        running.cancel(&cancelling(json!(null)));
+        running.cancel(&cancelling(json!(1)));
+        assert_eq!(place.hold(std::future::pending::<()>()).await, None);
+        assert!(running.table().is_empty());
+    }
+
+    #[tokio::test]
+    async fn two_with_one_id_both_end() {
+        let running = Arc::new(Running::default());
+        let (first, second) = (
+            running.begin(1.into()).unwrap(),
+            running.begin(1.into()).unwrap(),
+        );
+        assert_eq!(first.hold(async { 1 }).await, Some(1));
+        running.cancel(&cancelling(json!(1)));
+        assert_eq!(second.hold(std::future::pending::<()>()).await, None);
+    }
+
+    #[test]
+    fn too_many_are_refused() {
+        let running = Arc::new(Running::default());
+        let places: Vec<_> = (0..Running::MAX as u64)
+            .map(|id| running.begin(id.into()).unwrap())
+            .collect();
+        assert!(running.begin(Id::Text("x".to_owned())).is_err());
+        drop(places);
+        assert!(running.table().is_empty());
+    }
+
+    #[test]
+    fn whole_numbers_are_written_whole() {
+        assert_eq!(number(3.0).to_string(), "3");
+        assert_eq!(number(0.5).to_string(), "0.5");
+        assert_eq!(number(1e300).to_string(), "1e+300");
+    }
+}

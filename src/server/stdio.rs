@@ -1,0 +1,329 @@
+//! The face for an MCP client that started toolway itself: one message per line on a pair of pipes.
+//!
+//! Both eras share the pipes. A request that says that it stands for itself is answered so; `initialize` begins a
+//! conversation, of which there is one. Nothing but messages is ever written to the output.
+
+use std::{io, pin::pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use serde_json::json;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader},
+    sync::mpsc,
+    task::JoinSet,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::mcp::{
+    feed::{Feed, Next, Reader},
+    listen::Subscription,
+    once::Once,
+    talk::Talk,
+    work::Running,
+};
+use crate::{
+    gateway::{Gateway, mcp::View},
+    mcp::{
+        envelope::id_of_cut_response,
+        rpc::{self, Id, Incoming, Message, Request, RpcError, code},
+        stateless::{self, About},
+        version::Version,
+    },
+    upstream::mcp::lines::{Line, next_line},
+};
+
+/// The bounds of this face.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Longest line, in bytes. Default: 32 MiB.
+    pub max_line_bytes: usize,
+    /// How long requests may take to end when the client has closed its end. Default: 10 s.
+    pub drain: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            max_line_bytes: 32 << 20,
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Lines that were read and not looked at.
+const WAITING: usize = 16;
+
+/// When this many answers wait for a client that does not read, nothing more is read from it.
+const MAX_UNREAD: usize = 256;
+
+/// The same in bytes.
+const MAX_UNREAD_BYTES: usize = 64 << 20;
+
+/// How long the last answers may take to be written.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Whose requests these are; there is nobody else on these pipes.
+const OWNER: &str = "stdio";
+
+/// Serves one client until it closes its end, stops reading, or `shutdown` ends.
+///
+/// # Errors
+/// When the input cannot be read.
+pub async fn serve(
+    gateway: Arc<Gateway>,
+    view: Arc<View>,
+    config: Config,
+    (input, output): (
+        impl AsyncRead + Unpin + Send + 'static,
+        impl AsyncWrite + Unpin + Send + 'static,
+    ),
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let (sender, mut lines) = mpsc::channel(WAITING);
+    // On their own, because a line that is read in part must not be dropped.
+    let reading = tokio::spawn(read(input, config.max_line_bytes, sender));
+    let mut pipe = Pipe {
+        gateway,
+        view,
+        feed: Arc::default(),
+        running: Arc::default(),
+        talk: None,
+        at_work: JoinSet::new(),
+        stopping: CancellationToken::new(),
+    };
+    let mut writing = tokio::spawn(write(output, pipe.feed.reader(0)));
+    let mut shutdown = pin!(shutdown);
+    let is_stopped = loop {
+        let line = async {
+            pipe.feed.has_room(MAX_UNREAD, MAX_UNREAD_BYTES).await;
+            lines.recv().await
+        };
+        tokio::select! {
+            biased;
+            () = &mut shutdown => break true,
+            _ = &mut writing => break true,
+            line = line => match line {
+                Some(line) => pipe.take(line),
+                None => break false,
+            },
+        }
+        while pipe.at_work.try_join_next().is_some() {}
+    };
+    pipe.stopping.cancel();
+    if !is_stopped {
+        let ended = async { while pipe.at_work.join_next().await.is_some() {} };
+        tokio::select! {
+            _ = timeout(config.drain, ended) => {}
+            () = &mut shutdown => {}
+            _ = &mut writing => {}
+        }
+    }
+    pipe.at_work.shutdown().await;
+    pipe.feed.close();
+    let _ = timeout(LAST_WORDS, writing).await;
+    if is_stopped {
+        reading.abort();
+        return Ok(());
+    }
+    reading.await.unwrap_or(Ok(()))
+}
+
+/// Passes lines on until there are none any more.
+async fn read(
+    input: impl AsyncRead + Unpin,
+    limit: usize,
+    lines: mpsc::Sender<Line>,
+) -> io::Result<()> {
+    let mut input = BufReader::with_capacity(64 << 10, input);
+    while let Some(line) = next_line(&mut input, limit).await? {
+        if lines.send(line).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Writes what is said until nothing more will be, or nobody reads it.
+async fn write(mut output: impl AsyncWrite + Unpin, mut said: Reader) -> io::Result<()> {
+    loop {
+        match said.take() {
+            Next::Message(_, message) => {
+                let mut line = Vec::with_capacity(message.len() + 1);
+                line.extend_from_slice(&message);
+                line.push(b'\n');
+                output.write_all(&line).await?;
+            }
+            Next::Nothing => {
+                output.flush().await?;
+                said.changed().await;
+            }
+            Next::Over => return output.flush().await,
+        }
+    }
+}
+
+struct Pipe {
+    gateway: Arc<Gateway>,
+    view: Arc<View>,
+    feed: Arc<Feed>,
+    /// The requests that stand for themselves.
+    running: Arc<Running>,
+    /// The conversation, once there was an `initialize`.
+    talk: Option<Arc<Talk>>,
+    at_work: JoinSet<()>,
+    stopping: CancellationToken,
+}
+
+impl Pipe {
+    fn take(&mut self, line: Line) {
+        let line = match line {
+            Line::Whole(line) if line.trim_ascii().is_empty() => return,
+            Line::Whole(line) => line,
+            Line::Cut { head, tail } => {
+                let id = id_of_cut_response(&head, &tail).and_then(|id| Id::read(&id));
+                let why = "Invalid request: the line is too long";
+                return self.fail(id.as_ref(), RpcError::new(code::INVALID_REQUEST, why));
+            }
+        };
+        match rpc::read(&line) {
+            Ok(Incoming::One(message)) => self.message(message),
+            Ok(Incoming::Batch(batch)) => self.batch(batch),
+            Err(malformed) => self.feed.must_say(malformed.to_value().to_string().into()),
+        }
+    }
+
+    fn message(&mut self, message: Message) {
+        match message {
+            Message::Request(request) if is_stateless(&request) => self.once(request),
+            Message::Request(request) if request.method == "initialize" => self.initialize(request),
+            Message::Request(request) => self.request(request),
+            Message::Notification(notification) => {
+                if notification.method == "notifications/cancelled" {
+                    self.running.cancel(&notification.params);
+                }
+                if let Some(talk) = &self.talk {
+                    talk.notified(&notification);
+                }
+            }
+            Message::Response(response) => {
+                if let Some(talk) = &self.talk {
+                    talk.answered(response);
+                }
+            }
+        }
+    }
+
+    fn initialize(&mut self, request: Request) {
+        if self.talk.is_some() {
+            return self.request(request);
+        }
+        let client = request.params.get("clientInfo");
+        let client = client.and_then(|it| it.get("name")?.as_str());
+        tracing::info!(client = client.unwrap_or_default(), "An MCP client came");
+        let view = Arc::clone(&self.view);
+        match Talk::open(&self.gateway, view, OWNER.to_owned(), request.params) {
+            Ok((talk, result)) => {
+                let talk = Arc::new(talk);
+                self.talk = Some(Arc::clone(&talk));
+                let answer = rpc::write_answer(Some(&request.id), &Ok(result));
+                self.feed.must_say(answer.into());
+                let (feed, stopping) = (Arc::clone(&self.feed), self.stopping.clone());
+                self.at_work.spawn(async move {
+                    tokio::select! {
+                        () = talk.tell(&feed) => {}
+                        () = stopping.cancelled() => {}
+                    }
+                });
+            }
+            Err(error) => self.fail(Some(&request.id), error),
+        }
+    }
+
+    /// A request of the conversation.
+    fn request(&mut self, request: Request) {
+        super::mcp::note(&request, OWNER);
+        let Some(talk) = self.talk.clone() else {
+            if request.method == "ping" {
+                let pong = rpc::write_answer(Some(&request.id), &Ok(json!({})));
+                return self.feed.must_say(pong.into());
+            }
+            let why =
+                "Invalid request: begin with `initialize`, or say in `_meta` which version this is";
+            return self.fail(Some(&request.id), RpcError::new(code::INVALID_REQUEST, why));
+        };
+        let feed = Arc::clone(&self.feed);
+        self.at_work.spawn(async move {
+            if let Some(answer) = talk.answer(request, Some(Arc::clone(&feed))).await {
+                feed.must_say(answer);
+            }
+        });
+    }
+
+    fn batch(&mut self, batch: Vec<Result<Message, rpc::Malformed>>) {
+        let Some(talk) = self.talk.clone() else {
+            let why = "Invalid request: begin with `initialize`, on its own";
+            return self.fail(None, RpcError::new(code::INVALID_REQUEST, why));
+        };
+        match talk.sort(batch) {
+            Ok(requests) if requests.is_empty() => {}
+            Ok(requests) => {
+                let feed = Arc::clone(&self.feed);
+                self.at_work.spawn(async move {
+                    let answers = talk.answer_all(requests, Some(Arc::clone(&feed))).await;
+                    if let Some(answers) = answers {
+                        feed.must_say(answers);
+                    }
+                });
+            }
+            Err(error) => self.fail(None, error),
+        }
+    }
+
+    /// A request that stands for itself.
+    fn once(&mut self, request: Request) {
+        super::mcp::note(&request, OWNER);
+        let Request { id, method, params } = request;
+        let begun =
+            About::read(&params).and_then(|about| Ok((about, self.running.begin(id.clone())?)));
+        let (about, place) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return self.fail(Some(&id), error),
+        };
+        let once = Once {
+            gateway: Arc::clone(&self.gateway),
+            view: Arc::clone(&self.view),
+            owner: OWNER.to_owned(),
+            about,
+            feed: Some(Arc::clone(&self.feed)),
+        };
+        let (feed, stopping) = (Arc::clone(&self.feed), self.stopping.clone());
+        self.at_work.spawn(async move {
+            let outcome = if method == "subscriptions/listen" {
+                let listening = async {
+                    let subscription = Subscription::open(&once, &id, &params).await?;
+                    Ok(subscription.tell(&feed, &stopping).await)
+                };
+                place.hold(listening).await
+            } else {
+                place.hold(once.outcome(method, params)).await
+            };
+            if let Some(outcome) = outcome {
+                feed.must_say(rpc::write_answer(Some(&id), &outcome).into());
+            }
+        });
+    }
+
+    fn fail(&self, id: Option<&Id>, error: RpcError) {
+        self.feed
+            .must_say(Bytes::from(rpc::write_answer(id, &Err(error))));
+    }
+}
+
+/// A request that stands for itself says so.
+fn is_stateless(request: &Request) -> bool {
+    match stateless::protocol_version(&request.params) {
+        Some(version) => !Version::parse(version).is_some_and(Version::has_handshake),
+        None => request.method == "server/discover",
+    }
+}
