@@ -161,7 +161,7 @@ impl Check<'_> {
             .into_iter()
             .map(|(name, raw)| Written::in_toml(name, raw));
         let servers = self.servers(in_file.chain(written));
-        let functions = self.functions(raw.functions, &servers);
+        let functions = self.functions(raw.functions, &servers, &upstreams);
         let groups = functions.iter().map(|it| it.group.clone());
         let known: Vec<_> = servers
             .iter()

@@ -8,9 +8,11 @@ mod calls;
 pub mod chat;
 mod current;
 pub mod failure;
+pub mod handed;
 pub mod listing;
 pub mod mcp;
 mod plain;
+mod random;
 mod rounds;
 pub mod sink;
 mod stream;
@@ -47,6 +49,7 @@ use self::{
     backends::Backends,
     calls::{CallEvent, Patience, Running},
     current::Current,
+    handed::Handed,
 };
 
 /// The bounds of the tool loop (`[loop]` in the configuration).
@@ -112,6 +115,7 @@ pub struct Gateway {
     log_interests: Arc<mcp::news::LogInterests>,
     parked: mcp::parked::ParkedCalls,
     begun: Instant,
+    handed: Handed,
     /// Randomness of this process, and how often it was used.
     random: RandomState,
     used: AtomicU64,
@@ -126,7 +130,7 @@ impl Gateway {
         upstream::install_tls();
         let models = Arc::new(Models::new(setup.upstreams)?);
         let servers = Arc::new(Servers::start(setup.servers));
-        let functions = Functions::start(setup.functions, models.clone())?;
+        let functions = Functions::start(setup.functions, &models)?;
         let backends = Backends::new(servers.clone(), functions);
         let current = Current::follow(servers.clone(), backends.functions(), models.clone());
         let current = Arc::new(current);
@@ -146,6 +150,7 @@ impl Gateway {
             log_interests: Arc::default(),
             parked: mcp::parked::ParkedCalls::default(),
             begun: Instant::now(),
+            handed: Handed::start(),
             random: RandomState::new(),
             used: AtomicU64::new(0),
         }))
@@ -159,6 +164,16 @@ impl Gateway {
     /// The model providers.
     pub fn models(&self) -> &Models {
         &self.models
+    }
+
+    /// The functions that callers lend to agents.
+    pub fn handed(&self) -> &Handed {
+        &self.handed
+    }
+
+    /// How often a comment goes out in a stream in which nothing else does.
+    pub fn keepalive(&self) -> Duration {
+        self.config.keepalive
     }
 
     /// How each server is.
@@ -207,6 +222,7 @@ impl Gateway {
 
     /// Stops every server; nothing that toolway started is left running.
     pub async fn shutdown(&self) {
+        self.handed.close();
         self.servers.shutdown().await;
     }
 
@@ -223,12 +239,4 @@ impl Gateway {
             .map(|since| since.as_secs())
             .unwrap_or_default()
     }
-}
-
-/// A text that nobody can guess: 128 bits of the system's randomness, as 32 hexadecimal digits.
-fn token() -> String {
-    let mut bytes = [0_u8; 16];
-    // The system that has no randomness has no TLS either.
-    getrandom::fill(&mut bytes).expect("the system has randomness");
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -7,7 +7,7 @@
 //! 3. `agent::Turn` decides: ask the model, run these calls, send this, stop. It never acts.
 //! 4. `upstream::model` streams the model's answer; `translate::stream` mends it and tells calls from text.
 //! 5. `translate::calls` parses and checks the arguments; `route` says what may run side by side.
-//! 6. `upstream::mcp` runs the call; `translate::results` turns what came back into a tool message.
+//! 6. `upstream::mcp` or `upstream::function` runs the call; `translate::results` turns what came back into a tool message.
 //! 7. `agent::Turn` asks the model again, until it stops or a bound is met.
 //!
 //! # Layers

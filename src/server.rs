@@ -10,6 +10,7 @@ mod guard;
 mod headers;
 mod listener;
 pub mod mcp;
+mod mcp_sessions;
 mod models;
 mod status;
 pub mod stdio;
@@ -35,7 +36,7 @@ use tower_http::{
 
 use crate::{gateway::Gateway, secret::Secret};
 
-use self::{error::Refusal, listener::Impatient, mcp::Face};
+use self::{error::Refusal, mcp::Face};
 
 /// Where and for whom toolway listens.
 #[derive(Clone, Debug)]
@@ -89,25 +90,24 @@ pub(crate) struct App {
 }
 
 /// Serves until `shutdown` ends, then lets running requests end, for a while.
-///
-/// # Errors
-/// When the listener fails for good.
 pub async fn serve(
     listener: TcpListener,
     gateway: Arc<Gateway>,
     config: Config,
     shutdown: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
+) {
+    let requests = config.max_requests;
     let app = app(gateway, config);
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
     let told = app.clone();
     let shutdown = async move {
         shutdown.await;
+        // Streams that last would not end by themselves.
+        told.gateway.handed().close();
         told.mcp.stop();
         let _ = stopping.send(());
     };
-    let serving =
-        axum::serve(Impatient(listener), routes(app.clone())).with_graceful_shutdown(shutdown);
+    let serving = listener::serve(listener, routes(app.clone()), requests, shutdown);
     let overdue = async {
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
@@ -115,9 +115,9 @@ pub async fn serve(
         tokio::time::sleep(DRAIN).await;
     };
     tokio::select! {
-        served = serving => served,
-        () = overdue => Ok(()),
-        () = app.mcp.sweep() => Ok(()),
+        () = serving => {}
+        () = overdue => {}
+        () = app.mcp.sweep() => {}
     }
 }
 
@@ -167,6 +167,17 @@ fn routes(app: Arc<App>) -> Router {
             get(models::show).fallback(forward::forward),
         )
         .route("/v1/{*path}", any(forward::forward))
+        // Functions that a caller lends.
+        .route("/v1/mcp_sessions", post(mcp_sessions::open))
+        .route(
+            "/v1/mcp_sessions/{id}",
+            get(mcp_sessions::show).delete(mcp_sessions::end),
+        )
+        .route("/v1/mcp_sessions/{id}/events", get(mcp_sessions::events))
+        .route(
+            "/v1/mcp_sessions/{id}/tool_responses",
+            post(mcp_sessions::respond),
+        )
         // The Model Context Protocol.
         .route(
             "/mcp",
@@ -177,6 +188,10 @@ fn routes(app: Arc<App>) -> Router {
         .route(
             "/mcp/{profile}",
             post(mcp::profile).get(mcp::profile).delete(mcp::profile),
+        )
+        .route(
+            "/mcp/s/{token}",
+            post(mcp::session).get(mcp::session).delete(mcp::session),
         )
         // toolway's own.
         .route("/health", get(status::health))
@@ -206,7 +221,8 @@ fn span(request: &Request) -> tracing::Span {
         .get(&REQUEST_ID)
         .and_then(|id| id.to_str().ok())
         .unwrap_or_default();
-    tracing::info_span!("request", id, method = %request.method(), path = request.uri().path())
+    let path = mcp_sessions::without_secrets(request.uri().path());
+    tracing::info_span!("request", id, method = %request.method(), path = &*path)
 }
 
 fn log<B>(response: &http::Response<B>, latency: Duration, _: &tracing::Span) {

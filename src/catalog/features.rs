@@ -41,8 +41,70 @@ impl ServerFeatures {
         }
     }
 
+    /// Takes up what the server said in the handshake: the result of its `initialize` or `server/discover`. What it
+    /// does not have any more goes; what it still has stays until it is listed again.
+    pub fn introduce(&mut self, protocol_version: Option<String>, hello: &Value) {
+        self.protocol_version = protocol_version;
+        self.capabilities = hello["capabilities"].clone();
+        self.instructions = hello["instructions"].as_str().map(str::to_owned);
+        self.server_info = match &hello["serverInfo"] {
+            Value::Null => hello["_meta"]["io.modelcontextprotocol/serverInfo"].clone(),
+            info => info.clone(),
+        };
+        if !self.has("prompts") {
+            self.prompts.clear();
+        }
+        if !self.has("resources") {
+            self.resources.clear();
+            self.templates.clear();
+        }
+    }
+
     /// It declared this capability, or may still do so.
     pub fn may_have(&self, capability: &str) -> bool {
         self.protocol_version.is_none() || self.capabilities.get(capability).is_some()
+    }
+
+    /// The server declared this capability.
+    pub fn has(&self, capability: &str) -> bool {
+        !self.capabilities[capability].is_null()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn introduced(hello: &Value) -> ServerFeatures {
+        let mut features = ServerFeatures::unknown(ServerId::parse("s").unwrap());
+        features.prompts = vec![JsonObject::new()];
+        features.resources = vec![JsonObject::new()];
+        features.introduce(Some("2025-11-25".to_owned()), hello);
+        features
+    }
+
+    #[test]
+    fn a_server_is_known_by_what_it_said_in_the_handshake() {
+        let info = json!({"name": "n", "version": "1", "x": 1});
+        let features = introduced(&json!({
+            "capabilities": {"prompts": {}, "x": 1}, "serverInfo": info, "instructions": "use it",
+        }));
+        assert_eq!(features.capabilities, json!({"prompts": {}, "x": 1}));
+        assert_eq!(features.instructions.as_deref(), Some("use it"));
+        assert_eq!(features.server_info, info);
+        assert_eq!(
+            (features.prompts.len(), features.resources.len()),
+            (1, 0),
+            "what it does not have any more goes"
+        );
+    }
+
+    #[test]
+    fn a_server_without_a_handshake_tells_its_name_in_the_meta() {
+        let meta = json!({"io.modelcontextprotocol/serverInfo": {"name": "n"}});
+        let features = introduced(&json!({"capabilities": {}, "_meta": meta}));
+        assert_eq!(features.server_info, json!({"name": "n"}));
     }
 }

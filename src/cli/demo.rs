@@ -49,7 +49,7 @@ pub(super) async fn run(bind: SocketAddr, once: bool, stop: CancellationToken) -
         () = stop.cancelled() => Ok(()),
     };
     stop.cancel();
-    serving.await?.context("the listener failed")?;
+    serving.await?;
     gateway.shutdown().await;
     asked
 }

@@ -25,10 +25,10 @@ pub(super) async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let gateway = gateway(&config)?;
     say_where(&config, &listener)?;
     let stopped = stop.cancelled_owned();
-    let served = server::serve(listener, gateway.clone(), config.server, stopped).await;
+    server::serve(listener, gateway.clone(), config.server, stopped).await;
     tracing::info!("Stopping the servers");
     gateway.shutdown().await;
-    served.context("the listener failed")
+    Ok(())
 }
 
 /// Binds an address, with a word on what to do when it is taken.

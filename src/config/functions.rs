@@ -1,15 +1,16 @@
 //! The groups of functions: what defines them, and the one way to run them.
 
-use std::{collections::BTreeMap, fmt::Display};
+mod ways;
+
+use std::{collections::BTreeMap, fmt::Display, time::Duration};
+
+use serde_json::json;
 
 use super::{check::Check, raw::RawFunctions, values::Origin};
 use crate::{
-    tool::Tool,
+    tool::{Annotations, JsonObject, Tool},
     translate::functions::definitions,
-    upstream::{
-        function::{Config, Kind, endpoint},
-        mcp,
-    },
+    upstream::{function::Config, mcp, model},
 };
 
 /// Most faults of one definitions file that are named; a file in a wrong form has one for each entry.
@@ -21,6 +22,7 @@ impl Check<'_> {
         &mut self,
         written: BTreeMap<String, RawFunctions>,
         servers: &[mcp::Config],
+        upstreams: &[model::Config],
     ) -> Vec<Config> {
         let mut groups = Vec::new();
         for (name, raw) in written {
@@ -29,21 +31,25 @@ impl Check<'_> {
             }
             let path = format!("functions.{name}");
             if servers.iter().any(|it| it.server.as_str() == name) {
-                self.problem(
-                    &path,
-                    format_args!("`{name}` is already the name of a server"),
-                );
+                let message = format!("`{name}` is already the name of a server");
+                self.problem(&path, message);
             }
-            groups.extend(self.group(&path, &name, &raw));
+            groups.extend(self.group(&path, &name, &raw, upstreams));
         }
         groups
     }
 
-    fn group(&mut self, path: &str, name: &str, raw: &RawFunctions) -> Option<Config> {
+    fn group(
+        &mut self,
+        path: &str,
+        name: &str,
+        raw: &RawFunctions,
+        upstreams: &[model::Config],
+    ) -> Option<Config> {
         let key = |key: &str| format!("{path}.{key}");
         let group = self.name(path, name);
         let timeout = raw.timeout.is_some();
-        let timeout = timeout.then(|| self.time(key("timeout"), raw.timeout, Default::default()));
+        let timeout = timeout.then(|| self.time(key("timeout"), raw.timeout, Duration::ZERO));
         let max_response_bytes = self.number(
             key("max_response_bytes"),
             raw.max_response_bytes,
@@ -51,8 +57,12 @@ impl Check<'_> {
             16 << 20,
         );
         let parallel_calls = self.number(key("parallel_calls"), raw.parallel_calls, 1..=1000, 16);
-        let tools = self.definitions(&key("definitions"), raw.definitions.as_deref());
-        let kind = self.way(path, raw);
+        let tools = match (&raw.definitions, &raw.model) {
+            (None, Some(model)) => Some(vec![question(name, model, raw.description.as_deref())]),
+            (file, _) => self.definitions(&key("definitions"), file.as_deref()),
+        };
+        // Without the functions it cannot be told whether a way fits them; the rest of it still can.
+        let kind = self.way(path, raw, tools.as_deref().unwrap_or_default(), upstreams);
         Some(Config {
             group: group?,
             tools: tools?,
@@ -61,36 +71,6 @@ impl Check<'_> {
             max_response_bytes,
             parallel_calls,
         })
-    }
-
-    /// The one way to run the functions.
-    fn way(&mut self, path: &str, raw: &RawFunctions) -> Option<Kind> {
-        let ways = [("endpoint", raw.endpoint.is_some())];
-        let given: Vec<&str> = ways.iter().filter(|way| way.1).map(|way| way.0).collect();
-        match given[..] {
-            ["endpoint"] => self.endpoint(path, raw),
-            [] => {
-                let known: Vec<String> = ways.iter().map(|way| format!("`{}`", way.0)).collect();
-                let known = known.join(", ");
-                self.problem(path, format_args!("needs one way to be run: {known}"));
-                None
-            }
-            _ => {
-                let given = given.join("` and `");
-                self.problem(path, format_args!("has `{given}`; which one is it?"));
-                None
-            }
-        }
-    }
-
-    fn endpoint(&mut self, path: &str, raw: &RawFunctions) -> Option<Kind> {
-        let at = format!("{path}.endpoint");
-        let url = raw.endpoint.as_deref()?;
-        let url = self.text(&at, url, &Origin::Toml);
-        let url = url.and_then(|url| self.url(&at, &url));
-        let headers = format!("{path}.headers");
-        let headers = self.headers(&headers, raw.headers.clone(), &Origin::Toml);
-        Some(Kind::Endpoint(endpoint::Config { url: url?, headers }))
     }
 
     /// The functions that a file defines. Every entry that is none is a problem: who wrote it wants it called.
@@ -124,4 +104,23 @@ impl Check<'_> {
 
 fn in_file(file: &str, what: impl Display) -> String {
     format!("`{file}`: {what}")
+}
+
+/// A model as one tool, which takes one text.
+fn question(name: &str, model: &str, description: Option<&str>) -> Tool {
+    let schema = json!({
+        "type": "object",
+        "properties": {"input": {"type": "string", "description": "What the model is asked about."}},
+        "required": ["input"],
+    });
+    let asks = format!("Asks the model {model}.");
+    Tool {
+        name: name.to_owned(),
+        title: None,
+        description: Some(description.map_or(asks, str::to_owned)),
+        input_schema: schema.as_object().cloned().unwrap_or_else(JsonObject::new),
+        output_schema: None,
+        annotations: Annotations::default(),
+        extra: JsonObject::new(),
+    }
 }

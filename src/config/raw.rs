@@ -148,16 +148,48 @@ pub struct RawServer {
 #[serde(default, deny_unknown_fields)]
 pub struct RawFunctions {
     /// The file that defines them: an OpenAI `tools` array, or the legacy `functions`; at most 5000.
-    /// Required.
+    /// Required, except beside `model`.
     pub definitions: Option<String>,
     /// Run by a webhook: the URL that `{"tool_calls": […]}` is posted to, and that answers
     /// `{"tool_responses": […]}`.
     pub endpoint: Option<String>,
-    /// Headers sent with every request of `endpoint`; the values are secrets. Default: none.
+    /// Calls that arrive within this time are sent as one request of `endpoint`, at most `"1s"`. Default:
+    /// each call is sent alone.
+    pub batch: Option<RawDuration>,
+    /// Most calls of one such request, 2 to 128. Default: `16`.
+    pub max_batch: Option<i64>,
+    /// Run by an HTTP request for each: its URL, in whose path and query `{function}` stands for the
+    /// function's name and `{ARGUMENT}` for an argument; the other arguments are the body, or the rest of the
+    /// query. A method may stand before it: `"GET https://…"`.
+    pub url: Option<String>,
+    /// The same by function, for those that differ. Default: none.
+    pub urls: Option<BTreeMap<String, String>>,
+    /// The method where the URL says none: `"GET"`, `"POST"`, `"PUT"`, `"PATCH"`, `"DELETE"`, `"HEAD"`.
+    /// Default: `"POST"`.
+    pub method: Option<String>,
+    /// Run by a program, looked up in `PATH`, or `"./…"` beside the configuration file: it is started for each call, reads the arguments as JSON from
+    /// its standard input and writes the result to its standard output. No shell is between.
+    pub command: Option<String>,
+    /// Its arguments; `{function}` stands for the function's name, as the variable `TOOLWAY_FUNCTION` does.
+    /// Default: none.
+    pub args: Option<Vec<String>>,
+    /// Added to the clean environment that it gets; the values are secrets. Default: none.
+    pub env: Option<BTreeMap<String, String>>,
+    /// Where it runs. Default: where toolway runs.
+    pub cwd: Option<String>,
+    /// Run by asking a model: its name; one of the upstreams must have it.
+    pub model: Option<String>,
+    /// What the model is asked; `{ARGUMENT}` stands for an argument, `{function}` for the function's name,
+    /// `{{…}}` for braces. Required beside `model`.
+    pub prompt: Option<String>,
+    /// What is said about the one tool that a `model` without `definitions` is; it is named like the group
+    /// and takes one text, `input`. Default: `Asks the model …`.
+    pub description: Option<String>,
+    /// Headers sent with every request of `endpoint` and `url`; the values are secrets. Default: none.
     pub headers: Option<BTreeMap<String, String>>,
     /// Longest run of a call. Default: `tool_timeout` of `[loop]`.
     pub timeout: Option<RawDuration>,
-    /// Longest answer taken, in bytes, 1024 to 1 GiB. Default: `16777216` (16 MiB).
+    /// Longest answer taken, or output of a command, in bytes, 1024 to 1 GiB. Default: `16777216` (16 MiB).
     pub max_response_bytes: Option<i64>,
     /// Calls that run side by side, 1 to 1000; up to 256 more wait. Default: `16`.
     pub parallel_calls: Option<i64>,

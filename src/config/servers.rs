@@ -229,7 +229,7 @@ impl Check<'_> {
         })
     }
 
-    fn check_command(&mut self, path: &str, command: &str, has_args: bool) {
+    pub(super) fn check_command(&mut self, path: &str, command: &str, has_args: bool) {
         if command.trim().is_empty() {
             self.problem(path, "must not be empty");
         } else if !has_args && command.contains(' ') && !command.contains(['/', '\\']) {
@@ -244,7 +244,7 @@ impl Check<'_> {
         }
     }
 
-    fn env(
+    pub(super) fn env(
         &mut self,
         path: &str,
         written: Option<&BTreeMap<String, String>>,
@@ -269,7 +269,7 @@ impl Check<'_> {
         env
     }
 
-    fn folder(&mut self, path: &str, written: &str, origin: &Origin) -> Option<PathBuf> {
+    pub(super) fn folder(&mut self, path: &str, written: &str, origin: &Origin) -> Option<PathBuf> {
         let text = self.text(path, written, origin)?;
         if text.is_empty() {
             self.problem(path, "must not be empty");

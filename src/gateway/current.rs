@@ -12,6 +12,9 @@ use crate::{
 
 use super::listing;
 
+/// Most tools that one line of the log names.
+const MAX_NAMED: usize = 20;
+
 /// The catalog of the moment.
 pub(super) struct Current {
     shared: Arc<Shared>,
@@ -111,7 +114,8 @@ fn log(built: &Catalog, models: &Models) {
         let left_out = listing::left_out(built, upstream);
         if !left_out.is_empty() {
             let count = left_out.len();
-            let tools: Vec<&str> = left_out.iter().map(|left| left.name.as_str()).collect();
+            let tools = left_out.iter().map(|left| left.name.as_str());
+            let tools: Vec<&str> = tools.take(MAX_NAMED).collect();
             tracing::warn!(upstream.name = %name, tools = tools.join(" "), "Upstream `{name}` takes fewer tools than there are; left out: {count}");
         }
     }

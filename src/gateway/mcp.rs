@@ -97,6 +97,12 @@ impl Gateway {
         }
     }
 
+    /// What the endpoint `/mcp/s/TOKEN` shows; `None` if no session has this token, or it is over.
+    pub fn view_of_session(&self, token: &str) -> Option<Arc<View>> {
+        let session = self.handed.find(token)?;
+        Some(Arc::new(View::handed(session)))
+    }
+
     /// What an endpoint says about itself.
     pub fn describe(&self, view: &View) -> Description {
         lists::describe(view, &self.shelf())
@@ -120,19 +126,19 @@ impl Gateway {
         match method {
             "tools/call" => call::call(self, visit, params, progress).await,
             "tools/list" => {
-                self.started().await;
+                self.started(&visit.view).await;
                 lists::tools(visit, &self.catalog(), &params)
             }
             "prompts/list" => {
-                self.started().await;
+                self.started(&visit.view).await;
                 lists::prompts(visit, &self.shelf(), &params)
             }
             "resources/list" => {
-                self.started().await;
+                self.started(&visit.view).await;
                 lists::resources(visit, &self.shelf(), &params)
             }
             "resources/templates/list" => {
-                self.started().await;
+                self.started(&visit.view).await;
                 lists::templates(visit, &self.shelf(), &params)
             }
             "prompts/get" => forward::prompt(self, visit, params, progress).await,
@@ -181,9 +187,9 @@ impl Gateway {
     }
 
     /// Waits until every server is ready or has failed, but not for long after the start of the gateway.
-    async fn started(&self) {
+    async fn started(&self, view: &View) {
         let deadline = self.begun + START;
-        if Instant::now() < deadline {
+        if view.session().is_none() && Instant::now() < deadline {
             let _ = timeout_at(deadline, self.servers.settled()).await;
             self.current.renew();
         }

@@ -6,13 +6,11 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::pages::{PageFault, Pages};
 use crate::tool::{Annotations, JsonObject, Tool};
 
-/// Most pages that are read of one list.
-pub const MAX_PAGES: usize = 200;
-
 /// Most tools that are read of one list.
-pub const MAX_TOOLS: usize = 5_000;
+pub const MAX_TOOLS: usize = super::pages::MAX_ENTRIES;
 
 /// A tool that was listed and cannot be offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +30,7 @@ pub enum ListError {
     /// The server repeats a cursor, so its list would never end.
     #[error("the pages of tools/list run in a circle")]
     Circle,
-    /// There are more than [`MAX_PAGES`] pages or [`MAX_TOOLS`] tools.
+    /// There are more than [`MAX_PAGES`](super::pages::MAX_PAGES) pages or [`MAX_TOOLS`] tools.
     #[error("tools/list does not end after {pages} pages and {tools} tools")]
     TooLong {
         /// Pages read.
@@ -50,35 +48,31 @@ pub struct Listing {
     /// Those that cannot.
     pub broken: Vec<BrokenTool>,
     names: HashSet<String>,
-    cursors: HashSet<String>,
-    pages: usize,
+    pages: Pages,
     listed: usize,
+}
+
+impl From<PageFault> for ListError {
+    fn from(fault: PageFault) -> ListError {
+        match fault {
+            PageFault::NoEntries => ListError::NoTools,
+            PageFault::Circle => ListError::Circle,
+            PageFault::TooLong { pages, entries } => ListError::TooLong {
+                pages,
+                tools: entries,
+            },
+        }
+    }
 }
 
 impl Listing {
     /// Adds the result of one `tools/list` and returns the cursor of the next page, if there is one.
     pub fn add_page(&mut self, page: &Value) -> Result<Option<String>, ListError> {
-        let tools = page
-            .get("tools")
-            .and_then(Value::as_array)
-            .ok_or(ListError::NoTools)?;
-        self.pages += 1;
+        let (tools, cursor) = self.pages.turn(page, "tools")?;
         for raw in tools {
-            if self.listed == MAX_TOOLS {
-                return Err(self.too_long());
-            }
             self.add_tool(raw);
         }
-        let Some(cursor) = page.get("nextCursor").and_then(Value::as_str) else {
-            return Ok(None);
-        };
-        if self.pages == MAX_PAGES {
-            return Err(self.too_long());
-        }
-        if !self.cursors.insert(cursor.to_owned()) {
-            return Err(ListError::Circle);
-        }
-        Ok(Some(cursor.to_owned()))
+        Ok(cursor)
     }
 
     fn add_tool(&mut self, raw: &Value) {
@@ -94,13 +88,6 @@ impl Listing {
                 self.tools.push(tool);
             }
             Err(broken) => self.broken.push(broken),
-        }
-    }
-
-    fn too_long(&self) -> ListError {
-        ListError::TooLong {
-            pages: self.pages,
-            tools: self.listed,
         }
     }
 }
@@ -245,6 +232,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::mcp::pages::MAX_PAGES;
 
     #[track_caller]
     fn check_broken(raw: Value, name: &str, reason: &str) {

@@ -22,6 +22,10 @@ pub enum Refusal {
     ForeignHost(String),
     /// Nothing is at this path.
     NotFound(String),
+    /// There is no MCP session of this id or token, or no more.
+    NoSession,
+    /// No more MCP sessions can be opened now.
+    TooManySessions,
     /// The path does not know the method.
     MethodNotAllowed,
     /// The body is longer than the bound, in bytes.
@@ -68,6 +72,20 @@ impl Refusal {
                 format!(
                     "nothing is at `{path}`; the OpenAI API is below `/v1`, so a base_url ends in `/v1`"
                 ),
+            ),
+            Refusal::NoSession => (
+                StatusCode::NOT_FOUND,
+                "invalid_request_error",
+                "mcp_session_not_found",
+                "there is no such MCP session; it may have expired. POST /v1/mcp_sessions opens one"
+                    .to_owned(),
+            ),
+            Refusal::TooManySessions => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "server_error",
+                "too_many_mcp_sessions",
+                "too many MCP sessions are open; DELETE those that are done, or try again later"
+                    .to_owned(),
             ),
             Refusal::MethodNotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,

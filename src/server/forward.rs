@@ -18,7 +18,7 @@ use super::{
     App,
     body::{self, Pieces},
     error::{self, Refusal},
-    headers,
+    headers, mcp_sessions,
 };
 
 /// Passes a request on and its answer back.
@@ -27,7 +27,8 @@ pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Re
     if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
         return Refusal::MethodNotAllowed.into_response();
     }
-    if leaves_base(request.uri().path()) {
+    let path = request.uri().path();
+    if leaves_base(path) || mcp_sessions::is_below(path) {
         return Refusal::NotFound(request.uri().path().to_owned()).into_response();
     }
     match pass(&app, request).await {

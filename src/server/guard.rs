@@ -21,7 +21,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::secret::Secret;
 
-use super::{App, Config, error::Refusal, mcp};
+use super::{App, Config, error::Refusal, mcp, mcp_sessions};
 
 /// Lets a request in, or says why not. The request's place is free again when its response has been sent, or at once
 /// if it lasts.
@@ -50,7 +50,14 @@ fn admit(app: &App, request: &Request) -> Result<Option<OwnedSemaphorePermit>, R
     if is_open(request.uri().path()) {
         return Ok(None);
     }
-    key(&app.config, request.headers())?;
+    match mcp_sessions::token(request.uri().path()) {
+        // The token is the key. Who has none that is known gets no further, and takes no place.
+        Some(token) => {
+            let known = app.gateway.handed().find(token);
+            known.ok_or(Refusal::NoSession)?;
+        }
+        None => key(&app.config, request.headers())?,
+    }
     let place = app.places.clone().try_acquire_owned();
     place.map(Some).map_err(|_| Refusal::Overloaded)
 }

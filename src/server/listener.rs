@@ -1,49 +1,146 @@
-//! Connections that do not wait for ever: a client that stops reading loses its connection.
+//! Connections that do not wait for ever: one that sends no request, half a request, or stops reading is closed.
 //!
 //! Everything behind a response is driven by its body, and the body only while the socket takes bytes. Without
-//! a bound on that, a client that does not read would hold its place, its model and its tools for good.
+//! a bound on that, a client that does not read would hold its place, its model and its tools for good. And what
+//! has sent no request yet has no place that could be counted, so the connections themselves are.
 
 use std::{
+    convert::Infallible,
+    future::Future,
     io,
-    net::SocketAddr,
-    pin::Pin,
+    pin::{Pin, pin},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use axum::serve::Listener;
+use axum::{Router, body::Body, extract::Request};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulShutdown},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{Sleep, sleep},
 };
+use tower::ServiceExt;
 
 /// Longest time in which a client takes not a single byte of what is there for it.
 const STALL: Duration = Duration::from_secs(60);
 
-/// Accepts connections that send small chunks at once and end when the other side stops reading.
-pub(super) struct Impatient(pub(super) TcpListener);
+/// Longest time until a new connection sends its first byte.
+const FIRST_BYTE: Duration = Duration::from_secs(30);
 
-impl Listener for Impatient {
-    type Io = Bounded<TcpStream>;
-    type Addr = SocketAddr;
+/// Longest time for the head of a request, from the end of the one before. It is also how long an idle connection
+/// is kept.
+const HEAD: Duration = Duration::from_secs(75);
 
-    async fn accept(&mut self) -> (Bounded<TcpStream>, SocketAddr) {
-        // axum's own way of accepting: it waits where the process is out of file descriptors.
-        let (stream, address) = Listener::accept(&mut self.0).await;
+/// Connections beside those that have a request, as many as are kept for the next one.
+const IDLE: usize = 1024;
+
+/// Pause when the process is out of file descriptors and the like.
+const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
+
+/// Serves connections until `shutdown` ends, then waits for those that have a request. More than `requests` and
+/// some idle ones wait to be accepted.
+pub(super) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    requests: usize,
+    shutdown: impl Future<Output = ()>,
+) {
+    let connections = requests.saturating_add(IDLE).min(Semaphore::MAX_PERMITS);
+    let places = Arc::new(Semaphore::new(connections));
+    let graceful = GracefulShutdown::new();
+    let mut shutdown = pin!(shutdown);
+    let server = server();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut shutdown => break,
+            accepted = accept(&listener, &places) => accepted,
+        };
+        let (stream, place) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) if is_of_one_connection(&error) => continue,
+            Err(error) => {
+                tracing::warn!(%error, "No connection can be accepted; trying again");
+                tokio::select! {
+                    () = &mut shutdown => break,
+                    () = sleep(ACCEPT_AGAIN) => continue,
+                }
+            }
+        };
         // A socket that refuses the option works all the same.
         let _ = stream.set_nodelay(true);
-        (Bounded::new(stream), address)
+        let router = router.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let router = router.clone();
+            async move { Ok::<_, Infallible>(answer(router, request).await) }
+        });
+        let stream = TokioIo::new(Bounded::new(stream));
+        let connection = server.serve_connection_with_upgrades(stream, service);
+        let watched = graceful.watch(connection.into_owned());
+        tokio::spawn(async move {
+            // However it ended, nobody is left to be told.
+            let _ = watched.await;
+            drop(place);
+        });
     }
+    drop(listener);
+    graceful.shutdown().await;
+}
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
+fn server() -> auto::Builder<TokioExecutor> {
+    let mut server = auto::Builder::new(TokioExecutor::new());
+    server
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD);
+    server
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(STALL)
+        .enable_connect_protocol();
+    server
+}
+
+async fn answer(router: Router, request: Request<Incoming>) -> axum::response::Response {
+    match router.oneshot(request.map(Body::new)).await {
+        Ok(response) => response,
+        Err(never) => match never {},
     }
 }
 
-/// A stream whose writes fail when nothing of them was taken for [`STALL`].
-pub(super) struct Bounded<S> {
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await;
+    let place = place.map_err(io::Error::other)?;
+    let (stream, _) = listener.accept().await?;
+    Ok((stream, place))
+}
+
+/// The failure is that of one connection, which went away before it was accepted.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+    )
+}
+
+/// A stream whose first read fails when nothing comes for [`FIRST_BYTE`], and whose writes fail when nothing of
+/// them was taken for [`STALL`].
+struct Bounded<S> {
     stream: S,
+    /// Runs until the first byte is there.
+    silent: Option<Pin<Box<Sleep>>>,
     /// Runs while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
 }
@@ -52,6 +149,7 @@ impl<S> Bounded<S> {
     fn new(stream: S) -> Bounded<S> {
         Bounded {
             stream,
+            silent: Some(Box::pin(sleep(FIRST_BYTE))),
             stalled: None,
         }
     }
@@ -81,7 +179,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if read.is_ready() {
+            self.silent = None;
+        } else if let Some(silent) = &mut self.silent {
+            ready!(silent.as_mut().poll(cx));
+            let error = io::Error::new(io::ErrorKind::TimedOut, "the client sent nothing");
+            return Poll::Ready(Err(error));
+        }
+        read
     }
 }
 
@@ -147,6 +253,57 @@ mod tests {
         });
         Bounded::new(near).write_all(&[0; 80]).await.unwrap();
         reading.await.unwrap();
+    }
+
+    /// What comes back on a connection that sends this and then waits until it is closed, and after how long.
+    async fn closed_after(sent: &[u8]) -> (String, Duration) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().route("/", axum::routing::get(async || "hello"));
+        let serving = tokio::spawn(serve(listener, router, 1, std::future::pending()));
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let begun = Instant::now();
+        client.write_all(sent).await.unwrap();
+        let mut answer = Vec::new();
+        // However the other side closes: it is closed.
+        let _ = client.read_to_end(&mut answer).await;
+        serving.abort();
+        (String::from_utf8(answer).unwrap(), begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_head_is_not_waited_for_for_ever() {
+        let (answer, after) = closed_after(b"GET / HTTP/1.1\r\nHost: x\r\n").await;
+        assert!(!answer.contains("hello"), "{answer}");
+        assert!(after <= HEAD + Duration::from_secs(1), "{after:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_is_closed_after_a_while() {
+        let (answer, after) = closed_after(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        assert!(answer.ends_with("hello"), "{answer}");
+        assert!(after <= HEAD + Duration::from_secs(1), "{after:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_sends_nothing_is_closed() {
+        let (near, _far) = duplex(8);
+        let begun = Instant::now();
+        let error = Bounded::new(near).read(&mut [0; 8]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed(), FIRST_BYTE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_the_first_byte_silence_is_not_for_the_stream_to_judge() {
+        let (near, mut far) = duplex(8);
+        let mut near = Bounded::new(near);
+        far.write_all(b"x").await.unwrap();
+        near.read_exact(&mut [0; 1]).await.unwrap();
+        let reading = tokio::spawn(async move { near.read_exact(&mut [0; 1]).await });
+        advance(FIRST_BYTE * 10).await;
+        far.write_all(b"y").await.unwrap();
+        reading.await.unwrap().unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::sessions::{Owner, Sessions};
-use super::{App, body, headers::principal};
+use super::{App, body, error::Refusal, headers::principal};
 use crate::{
     gateway::{Gateway, mcp::View},
     mcp::{
@@ -139,6 +139,18 @@ pub(super) async fn profile(
     match app.gateway.view(Some(&profile)) {
         Some(view) => answer(&app, view, request).await,
         None => no_profile(),
+    }
+}
+
+/// `/mcp/s/{token}`: functions that a caller lends.
+pub(super) async fn session(
+    State(app): State<Arc<App>>,
+    Path(token): Path<String>,
+    request: Request,
+) -> Response {
+    match app.gateway.view_of_session(&token) {
+        Some(view) => answer(&app, view, request).await,
+        None => reply::refusal(Refusal::NoSession),
     }
 }
 

@@ -2,7 +2,11 @@
 //!
 //! `npx` and its like start the real server as a grandchild, so it is always the group that is stopped.
 
-use std::{path::Path, process::Stdio, time::Duration};
+use std::{
+    path::Path,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
 
 use tokio::{
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
@@ -81,6 +85,11 @@ impl Process {
             Ok(status) => format!("the process ended ({status})"),
             Err(error) => format!("the process was lost: {error}"),
         }
+    }
+
+    /// Waits until the child ends by itself. Cancel safe.
+    pub(super) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        self.child.wait().await
     }
 
     /// Ends the child and everything in its group, within about 5 s. Its input must have been closed.

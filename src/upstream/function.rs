@@ -1,13 +1,18 @@
 //! OpenAI-style functions: defined in the configuration, and run in one of several ways.
 //!
 //! [`Functions`] is all that others see. A group of functions has one way to be run, and each way is a file:
-//! [`endpoint`] is the webhook that takes `tool_calls`. A new one is a variant of [`Kind`] and of `Runner`.
+//! [`endpoint`] is the webhook that takes `tool_calls`, [`request`] one HTTP request for each function,
+//! [`command`] a program, and [`prompt`] a question to a model. A new one is a variant of [`Kind`] and of
+//! `Runner`.
 //!
 //! Nothing here changes while toolway runs: a group has its tools from the start, and there is nothing to
 //! start or to restart. What a backend does wrong becomes a failed result that a model can read; the details
 //! go to the log.
 
+pub mod command;
 pub mod endpoint;
+pub mod prompt;
+pub mod request;
 mod web;
 
 use std::{sync::Arc, time::Duration};
@@ -15,7 +20,7 @@ use std::{sync::Arc, time::Duration};
 use serde::{Serialize, Serializer};
 use tokio::time::{Instant, timeout_at};
 
-use self::endpoint::Endpoint;
+use self::{command::Command, endpoint::Endpoint, prompt::Prompt, request::Requests};
 use super::{mcp::CallOptions, model::Models, queue::Queue};
 use crate::{
     catalog::ServerTools,
@@ -44,6 +49,12 @@ pub struct Config {
 pub enum Kind {
     /// A webhook that takes `tool_calls`.
     Endpoint(endpoint::Config),
+    /// An HTTP request for each function.
+    Url(request::Config),
+    /// A program that is started for each call.
+    Command(command::Config),
+    /// A question to a model.
+    Model(prompt::Config),
 }
 
 impl Kind {
@@ -51,6 +62,9 @@ impl Kind {
     pub fn name(&self) -> &'static str {
         match self {
             Kind::Endpoint(_) => "endpoint",
+            Kind::Url(_) => "url",
+            Kind::Command(_) => "command",
+            Kind::Model(_) => "model",
         }
     }
 }
@@ -88,6 +102,9 @@ struct Group {
 /// One way to run functions, ready to be used.
 enum Runner {
     Endpoint(Endpoint),
+    Url(Requests),
+    Command(Command),
+    Model(Prompt),
 }
 
 impl Functions {
@@ -97,25 +114,15 @@ impl Functions {
     ///
     /// # Errors
     /// When the TLS setup of the machine cannot be used.
-    pub fn start(configs: Vec<Config>, _models: Arc<Models>) -> Result<Functions, reqwest::Error> {
+    pub fn start(configs: Vec<Config>, models: &Arc<Models>) -> Result<Functions, reqwest::Error> {
         let client = web::client()?;
-        let group = |config: Config| {
-            let limit = config.max_response_bytes;
-            let kind = config.kind.name();
-            let runner = match config.kind {
-                Kind::Endpoint(endpoint) => {
-                    let group = config.group.clone();
-                    Runner::Endpoint(Endpoint::new(group, endpoint, client.clone(), limit))
-                }
-            };
-            Group {
-                name: config.group,
-                tools: config.tools,
-                kind,
-                timeout: config.timeout,
-                queue: Queue::new(config.parallel_calls),
-                runner,
-            }
+        let group = |config: Config| Group {
+            kind: config.kind.name(),
+            queue: Queue::new(config.parallel_calls),
+            timeout: config.timeout,
+            runner: Runner::new(&config, &client, models),
+            name: config.group,
+            tools: config.tools,
         };
         Ok(Functions {
             groups: configs.into_iter().map(group).collect(),
@@ -186,9 +193,22 @@ impl Functions {
 }
 
 impl Runner {
+    fn new(config: &Config, client: &reqwest::Client, models: &Arc<Models>) -> Runner {
+        let (group, limit) = (config.group.clone(), config.max_response_bytes);
+        match &config.kind {
+            Kind::Endpoint(it) => Runner::Endpoint(Endpoint::new(group, it, client.clone(), limit)),
+            Kind::Url(it) => Runner::Url(Requests::new(group, it, client.clone(), limit)),
+            Kind::Command(it) => Runner::Command(Command::new(group, it.clone(), limit)),
+            Kind::Model(it) => Runner::Model(Prompt::new(group, it.clone(), models.clone(), limit)),
+        }
+    }
+
     async fn run(&self, tool: &Tool, arguments: JsonObject) -> Result<ToolResult, CallError> {
         match self {
             Runner::Endpoint(endpoint) => endpoint.call(&tool.name, arguments).await,
+            Runner::Url(requests) => requests.call(&tool.name, arguments).await,
+            Runner::Command(command) => command.call(&tool.name, &arguments).await,
+            Runner::Model(prompt) => prompt.call(&tool.name, &arguments).await,
         }
     }
 }

@@ -7,6 +7,7 @@
 mod caller;
 mod connect;
 mod connection;
+mod ears;
 mod entry;
 mod events;
 mod faults;
@@ -16,6 +17,8 @@ pub(crate) mod lines;
 mod pending;
 mod pipe;
 mod progress;
+mod questions;
+mod running;
 mod session;
 mod stderr;
 mod stdio;

@@ -1,3 +1,8 @@
+mod batches;
+mod commands;
+mod models;
+mod requests;
+
 use std::{fs, time::Duration};
 
 use serde_json::{Value, json};

@@ -29,7 +29,7 @@ pub struct Toolway {
     pub gateway: Arc<Gateway>,
     pub http: reqwest::Client,
     stop: Option<oneshot::Sender<()>>,
-    serving: JoinHandle<std::io::Result<()>>,
+    serving: JoinHandle<()>,
 }
 
 /// Puts a toolway together.
@@ -132,7 +132,6 @@ impl Toolway {
         timeout(PATIENCE, self.serving)
             .await
             .expect("it stops")
-            .unwrap()
             .unwrap();
         self.gateway.shutdown().await;
     }

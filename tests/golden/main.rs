@@ -3,6 +3,7 @@
 //! `UPDATE_GOLDEN=1 cargo test --test golden` writes the `.out.json` files anew; the difference is to be
 //! reviewed like code.
 
+mod functions;
 mod stream;
 mod translate;
 

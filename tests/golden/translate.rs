@@ -127,7 +127,7 @@ fn what_each_version_of_mcp_gets_is_as_written_down() -> Result<()> {
 }
 
 /// Runs one loop over `golden/FOLDER` and compares, or rewrites when asked to.
-fn each(folder: &str, translate: impl Fn(&Value) -> Result<Value>) -> Result<()> {
+pub(super) fn each(folder: &str, translate: impl Fn(&Value) -> Result<Value>) -> Result<()> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("golden")
         .join(folder);
@@ -159,7 +159,7 @@ fn each(folder: &str, translate: impl Fn(&Value) -> Result<Value>) -> Result<()>
     Ok(())
 }
 
-fn text(value: &Value) -> Result<String> {
+pub(super) fn text(value: &Value) -> Result<String> {
     Ok(value
         .as_str()
         .with_context(|| format!("{value} is no text"))?
@@ -170,7 +170,7 @@ fn maybe(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-fn object(value: &Value) -> Result<JsonObject> {
+pub(super) fn object(value: &Value) -> Result<JsonObject> {
     Ok(value
         .as_object()
         .with_context(|| format!("{value} is no object"))?

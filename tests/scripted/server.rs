@@ -15,6 +15,10 @@
 //! - `garbage`: lines written to standard output at the start.
 //! - `record`: a file to which every received message is appended, one a line; and `{"started": PID}` at the start.
 //! - `grandchild`: a file to which the process id of a sleeping child of its own is written.
+//! - `capabilities`: what it declares, word for word.
+//! - `instructions`: what it tells models.
+//! - `results`: an object; a request whose method is a member is answered with it, word for word; a list of results is
+//!   a list of pages.
 //! - `ignore_eof`: it goes on when its input is closed.
 //!
 //! A call does what the argument `do` says; see [`Server::act`].
@@ -22,6 +26,7 @@
 #![expect(clippy::needless_pass_by_value, reason = "the answers read better")]
 
 use std::{
+    collections::HashMap,
     fs::OpenOptions,
     io::{BufRead, Write},
     process::{Command, Stdio, exit},
@@ -37,7 +42,9 @@ fn main() {
     let mut server = Server {
         tools: tools(&script),
         script,
-        asked: Vec::new(),
+        asked: HashMap::new(),
+        questions: 0,
+        subscriptions: Vec::new(),
     };
     server.prepare();
     for line in std::io::stdin().lock().lines() {
@@ -61,8 +68,11 @@ fn tools(script: &Value) -> Vec<Value> {
 struct Server {
     script: Value,
     tools: Vec<Value>,
-    /// Calls that wait for the client's answer to a request of ours.
-    asked: Vec<Value>,
+    /// Calls that wait for the client's answer to a request of ours, by the number of that request.
+    asked: HashMap<String, Value>,
+    questions: usize,
+    /// The subscriptions of 2026-07-28: their ids, and what was asked for.
+    subscriptions: Vec<(Value, Value)>,
 }
 
 impl Server {
@@ -99,6 +109,13 @@ impl Server {
         let id = &message["id"];
         match message["method"].as_str() {
             None => self.pass_answer_on(message),
+            Some("notifications/cancelled") => {
+                let id = &message["params"]["requestId"];
+                self.subscriptions.retain(|(other, _)| other != id);
+            }
+            Some(method) if !id.is_null() && !self.script["results"][method].is_null() => {
+                self.result(method, message);
+            }
             Some("initialize") if self.script["initialize"] != "silent" => {
                 match self.version(&message["params"]["protocolVersion"]) {
                     Some(version) if self.script["initialize"] == "careless" => {
@@ -109,19 +126,24 @@ impl Server {
                         result["capabilities"] = json!({"prompts": {}});
                         reply(id, result);
                     }
-                    Some(version) => reply(id, initialized(&version)),
+                    Some(version) => {
+                        let mut result = initialized(&version);
+                        self.introduce(&mut result);
+                        reply(id, result);
+                    }
                     None => fail(id, json!({"code": -32601, "message": "no handshake here"})),
                 }
             }
-            Some("server/discover") if self.script["modern"] == true => reply(
-                id,
-                json!({
+            Some("server/discover") if self.script["modern"] == true => {
+                let mut result = json!({
                     "resultType": "complete", "supportedVersions": ["2026-07-28"],
                     "capabilities": {"tools": {"listChanged": true}},
                     "serverInfo": {"name": "scripted", "version": "1"},
                     "ttlMs": 0, "cacheScope": "private",
-                }),
-            ),
+                });
+                self.introduce(&mut result);
+                reply(id, result);
+            }
             Some("tools/list") if self.script["no_tools"] != true => self.list(message),
             Some("tools/call") => self.act(message),
             Some("subscriptions/listen") if self.script["modern"] == true => {
@@ -131,7 +153,7 @@ impl Server {
                     "notifications/subscriptions/acknowledged",
                     json!({"notifications": accepted, "_meta": meta}),
                 );
-                self.script["subscription"] = id.clone();
+                self.subscriptions.push((id.clone(), accepted));
             }
             Some(_) if id.is_null() => {}
             Some("initialize") => {}
@@ -144,6 +166,51 @@ impl Server {
                     json!({"code": -32601, "message": format!("no {method}")}),
                 ),
             },
+        }
+    }
+
+    fn introduce(&self, hello: &mut Value) {
+        for member in ["capabilities", "instructions"] {
+            if !self.script[member].is_null() {
+                hello[member] = self.script[member].clone();
+            }
+        }
+    }
+
+    /// Answers with what the script says; of a list of pages, with the page that the cursor names.
+    fn result(&self, method: &str, message: &Value) {
+        let id = &message["id"];
+        match &self.script["results"][method] {
+            Value::Array(pages) => {
+                let cursor = message["params"]["cursor"].as_str().unwrap_or("0");
+                let page: usize = cursor.parse().expect("the cursor is one of ours");
+                let mut result = pages[page].clone();
+                if page + 1 < pages.len() {
+                    result["nextCursor"] = json!((page + 1).to_string());
+                }
+                reply(id, result);
+            }
+            result => reply(id, result.clone()),
+        }
+    }
+
+    /// Says something to whoever wants to hear it: to all, or on 2026-07-28 to those who subscribed to it.
+    fn announce(&self, method: &str, params: &Value) {
+        if self.script["modern"] != true {
+            return notify(method, params.clone());
+        }
+        let wants = |filter: &Value| match method {
+            "notifications/tools/list_changed" => filter["toolsListChanged"] == true,
+            "notifications/prompts/list_changed" => filter["promptsListChanged"] == true,
+            "notifications/resources/list_changed" => filter["resourcesListChanged"] == true,
+            _ => filter["resourceSubscriptions"]
+                .as_array()
+                .is_some_and(|uris| uris.contains(&params["uri"])),
+        };
+        for (id, _) in self.subscriptions.iter().filter(|(_, it)| wants(it)) {
+            let mut params = params.clone();
+            params["_meta"] = json!({"io.modelcontextprotocol/subscriptionId": id});
+            notify(method, params);
         }
     }
 
@@ -251,13 +318,13 @@ impl Server {
                 if arguments["list_error"].is_boolean() {
                     self.script["list_error"] = arguments["list_error"].clone();
                 }
-                let subscription = &self.script["subscription"];
-                let params = match subscription {
-                    Value::Null => json!({}),
-                    id => json!({"_meta": {"io.modelcontextprotocol/subscriptionId": id}}),
-                };
+                for (method, result) in arguments["results"].as_object().into_iter().flatten() {
+                    self.script["results"][method] = result.clone();
+                }
+                let method = arguments["method"].as_str();
+                let method = method.unwrap_or("notifications/tools/list_changed");
                 for _ in 0..times.unwrap_or(1) {
-                    notify("notifications/tools/list_changed", params.clone());
+                    self.announce(method, &json!({}));
                 }
                 say(&id, "changed");
             }
@@ -269,10 +336,29 @@ impl Server {
             }
             // Sends the request `method` to the client and answers with what came back.
             "ask" => {
-                self.asked.push(id);
-                let request = json!({"jsonrpc": "2.0", "id": format!("ask-{}", self.asked.len()), "method": arguments["method"], "params": arguments["params"]});
+                self.questions += 1;
+                let question = format!("ask-{}", self.questions);
+                self.asked.insert(question.clone(), id);
+                let request = json!({"jsonrpc": "2.0", "id": question, "method": arguments["method"], "params": arguments["params"]});
                 print_line(&request.to_string());
             }
+            // Takes the last question back, and answers its call and this one.
+            "take_back" => {
+                let question = format!("ask-{}", self.questions);
+                notify("notifications/cancelled", json!({"requestId": question}));
+                if let Some(call) = self.asked.remove(&question) {
+                    say(&call, "taken back");
+                }
+                say(&id, "done");
+            }
+            // Says `method` with `params`, and answers.
+            "notify" => {
+                let method = arguments["method"].as_str().unwrap_or_default();
+                self.announce(method, &arguments["params"]);
+                say(&id, "said");
+            }
+            // Answers with all the params of the call.
+            "params" => say(&id, &message["params"].to_string()),
             // Writes `lines` as they are; answers unless one of them did.
             "write" => {
                 for line in arguments["lines"].as_array().into_iter().flatten() {
@@ -291,7 +377,8 @@ impl Server {
     }
 
     fn pass_answer_on(&mut self, message: &Value) {
-        if let Some(call) = self.asked.pop() {
+        let question = message["id"].as_str().unwrap_or_default();
+        if let Some(call) = self.asked.remove(question) {
             say(&call, &message.to_string());
         }
     }

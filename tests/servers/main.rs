@@ -2,9 +2,11 @@
 #![expect(clippy::needless_pass_by_value, reason = "the scripts read better")]
 #![expect(clippy::unwrap_used, reason = "these are tests, helpers included")]
 
+mod callers;
 mod calls;
 mod changes;
 mod dying;
+mod features;
 mod harness;
 mod processes;
 mod sdk;

@@ -29,7 +29,10 @@ use toolway::{
     upstream::mcp::{CallOptions, Config, HttpKind, Transport},
 };
 
-use crate::harness::{Rig, id, options, scripted, text};
+use crate::{
+    callers::{Client, everything, made_for},
+    harness::{Rig, id, options, scripted, text},
+};
 
 /// What a server's sessions share.
 #[derive(Clone)]
@@ -90,6 +93,15 @@ impl ServerHandler for Sdk {
                     let params = ProgressNotificationParam::new(token.clone(), f64::from(step));
                     let _ = context.peer.notify_progress(params).await;
                 }
+            }
+            Some("roots") => {
+                #[expect(deprecated, reason = "servers still ask for them")]
+                let roots = context.peer.list_roots().await;
+                let roots =
+                    roots.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+                let text = roots.roots.first().map(|root| root.uri.clone());
+                let text = ContentBlock::text(text.unwrap_or_default());
+                return Ok(CallToolResult::success(vec![text]).into());
             }
             Some("change") => {
                 *self.tool.lock().unwrap() = "new".to_owned();
@@ -252,5 +264,24 @@ async fn a_change_of_tools_is_seen() {
         .await;
         rig.act(json!({"do": "change"})).await.unwrap();
         rig.until(newest, |rig| rig.tool_names() == ["new"]).await;
+    }
+}
+
+#[tokio::test]
+async fn each_of_many_callers_is_asked_for_its_own_call() {
+    let (_sdk, config) = start(HANDSHAKE_ONLY).await;
+    let rig = Rig::start(vec![config]).await;
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let calls = names.map(|name| {
+        let client = Client::new(name, everything());
+        let arguments = json!({"do": "roots"}).as_object().cloned().unwrap();
+        let servers = Arc::clone(&rig.servers);
+        tokio::spawn(async move {
+            let options = made_for(&client);
+            servers.call(&id("s"), "act", arguments, options).await
+        })
+    });
+    for (name, call) in names.into_iter().zip(calls) {
+        assert_eq!(text(call.await.unwrap()), format!("file:///{name}"));
     }
 }

@@ -1,6 +1,7 @@
 //! A scripted MCP server at a URL: Streamable HTTP of both eras, and HTTP+SSE.
 
 use std::{
+    collections::HashMap,
     convert::Infallible,
     net::SocketAddr,
     sync::{
@@ -17,9 +18,13 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use futures::{Stream, stream};
+use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
 use toolway::upstream::mcp::{Config, HttpKind, Transport};
 
 use crate::harness::{id, scripted};
@@ -37,6 +42,8 @@ pub(crate) struct Script {
     pub(crate) probe: Probe,
     /// The tools it lists, word for word; absent: one tool `act`.
     pub(crate) tools: Option<Value>,
+    /// What it declares in the handshake; absent: tools.
+    pub(crate) capabilities: Option<Value>,
     /// What the event stream of HTTP+SSE names as the endpoint.
     pub(crate) endpoint: Option<String>,
 }
@@ -70,6 +77,10 @@ pub(crate) struct Seen {
     /// Where events that belong to no request go.
     listeners: Mutex<Vec<mpsc::UnboundedSender<String>>>,
     tools: Mutex<Option<Value>>,
+    /// Calls that wait for the client's answer to a question, by the id of the question.
+    asked: Mutex<HashMap<String, oneshot::Sender<Value>>>,
+    /// What comes on the streams that are resumed from these events.
+    broken_off: Mutex<HashMap<String, mpsc::UnboundedReceiver<String>>>,
 }
 
 impl Site {
@@ -187,13 +198,24 @@ async fn streamable(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Byt
         "server/discover" => seen.refuse_probe().await,
         "initialize" if !seen.script.modern => {
             let number = seen.sessions.fetch_add(1, Ordering::Relaxed) + 1;
-            let mut response = seen.reply(initialized(&id, "2025-06-18"));
+            let mut hello = initialized(&id, "2025-06-18");
+            if let Some(capabilities) = &seen.script.capabilities {
+                hello["result"]["capabilities"] = capabilities.clone();
+            }
+            let mut response = seen.reply(hello);
             let session = format!("session-{number}").parse().expect("a header value");
             response.headers_mut().insert("mcp-session-id", session);
             response
         }
         "tools/list" => seen.reply(seen.list(&id)),
         "tools/call" => seen.act(&message).await,
+        "resources/subscribe" | "logging/setLevel" => {
+            seen.reply(json!({"jsonrpc": "2.0", "id": id, "result": {}}))
+        }
+        "" => {
+            seen.take_answer(message);
+            StatusCode::ACCEPTED.into_response()
+        }
         _ if id.is_null() => StatusCode::ACCEPTED.into_response(),
         _ => seen
             .reply(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "no"}})),
@@ -201,9 +223,16 @@ async fn streamable(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Byt
 }
 
 /// The stream of events that belong to no request.
-async fn listen(State(seen): State<Arc<Seen>>) -> Response {
+async fn listen(State(seen): State<Arc<Seen>>, headers: HeaderMap) -> Response {
     if seen.script.modern {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
+    }
+    if let Some(event) = headers.get("last-event-id") {
+        let event = event.to_str().unwrap_or_default();
+        return match seen.broken_off.lock().unwrap().remove(event) {
+            Some(rest) => events(received(rest)),
+            None => StatusCode::NOT_FOUND.into_response(),
+        };
     }
     let (sender, receiver) = mpsc::unbounded_channel();
     seen.listeners.lock().unwrap().push(sender);
@@ -240,12 +269,26 @@ async fn message(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Bytes)
         Some("tools/call") => match message["params"]["arguments"]["do"].as_str() {
             Some("refuse") => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
             Some("hang") => None,
+            Some("ask") => {
+                let (question, answer) = seen.ask(&message);
+                let (seen, id) = (Arc::clone(&seen), id.clone());
+                seen.tell(&format!("event: message\r\ndata: {question}\r\n\r\n"));
+                tokio::spawn(async move {
+                    let answer = answered(&id, answer).await;
+                    seen.tell(&format!("event: message\r\ndata: {answer}\r\n\r\n"));
+                });
+                None
+            }
             Some("disconnect") => {
                 seen.listeners.lock().unwrap().clear();
                 None
             }
             _ => seen.result(&message),
         },
+        None => {
+            seen.take_answer(message);
+            None
+        }
         _ => None,
     };
     if let Some(answer) = answer {
@@ -338,9 +381,58 @@ impl Seen {
                 let parts = [step(1), step(2), answer].map(|part| format!("data: {part}\n\n"));
                 events(stream::iter(parts))
             }
+            // Says `log`, asks the client, and answers with what came back; with `aside`, on the stream that belongs to
+            // no request; with `resumed`, once the stream that broke off was resumed.
+            Some("ask") => {
+                let (question, answer) = self.ask(message);
+                let id = message["id"].clone();
+                let answered =
+                    stream::once(
+                        async move { format!("data: {}\n\n", answered(&id, answer).await) },
+                    );
+                let first = format!("data: {question}\n\n");
+                if arguments["aside"] == true {
+                    self.tell(&first);
+                    return events(answered);
+                }
+                if arguments["resumed"] == true {
+                    let (sender, rest) = mpsc::unbounded_channel();
+                    let event = format!("event-{}", message["id"]);
+                    self.broken_off.lock().unwrap().insert(event.clone(), rest);
+                    tokio::spawn(async move {
+                        let _ = sender.send(first);
+                        let mut answered = std::pin::pin!(answered);
+                        while let Some(event) = answered.next().await {
+                            let _ = sender.send(event);
+                        }
+                    });
+                    let begun = format!("id: {event}\nretry: 10\ndata:\n\n");
+                    return events(stream::iter([begun]));
+                }
+                let log = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": arguments["log"]}});
+                let log = format!("data: {log}\n\n");
+                events(stream::iter([log, first]).chain(answered))
+            }
             // Breaks off within an answer that has begun.
             Some("break") => events(stream::iter([": nothing\n\n".to_owned()])),
             _ => self.reply(self.result(message).expect("an answer")),
+        }
+    }
+
+    /// The question that the arguments of a call say, and where its answer comes.
+    fn ask(&self, message: &Value) -> (Value, oneshot::Receiver<Value>) {
+        let arguments = &message["params"]["arguments"];
+        let question = format!("ask-{}", message["id"]);
+        let (sender, answer) = oneshot::channel();
+        self.asked.lock().unwrap().insert(question.clone(), sender);
+        let question = json!({"jsonrpc": "2.0", "id": question, "method": arguments["method"], "params": arguments["params"]});
+        (question, answer)
+    }
+
+    fn take_answer(&self, message: Value) {
+        let id = message["id"].as_str().unwrap_or_default();
+        if let Some(waiting) = self.asked.lock().unwrap().remove(id) {
+            let _ = waiting.send(message);
         }
     }
 
@@ -369,6 +461,12 @@ fn hanging(seen: Arc<Seen>) -> impl Stream<Item = String> {
     })
 }
 
+/// The answer to a call that waited for an answer of the client's.
+async fn answered(id: &Value, answer: oneshot::Receiver<Value>) -> Value {
+    let answer = answer.await.unwrap_or_default().to_string();
+    json!({"jsonrpc": "2.0", "id": id, "result": text(&answer)})
+}
+
 fn received(receiver: mpsc::UnboundedReceiver<String>) -> impl Stream<Item = String> {
     stream::unfold(receiver, |mut receiver| async move {
         receiver.recv().await.map(|event| (event, receiver))
@@ -376,7 +474,6 @@ fn received(receiver: mpsc::UnboundedReceiver<String>) -> impl Stream<Item = Str
 }
 
 fn events(parts: impl Stream<Item = String> + Send + 'static) -> Response {
-    use futures::StreamExt;
     let body = Body::from_stream(parts.map(Ok::<_, Infallible>));
     (
         [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")],

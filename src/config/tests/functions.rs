@@ -51,14 +51,19 @@ fn a_webhook_has_its_functions_and_the_defaults() {
         ),
         (None, 16, 16 << 20)
     );
-    let Kind::Endpoint(endpoint) = &group.kind;
+    let Kind::Endpoint(endpoint) = &group.kind else {
+        panic!("endpoint")
+    };
     assert_eq!(endpoint.url.as_str(), "http://x/y");
     assert_eq!(endpoint.headers[0].1.expose(), "sk-1");
 }
 
 #[test]
 fn there_is_exactly_one_way_to_run_a_group() {
-    refused("", "functions.a: needs one way to be run: `endpoint`");
+    refused(
+        "",
+        "functions.a: needs one way to be run: `endpoint`, `url`, `command`, `model`",
+    );
     refused(
         "endpoint = 'x'",
         "functions.a.endpoint: must begin with http:// or https://",
@@ -120,4 +125,154 @@ fn everything_that_is_wrong_with_the_definitions_is_named_at_once() {
     let found = load_with(toml, &many).unwrap_err();
     assert_eq!(found.len(), 21);
     assert_eq!(found[20].message, "`broken.json`: and 5 more");
+}
+
+const TOWN: &str = r#"[
+    {"name": "weather", "parameters": {"type": "object", "properties": {"city": {}}}},
+    {"name": "mayor", "parameters": {"type": "object", "properties": {"city": {}, "year": {}}}},
+    {"name": "odd", "parameters": {"allOf": [{}]}}
+]"#;
+
+#[track_caller]
+fn town(keys: &str) -> Config {
+    let toml = format!("[functions.a]\ndefinitions = 'broken.json'\n{keys}");
+    load_with(&toml, TOWN).unwrap_or_else(|problems| panic!("{}", lines(&problems)))
+}
+
+#[track_caller]
+fn town_refused(keys: &str, problem: &str) {
+    let toml = format!("[functions.a]\ndefinitions = 'broken.json'\n{keys}");
+    let problems = load_with(&toml, TOWN).expect_err("the file should be refused");
+    assert_eq!(lines(&problems), problem);
+}
+
+#[test]
+fn two_ways_are_one_too_many_and_a_key_of_another_way_is_too() {
+    refused(
+        "endpoint = 'http://x'\ncommand = 'x'",
+        "functions.a: has `endpoint`, `command`; which one is it?",
+    );
+    refused(
+        "command = 'x'\nheaders = {}\nmethod = 'GET'\nmax_batch = 5",
+        "functions.a.max_batch: belongs to functions with `endpoint`\n\
+         functions.a.method: belongs to functions with `url`\n\
+         functions.a.headers: belongs to functions with `endpoint`, `url`",
+    );
+}
+
+#[test]
+fn a_batch_has_its_bounds() {
+    let config = ok("endpoint = 'http://x'\nbatch = '5ms'");
+    let Kind::Endpoint(endpoint) = &config.functions[0].kind else {
+        panic!("endpoint")
+    };
+    let batch = endpoint.batch.unwrap();
+    assert_eq!(
+        (batch.window, batch.max_calls),
+        (Duration::from_millis(5), 16)
+    );
+    refused(
+        "endpoint = 'http://x'\nbatch = '2s'",
+        "functions.a.batch: must be at most 1s, because every call waits for it",
+    );
+    refused(
+        "endpoint = 'http://x'\nmax_batch = 2",
+        "functions.a.max_batch: belongs to `batch`",
+    );
+    refused(
+        "endpoint = 'http://x'\nbatch = '5ms'\nmax_batch = 1",
+        "functions.a.max_batch: must be between 2 and 128, not 1",
+    );
+}
+
+#[test]
+fn each_function_has_a_url_and_each_place_a_parameter() {
+    let config = town("url = 'https://x/{function}/{city}'\nurls = {odd = 'GET https://x/{any}'}");
+    let Kind::Url(url) = &config.functions[0].kind else {
+        panic!("url")
+    };
+    let mut names: Vec<_> = url.requests.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["mayor", "odd", "weather"]);
+
+    town_refused(
+        "url = 'https://x/{year}'",
+        "functions.a.url: `{year}` is no parameter of `weather`",
+    );
+    town_refused(
+        "urls = {weather = 'https://x', odd = 'https://x', mayer = 'https://x'}",
+        "functions.a.urls.mayer: unknown function `mayer`; did you mean `mayor`?\n\
+         functions.a.urls: has no URL for `mayor`, and there is no `url`",
+    );
+    town_refused(
+        "url = 'https://{city}/'\nmethod = 'GOT'",
+        "functions.a.method: unknown method `GOT`; known are GET, POST, PUT, PATCH, DELETE, HEAD\n\
+         functions.a.url: the host cannot come from an argument",
+    );
+    town_refused(
+        "url = 'https://x'\nurls = {odd = 'nope'}",
+        "functions.a.urls.odd: must begin with http:// or https://",
+    );
+}
+
+#[test]
+fn a_command_is_a_program_with_its_arguments() {
+    let config = ok(
+        "command = 'bin/x'\nargs = ['{function}', '${KEY}']\ncwd = 'data'\nenv = {K = 'env:KEY'}",
+    );
+    let Kind::Command(command) = &config.functions[0].kind else {
+        panic!("command")
+    };
+    assert_eq!(command.args, ["{function}", "sk-1"]);
+    assert_eq!(command.cwd.as_deref(), Some(Path::new("/w/data")));
+    assert_eq!(command.env[0].1.expose(), "sk-1");
+    let config = ok("command = './run'");
+    let Kind::Command(command) = &config.functions[0].kind else {
+        panic!("command")
+    };
+    assert_eq!(command.command, "/w/./run");
+    refused("command = ''", "functions.a.command: must not be empty");
+}
+
+#[test]
+fn a_model_is_a_tool_by_itself() {
+    let upstream = "[[upstreams]]\nbase_url = 'http://u'\nmodels = ['small-*']";
+    let check = |keys: &str| {
+        let toml = format!("[functions.brief]\n{keys}\n{upstream}");
+        load_with(&toml, "")
+    };
+    let config = check("model = 'small-1'\nprompt = 'Sum up: {input}'").unwrap();
+    let tool = &config.functions[0].tools[0];
+    assert_eq!(
+        (tool.name.as_str(), tool.description.as_deref()),
+        ("brief", Some("Asks the model small-1."))
+    );
+    let refused = |keys: &str, problem: &str| {
+        assert_eq!(lines(&check(keys).unwrap_err()), problem);
+    };
+    refused(
+        "model = 'big'\nprompt = '{input}'",
+        "functions.brief.model: no upstream has the model `big`",
+    );
+    refused(
+        "model = 'small-1'",
+        "functions.brief.prompt: is missing: what the model is asked",
+    );
+    refused(
+        "model = 'small-1'\nprompt = 'Tell a joke.'",
+        "functions.brief.prompt: says nothing of the argument; put `{input}` where it belongs",
+    );
+    refused(
+        "model = 'small-1'\nprompt = '{text}'",
+        "functions.brief.prompt: `{text}` is no parameter of `brief`",
+    );
+}
+
+#[test]
+fn a_model_without_a_key_of_its_own_is_a_warning() {
+    super::warned(
+        "[functions.brief]\nmodel = 'm'\nprompt = '{input}'",
+        "functions.brief.model: the upstream `api.openai.com` has no `api_key`, and a function has no client \
+         whose key could be passed on",
+    );
 }

@@ -175,7 +175,7 @@ impl Inquiry {
             // Without an answer the question is asked again.
             (_, question) => {
                 parked.question = question;
-                Ok(parked.park(gateway))
+                parked.park(gateway)
             }
         }
     }
@@ -201,7 +201,7 @@ impl Parked {
                 Some(event) = self.events.recv() => match event {
                     FromServer::Question(question) => {
                         self.question = Some(question);
-                        return Ok(self.park(gateway));
+                        return self.park(gateway);
                     }
                     FromServer::News(method, params) => visit.caller.tell(&method, params),
                 },
@@ -228,15 +228,15 @@ impl Parked {
     }
 
     /// Keeps the call until the client comes back, and says what is asked.
-    fn park(self, gateway: &Arc<Gateway>) -> Value {
+    fn park(self, gateway: &Arc<Gateway>) -> Result<Value, CallError> {
         let question = self.question.as_ref();
         let asked = question.map(|it| json!({"method": it.method, "params": it.params}));
-        let state = gateway.parked.keep(self);
-        json!({
+        let state = gateway.parked.keep(self)?;
+        Ok(json!({
             "resultType": "input_required",
             "inputRequests": {QUESTION: asked},
             "requestState": state,
-        })
+        }))
     }
 }
 

@@ -42,13 +42,21 @@ pub(super) async fn call(
     {
         return refused(&misfit, visit.version);
     }
+    if let Some(session) = visit.view.session() {
+        let deadline = Instant::now() + gateway.config.request_timeout;
+        let outcome = session.call(&name, arguments, deadline).await;
+        return Ok(match outcome {
+            Ok(result) => era::fit_call(write_result(&result), visit.version),
+            Err(error) => failed(&error, visit.version),
+        });
+    }
     let begun = Instant::now();
     let outcome = run(gateway, visit, offered, arguments, params, progress).await;
     log(offered, &outcome, begun);
     match outcome {
         Ok(raw) if asks_for_input(&raw) => Ok(raw),
         Ok(mut raw) => {
-            if visit.view.only_server().is_none() {
+            if visit.view.is_prefixed() {
                 uris::wrap_result(&offered.server, &mut raw);
             }
             Ok(era::fit_call(raw, visit.version))

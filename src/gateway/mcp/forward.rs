@@ -144,7 +144,7 @@ fn back(
     if asks_for_input(&raw) {
         return raw;
     }
-    if visit.view.only_server().is_none() {
+    if visit.view.is_prefixed() {
         uris::wrap_result(server, &mut raw);
     }
     fit(raw, visit.version)

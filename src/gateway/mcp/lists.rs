@@ -107,6 +107,17 @@ fn list(key: &str, page: Vec<Value>, next: Option<String>, version: Version) -> 
 
 /// What an endpoint says about itself. A server that is still being started may have everything.
 pub(super) fn describe(view: &View, shelf: &Shelf) -> Description {
+    if let Some(session) = view.session() {
+        let about = session.about();
+        return Description {
+            capabilities: json!({"tools": {}}),
+            server_info: json!({
+                "name": about.name.as_deref().unwrap_or("toolway"),
+                "version": env!("CARGO_PKG_VERSION"),
+            }),
+            instructions: about.instructions.clone(),
+        };
+    }
     let any = |capability: &str| view.servers(shelf).any(|it| it.may_have(capability));
     let mut capabilities = json!({"tools": {"listChanged": true}});
     if any("prompts") {

@@ -103,7 +103,7 @@ fn said(event: &ServerEvent, view: &View) -> Option<Notice> {
 
 /// A line of a log, with the server in front of its logger's name where several servers are shown.
 fn named(server: &ServerId, view: &View, mut params: Value) -> Value {
-    if view.only_server().is_none() {
+    if view.is_prefixed() {
         let logger = match params["logger"].as_str() {
             Some(logger) => format!("{server}: {logger}"),
             None => server.to_string(),

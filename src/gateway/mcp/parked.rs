@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::ask::{FromServer, PATIENCE, Question};
 use crate::{
-    gateway::token,
+    gateway::random::unguessable,
     tool::{CallError, Progress, ServerId},
 };
 
@@ -66,8 +66,12 @@ pub(in crate::gateway) struct ParkedCalls(Arc<Mutex<HashMap<String, Kept>>>);
 
 impl ParkedCalls {
     /// Keeps a call, for ten minutes at most. Where too many wait, the oldest is given up.
-    pub(super) fn keep(&self, parked: Parked) -> String {
-        let key = format!("{PREFIX}{}", token());
+    ///
+    /// # Errors
+    /// When the system has no randomness to make a key of; the call is given up then.
+    pub(super) fn keep(&self, parked: Parked) -> Result<String, CallError> {
+        let secret = unguessable().map_err(|_| CallError::Busy)?;
+        let key = format!("{PREFIX}{secret}");
         let until = Instant::now() + PATIENCE;
         let (calls, overdue) = (Arc::downgrade(&self.0), key.clone());
         let minder = tokio::spawn(async move {
@@ -92,7 +96,7 @@ impl ParkedCalls {
         drop(calls);
         // Outside the lock: dropping a call tells its server.
         drop(given_up);
-        key
+        Ok(key)
     }
 
     /// The call of this key, if whoever asks may have it.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    catalog::{Catalog, Offered, Selection, ServerFeatures, Shelf},
+    catalog::{Catalog, Offered, Selection, ServerFeatures, Shelf, Shelved},
+    gateway::handed,
     tool::{JsonObject, ServerId},
     translate::uris,
 };
@@ -34,6 +35,8 @@ pub struct View(Shows);
 enum Shows {
     Everything,
     Profile(ProfileShows),
+    /// The functions that a caller has lent, under their own names.
+    Handed(Arc<handed::session::Session>),
 }
 
 /// A prompt, resource or template as an endpoint shows it.
@@ -55,12 +58,33 @@ impl View {
         View(Shows::Profile(shows))
     }
 
+    /// The functions that a caller has lent.
+    pub(super) fn handed(session: Arc<handed::session::Session>) -> View {
+        View(Shows::Handed(session))
+    }
+
+    /// The session whose functions it shows, if it is of that kind.
+    pub(super) fn session(&self) -> Option<&Arc<handed::session::Session>> {
+        match &self.0 {
+            Shows::Handed(session) => Some(session),
+            Shows::Everything | Shows::Profile(_) => None,
+        }
+    }
+
     /// The one server it shows under its own names.
     pub(super) fn only_server(&self) -> Option<&ServerId> {
         match &self.0 {
             Shows::Profile(ProfileShows::Server(server)) => Some(server),
-            Shows::Everything | Shows::Profile(ProfileShows::Tools(_)) => None,
+            Shows::Everything | Shows::Profile(ProfileShows::Tools(_)) | Shows::Handed(_) => None,
         }
+    }
+
+    /// Names are shown with their servers in front.
+    pub(super) fn is_prefixed(&self) -> bool {
+        !matches!(
+            self.0,
+            Shows::Profile(ProfileShows::Server(_)) | Shows::Handed(_)
+        )
     }
 
     /// Whether anything of this server but tools can be seen.
@@ -68,17 +92,17 @@ impl View {
         match &self.0 {
             Shows::Everything => true,
             Shows::Profile(ProfileShows::Server(only)) => only == server,
-            Shows::Profile(ProfileShows::Tools(_)) => false,
+            Shows::Profile(ProfileShows::Tools(_)) | Shows::Handed(_) => false,
         }
     }
 
     /// Whether a change of this server's tools may be seen.
     pub(super) fn may_show_tools_of(&self, server: &ServerId) -> bool {
-        self.only_server().is_none_or(|only| only == server)
+        self.session().is_none() && self.only_server().is_none_or(|only| only == server)
     }
 
     /// The tools it shows, each with its name there, always in the same order.
-    pub(super) fn tools<'c>(&self, catalog: &'c Catalog) -> Vec<(&'c str, &'c Arc<Offered>)> {
+    pub(super) fn tools<'c>(&'c self, catalog: &'c Catalog) -> Vec<(&'c str, &'c Arc<Offered>)> {
         let offered = catalog.offered().iter();
         match &self.0 {
             Shows::Everything => offered.map(|it| (it.name.as_str(), it)).collect(),
@@ -90,17 +114,22 @@ impl View {
                 .filter(|it| selection.selects(it))
                 .map(|it| (it.name.as_str(), it))
                 .collect(),
+            Shows::Handed(session) => {
+                let lent = session.tools().iter();
+                lent.map(|it| (it.tool.name.as_str(), it)).collect()
+            }
         }
     }
 
     /// The tool that has this name there.
-    pub(super) fn tool<'c>(&self, catalog: &'c Catalog, name: &str) -> Option<&'c Arc<Offered>> {
+    pub(super) fn tool<'c>(&'c self, catalog: &'c Catalog, name: &str) -> Option<&'c Arc<Offered>> {
         match &self.0 {
             Shows::Everything => catalog.find(name),
             Shows::Profile(ProfileShows::Server(server)) => catalog.find_own(server, name),
             Shows::Profile(ProfileShows::Tools(selection)) => {
                 catalog.find(name).filter(|it| selection.selects(it))
             }
+            Shows::Handed(session) => session.tool(name),
         }
     }
 
@@ -130,7 +159,7 @@ impl View {
     fn list<'s>(
         &self,
         shelf: &'s Shelf,
-        shelved: &'s [crate::catalog::Shelved],
+        shelved: &'s [Shelved],
         own: fn(&ServerFeatures) -> &Vec<JsonObject>,
         key: &str,
     ) -> Vec<Listed<'s>> {
@@ -149,7 +178,7 @@ impl View {
                     Some(Listed { key, entry })
                 })
                 .collect(),
-            Shows::Profile(ProfileShows::Tools(_)) => Vec::new(),
+            Shows::Profile(ProfileShows::Tools(_)) | Shows::Handed(_) => Vec::new(),
         }
     }
 
@@ -164,7 +193,7 @@ impl View {
                 shelf.of(server)?;
                 Some((server.clone(), name.to_owned()))
             }
-            Shows::Profile(ProfileShows::Tools(_)) => None,
+            Shows::Profile(ProfileShows::Tools(_)) | Shows::Handed(_) => None,
         }
     }
 
@@ -176,15 +205,15 @@ impl View {
                 shelf.of(server)?;
                 Some((server.clone(), uri.to_owned()))
             }
-            Shows::Profile(ProfileShows::Tools(_)) => None,
+            Shows::Profile(ProfileShows::Tools(_)) | Shows::Handed(_) => None,
         }
     }
 
     /// A server's own URI as it is known there.
     pub(super) fn uri(&self, server: &ServerId, own: &str) -> String {
-        match self.only_server() {
-            Some(_) => own.to_owned(),
-            None => uris::wrap(server, own),
+        match self.is_prefixed() {
+            true => uris::wrap(server, own),
+            false => own.to_owned(),
         }
     }
 }

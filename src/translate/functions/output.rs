@@ -32,7 +32,7 @@ pub fn read(output: Value) -> ToolResult {
         Value::Object(mut members) => {
             let says_failed = take_is_error(&mut members);
             let mut result = if is_mcp(&members) {
-                results::read_result(Value::Object(members))
+                call_tool_result(members)
             } else {
                 object(members)
             };
@@ -109,6 +109,21 @@ fn is_mcp(members: &JsonObject) -> bool {
         Some(_) => false,
         None => members.contains_key("structuredContent"),
     }
+}
+
+/// Reads a `CallToolResult`, whose blocks may be OpenAI's parts as well.
+fn call_tool_result(mut members: JsonObject) -> ToolResult {
+    let parts = match members.get_mut("content") {
+        Some(Value::Array(parts)) => std::mem::take(parts),
+        _ => Vec::new(),
+    };
+    let mut result = results::read_result(Value::Object(members));
+    if !parts.is_empty() {
+        result.content = parts.into_iter().map(part).collect();
+        // Some write every absent member as null.
+        result.structured_content = result.structured_content.filter(|value| !value.is_null());
+    }
+    result
 }
 
 /// The types of OpenAI's content parts (chat completions and responses) and of MCP's blocks.
@@ -358,6 +373,22 @@ mod tests {
     fn a_part_that_lacks_what_it_needs_is_kept_as_it_came() {
         let broken = json!({"type": "image_url", "image_url": {}});
         check_parts(json!([broken]), &[Content::Unknown(broken.clone())]);
+    }
+
+    #[test]
+    fn a_result_in_mcps_words_may_have_openais_parts() {
+        let result = read(json!({
+            "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}],
+            "structuredContent": null,
+        }));
+        let image = Content::Image {
+            mime_type: "image/png".into(),
+            data: "QUJD".into(),
+        };
+        assert_eq!(
+            (result.content, result.structured_content),
+            (vec![image], None)
+        );
     }
 
     #[test]

@@ -1,15 +1,22 @@
-//! The tool-calls webhook: one POST for each call.
+//! The tool-calls webhook: one POST for each call, or for those that arrive within a few milliseconds.
 //!
 //! What the bodies mean is `translate::functions::webhook`'s to say.
 
+mod batch;
+
 use std::{
     hash::{BuildHasher, RandomState},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use url::Url;
 
+use self::batch::Batches;
 use super::web;
 use crate::{
     secret::Secret,
@@ -30,11 +37,26 @@ pub struct Config {
     pub url: Url,
     /// Sent with every request.
     pub headers: Vec<(HeaderName, Secret)>,
+    /// Whether calls share requests. Default: they do not.
+    pub batch: Option<Batch>,
 }
+
+/// How calls share a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// How long the first call waits for others; at most 1 s.
+    pub window: Duration,
+    /// Most calls of one request; at least 2. Default: 16.
+    pub max_calls: usize,
+}
+
+/// What comes of a call.
+type Outcome = Result<ToolResult, CallError>;
 
 /// A webhook, ready to be called.
 pub(super) struct Endpoint {
-    post: Post,
+    post: Arc<Post>,
+    batches: Option<Batches>,
     ids: Source,
 }
 
@@ -42,37 +64,35 @@ impl Endpoint {
     /// Calls go to this URL; nothing is sent yet. `limit` is the longest answer, in bytes.
     pub(super) fn new(
         group: ServerId,
-        config: Config,
+        config: &Config,
         client: reqwest::Client,
         limit: usize,
     ) -> Endpoint {
         let mut headers = web::headers(&config.headers);
-        for (name, value) in [
-            (header::CONTENT_TYPE, "application/json"),
-            (header::ACCEPT, "application/json"),
-        ] {
-            let value = HeaderValue::from_static(value);
-            headers.entry(name).or_insert(value);
+        for name in [header::CONTENT_TYPE, header::ACCEPT] {
+            let json = HeaderValue::from_static("application/json");
+            headers.entry(name).or_insert(json);
         }
+        let post = Arc::new(Post {
+            group,
+            url: config.url.clone(),
+            headers,
+            client,
+            limit,
+        });
         Endpoint {
-            post: Post {
-                group,
-                url: config.url,
-                headers,
-                client,
-                limit,
-            },
+            batches: config.batch.map(|batch| Batches::new(post.clone(), batch)),
+            post,
             ids: Source::default(),
         }
     }
 
-    /// Calls a function. Dropping the future gives the call up.
-    pub(super) async fn call(
-        &self,
-        function: &str,
-        arguments: JsonObject,
-    ) -> Result<ToolResult, CallError> {
+    /// Calls a function. Dropping the future gives the call up; the others of its request go on.
+    pub(super) async fn call(&self, function: &str, arguments: JsonObject) -> Outcome {
         let id = self.ids.next();
+        if let Some(batches) = &self.batches {
+            return batches.call(id, function, arguments).await;
+        }
         let call = Call {
             id: &id,
             name: function,
@@ -107,8 +127,9 @@ struct Post {
 }
 
 impl Post {
-    /// Sends calls in one request; what came of each, in their order.
-    async fn send(&self, calls: &[Call<'_>]) -> Vec<Result<ToolResult, CallError>> {
+    /// Sends calls in one request; what came of each, in their order. A request that fails is each call's
+    /// failure. Dropping the future gives the request up.
+    async fn send(&self, calls: &[Call<'_>]) -> Vec<Outcome> {
         let request = self
             .client
             .post(self.url.clone())

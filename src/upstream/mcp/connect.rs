@@ -15,6 +15,7 @@ use super::{
     connection::{Connection, Era, Link, handshake},
     entry::Entry,
     legacy_sse,
+    pending::Pending,
     stdio::{self, Program},
     streamable,
     web::{self, WebFault},
@@ -120,20 +121,22 @@ async fn attempt_child(
     era: Era,
     deadline: Instant,
 ) -> Result<Connection, Fault> {
-    let patience = patience(entry, era);
+    let (server, patience) = (&entry.config.server, patience(entry, era));
     let limit = entry.config.max_message_bytes;
+    let pending = Pending::new(entry.unasked());
     let (pipe, link) = stdio::start(
-        &entry.config.server,
+        server,
         program,
         limit,
         patience,
+        pending.clone(),
         &entry.stderr,
     )
     .map_err(|error| Fault {
         message: not_started(program, &error),
         next: None,
     })?;
-    match handshake(pipe, link.progress(), era, deadline).await {
+    match handshake(pipe, server, pending, era, deadline).await {
         Ok(shaken) => Ok(shaken.into_connection("stdio", Link::Child(link))),
         Err(failed) => {
             let next = match era {
@@ -163,11 +166,12 @@ async fn attempt_streamable(
     era: Era,
     deadline: Instant,
 ) -> Result<Connection, Fault> {
-    let patience = patience(entry, era);
+    let (server, patience) = (&entry.config.server, patience(entry, era));
+    let pending = Pending::new(entry.unasked());
     let (limit, parallel) = (entry.config.max_message_bytes, entry.config.parallel_calls);
-    let (transport, refusal, progress) =
-        streamable::transport(client, url, limit, parallel, patience);
-    let failed = match handshake(transport, progress, era, deadline).await {
+    let (transport, refusal) =
+        streamable::transport(client, url, limit, parallel, patience, pending.clone());
+    let failed = match handshake(transport, server, pending, era, deadline).await {
         Ok(shaken) => return Ok(shaken.into_connection("http", Link::Streamable)),
         Err(failed) => failed,
     };
@@ -205,13 +209,15 @@ async fn attempt_event_stream(
         message,
         next: None,
     };
-    let opening = legacy_sse::open(client, url, entry.config.max_message_bytes);
+    let (server, pending) = (&entry.config.server, Pending::new(entry.unasked()));
+    let limit = entry.config.max_message_bytes;
+    let opening = legacy_sse::open(client, url, limit, pending.clone());
     let (pipe, link) = match timeout_at(deadline, opening).await {
         Ok(Ok(opened)) => opened,
         Ok(Err(error)) => return Err(fault(error.to_string())),
         Err(_) => return Err(fault("the server did not get ready in time".to_owned())),
     };
-    match handshake(pipe, link.progress.clone(), Era::EventStream, deadline).await {
+    match handshake(pipe, server, pending, Era::EventStream, deadline).await {
         Ok(shaken) => Ok(shaken.into_connection("sse", Link::EventStream(link))),
         Err(failed) => Err(fault(failed.message)),
     }

@@ -21,13 +21,10 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    follow::Watching,
-    legacy_sse::SseLink,
-    pipe::PipeFault,
-    progress::ProgressTable,
-    session::{Ears, Session},
-    stdio::ChildLink,
+    ears::Ears, follow::Watching, legacy_sse::SseLink, pending::Pending, pipe::PipeFault,
+    session::Session, stdio::ChildLink,
 };
+use crate::tool::ServerId;
 
 /// Longest orderly end of a connection; what still runs then is dropped.
 const CLOSING: Duration = Duration::from_secs(3);
@@ -48,9 +45,7 @@ pub(super) enum Era {
 /// A live connection and all that belongs to it. Dropping it ends everything at once.
 pub(super) struct Connection {
     pub(super) session: Session,
-    /// Counts the times the server said that its tools changed.
-    pub(super) changes: watch::Sender<u64>,
-    /// The count at the handshake, so that no later change is missed.
+    /// The changes of its tools that were counted before the handshake, so that no later one is missed.
     pub(super) changes_seen: watch::Receiver<u64>,
     /// How it is reached, in a word.
     pub(super) transport: &'static str,
@@ -70,8 +65,7 @@ pub(super) enum Link {
 /// A connection on which both sides agreed on a version.
 pub(super) struct Shaken {
     running: RunningService<RoleClient, Ears>,
-    ears: Ears,
-    progress: ProgressTable,
+    pending: Pending,
     changes_seen: watch::Receiver<u64>,
     stop: CancellationToken,
 }
@@ -84,19 +78,25 @@ pub(super) struct HandshakeFault {
     pub(super) was_cut_off: bool,
 }
 
-/// Agrees with a server on a version, before the deadline. `progress` is where the transport delivers it.
+/// Agrees with a server on a version, before the deadline. `pending` is the transport's.
 pub(super) async fn handshake<T>(
     transport: T,
-    progress: ProgressTable,
+    server: &ServerId,
+    pending: Pending,
     era: Era,
     deadline: Instant,
 ) -> Result<Shaken, HandshakeFault>
 where
     T: RmcpTransport<RoleClient> + 'static,
 {
-    let (changes, changes_seen) = watch::channel(0);
-    let ears = Ears { changes };
-    let stop = CancellationToken::new();
+    let ears = Ears {
+        server: server.clone(),
+        pending: pending.clone(),
+    };
+    let (changes_seen, stop) = (
+        pending.changes().tools.subscribe(),
+        CancellationToken::new(),
+    );
     let lifecycle = match era {
         Era::Handshake | Era::EventStream => ClientLifecycleMode::Initialize,
         // No limit but the deadline, where rmcp would turn to the older handshake after 10 s.
@@ -108,13 +108,11 @@ where
             legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
         },
     };
-    let serving =
-        serve_client_with_lifecycle_and_ct(ears.clone(), transport, lifecycle, stop.clone());
+    let serving = serve_client_with_lifecycle_and_ct(ears, transport, lifecycle, stop.clone());
     match timeout_at(deadline, serving).await {
         Ok(Ok(running)) => Ok(Shaken {
             running,
-            ears,
-            progress,
+            pending,
             changes_seen,
             stop,
         }),
@@ -163,7 +161,7 @@ impl Shaken {
     pub(super) fn into_connection(self, transport: &'static str, link: Link) -> Connection {
         let session = Session {
             peer: self.running.peer().clone(),
-            progress: self.progress,
+            pending: self.pending,
             absence: Arc::default(),
         };
         let changes_seen = self.changes_seen;
@@ -173,7 +171,6 @@ impl Shaken {
         Connection {
             session,
             changes_seen,
-            changes: self.ears.changes,
             transport,
             running,
             stop: self.stop.drop_guard(),
@@ -189,15 +186,6 @@ impl Connection {
             .peer
             .peer_info()
             .map(|info| info.protocol_version.as_str().to_owned())
-    }
-
-    /// The server tells of changes only to those who subscribed (2026-07-28), and says that it does.
-    pub(super) fn announces_changes_by_subscription(&self) -> bool {
-        self.session.peer.peer_info().is_some_and(|info| {
-            let tools = info.capabilities.tools.as_ref();
-            !info.protocol_version.has_initialize()
-                && tools.and_then(|tools| tools.list_changed) == Some(true)
-        })
     }
 
     /// Whether the list of tools may change without a word.

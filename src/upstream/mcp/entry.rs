@@ -12,7 +12,11 @@ use tokio::{
 };
 
 use super::{
-    CallOptions, Config, ServerEvent, Transport, faults, session::Session, stderr::StderrTail,
+    CallOptions, Config, ServerEvent, Transport, faults,
+    session::Session,
+    stderr::StderrTail,
+    unasked::{Changes, Unasked},
+    watched::Watched,
 };
 use crate::{
     catalog::{DroppedTool, ServerFeatures, ServerTools},
@@ -34,6 +38,7 @@ pub(super) struct Entry {
     pub(super) events: broadcast::Sender<ServerEvent>,
     /// The most verbose log level that anybody wants.
     pub(super) log_level: watch::Receiver<Option<String>>,
+    pub(super) watched: Watched,
     offer: Offer,
     access: watch::Sender<Access>,
     settled: watch::Sender<bool>,
@@ -99,6 +104,7 @@ impl Entry {
             stderr: Arc::new(StderrTail::new(secrets)),
             events,
             log_level,
+            watched: Watched::default(),
             offer,
             access: watch::Sender::new(Access::Later),
             settled: watch::Sender::new(false),
@@ -111,6 +117,15 @@ impl Entry {
                 last_error: None,
             }),
             config,
+        }
+    }
+
+    /// Where the notifications of a new connection go.
+    pub(super) fn unasked(&self) -> Unasked {
+        Unasked {
+            server: self.config.server.clone(),
+            changes: Changes::default(),
+            events: self.events.clone(),
         }
     }
 
@@ -128,7 +143,8 @@ impl Entry {
         session.request(method, params, options).await
     }
 
-    async fn ready_session(&self, deadline: Instant) -> Result<Session, CallError> {
+    /// The session, after waiting for it at most 5 s, and not beyond the deadline.
+    pub(super) async fn ready_session(&self, deadline: Instant) -> Result<Session, CallError> {
         let deadline = deadline.min(Instant::now() + WAIT_FOR_READY);
         let mut access = self.access.subscribe();
         let known = access.wait_for(|access| !matches!(access, Access::Later));

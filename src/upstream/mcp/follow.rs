@@ -1,4 +1,4 @@
-//! Follows the changes of a server's list of tools while it is connected.
+//! Follows the changes of a server's lists while it is connected: its tools, prompts and resources.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,8 +9,11 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{entry::Entry, session::Session};
-use crate::health::Restarts;
+use super::{
+    entry::Entry,
+    session::{ListFault, Session},
+};
+use crate::{health::Restarts, mcp::features::Kind};
 
 /// How long further changes are waited for before a list is read again.
 const BURST: Duration = Duration::from_millis(100);
@@ -21,7 +24,7 @@ const SPACING: Duration = Duration::from_millis(400);
 /// Longest wait for a list that is read again.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a list is read again that may have changed without a word.
+/// How often a list is read again that may have changed without a word, or could not be read.
 const REREAD: Duration = Duration::from_secs(300);
 
 /// Whether a server's list has to be looked at without being asked to.
@@ -33,59 +36,171 @@ pub(super) enum Watching {
     Unseen,
 }
 
-/// Reads the list again after each burst of changes. If that fails, the old list stays.
+/// A list that is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Tools,
+    Prompts,
+    /// With the templates.
+    Resources,
+}
+
+impl Subject {
+    /// The capability of servers that have it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Subject::Tools => "tools",
+            Subject::Prompts => "prompts",
+            Subject::Resources => "resources",
+        }
+    }
+}
+
+/// Reads the list again after each burst of changes. If that fails, the old list stays. The tools were read before;
+/// the other lists are read at once.
 ///
 /// `changes` counts them; what it counted before the first reading ended is read again.
 pub(super) async fn follow_changes(
     entry: Arc<Entry>,
     session: Session,
+    subject: Subject,
     mut changes: watch::Receiver<u64>,
     watching: Watching,
 ) {
+    let mut is_read = subject == Subject::Tools || refresh(&entry, &session, subject).await;
     loop {
+        let rereads = watching == Watching::Unseen || !is_read;
         let is_over = tokio::select! {
             changed = changes.changed() => changed.is_err(),
-            () = sleep(REREAD), if watching == Watching::Unseen => false,
+            () = sleep(REREAD), if rereads => false,
         };
         if is_over {
             return;
         }
         sleep(BURST).await;
         changes.mark_unchanged();
-        refresh(&entry, &session).await;
+        is_read = refresh(&entry, &session, subject).await;
         sleep(SPACING).await;
     }
 }
 
-async fn refresh(entry: &Entry, session: &Session) {
+/// Reads a list again; false if that failed.
+async fn refresh(entry: &Entry, session: &Session, subject: Subject) -> bool {
     let server = &entry.config.server;
-    match timeout(REFRESH_TIMEOUT, session.list_tools()).await {
-        Ok(Ok(listing)) => {
-            let tools = listing.tools.len();
-            if entry.set_tools(listing) {
-                info!(server.id = %server, tools, "Server `{server}` changed its tools");
+    let reading = async {
+        match subject {
+            Subject::Tools => {
+                let listing = session.list_tools().await?;
+                Ok(entry.set_tools(listing))
+            }
+            Subject::Prompts => read_features(entry, session, &[Kind::Prompts]).await,
+            Subject::Resources => {
+                read_features(entry, session, &[Kind::Resources, Kind::Templates]).await
             }
         }
+    };
+    let what = subject.name();
+    let outcome: Result<Result<bool, ListFault>, _> = timeout(REFRESH_TIMEOUT, reading).await;
+    match outcome {
+        Ok(Ok(is_new)) => {
+            if is_new {
+                info!(server.id = %server, "Server `{server}` has new {what}");
+            }
+            true
+        }
         Ok(Err(error)) => {
-            warn!(server.id = %server, %error, "Server `{server}` did not list its tools again");
+            warn!(server.id = %server, %error, "Server `{server}` did not list its {what}");
+            false
         }
         Err(_) => {
-            warn!(server.id = %server, "Server `{server}` did not list its tools again in time");
+            warn!(server.id = %server, "Server `{server}` did not list its {what} in time");
+            false
         }
     }
 }
 
+/// Lists these features; true if any of them changed.
+async fn read_features(
+    entry: &Entry,
+    session: &Session,
+    kinds: &[Kind],
+) -> Result<bool, ListFault> {
+    let server = &entry.config.server;
+    let mut is_new = false;
+    for &kind in kinds {
+        let listed = session.list_features(kind).await?;
+        if listed.broken > 0 {
+            let (method, broken) = (kind.method(), listed.broken);
+            warn!(server.id = %server, method, broken, "Server `{server}` lists entries that cannot be used");
+        }
+        is_new |= entry.change_features(|features| match kind {
+            Kind::Prompts => features.prompts = listed.entries,
+            Kind::Resources => features.resources = listed.entries,
+            Kind::Templates => features.templates = listed.entries,
+        });
+    }
+    Ok(is_new)
+}
+
+/// What a 2026-07-28 server has to be asked to tell, if it says that it can.
+pub(super) fn announcements(session: &Session) -> Option<SubscriptionFilter> {
+    let hello = session.pending.hello();
+    let announces = |subject: Subject| {
+        session.is_modern() && hello["capabilities"][subject.name()]["listChanged"] == true
+    };
+    let mut filter = SubscriptionFilter::builder();
+    if announces(Subject::Tools) {
+        filter = filter.tools_list_changed();
+    }
+    if announces(Subject::Prompts) {
+        filter = filter.prompts_list_changed();
+    }
+    if announces(Subject::Resources) {
+        filter = filter.resources_list_changed();
+    }
+    let filter = filter.build();
+    (filter != SubscriptionFilter::new()).then_some(filter)
+}
+
 /// Asks a 2026-07-28 server to tell of changes, again whenever it stops doing so.
-pub(super) async fn subscribe(session: Session, changes: watch::Sender<u64>) {
-    let filter = SubscriptionFilter::builder().tools_list_changed().build();
+pub(super) async fn subscribe(session: Session, filter: SubscriptionFilter) {
     let mut restarts = Restarts::default();
     while let Ok(mut subscription) = session.peer.listen(filter.clone()).await {
         let since = Instant::now();
         // What changed before was told to nobody.
-        changes.send_modify(|count| *count += 1);
-        while let Ok(Some(_)) = subscription.next().await {
-            changes.send_modify(|count| *count += 1);
-        }
+        session.pending.changes().everything();
+        // `pending` counts the changes; what is waited for here is the end.
+        while let Ok(Some(_)) = subscription.next().await {}
         sleep(restarts.pause_after(since.elapsed())).await;
+    }
+}
+
+/// Has a server's log as verbose as somebody wants it, also after its session was renewed. Before 2026-07-28 only;
+/// since then the level travels with each request.
+pub(super) async fn keep_log_level(entry: Arc<Entry>, session: Session) {
+    let mut wanted = entry.log_level.clone();
+    let mut handshakes = session.pending.handshakes();
+    handshakes.mark_unchanged();
+    let mut is_set = false;
+    loop {
+        let level = wanted.borrow_and_update().clone();
+        // There is no way to take a level back; `info` is what most servers begin with.
+        let level = level.or_else(|| is_set.then(|| "info".to_owned()));
+        if let Some(level) = level {
+            is_set = true;
+            let params = [("level".to_owned(), level.into())].into_iter().collect();
+            let sending = timeout(REFRESH_TIMEOUT, session.send("logging/setLevel", params));
+            if !matches!(sending.await, Ok(Ok(_))) {
+                let server = &entry.config.server;
+                warn!(server.id = %server, "Server `{server}` did not take its log level");
+            }
+        }
+        let is_over = tokio::select! {
+            changed = wanted.changed() => changed.is_err(),
+            changed = handshakes.changed() => changed.is_err(),
+        };
+        if is_over {
+            return;
+        }
     }
 }

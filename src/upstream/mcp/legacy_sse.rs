@@ -16,7 +16,6 @@ use super::{
     events::{RawEvent, raw_events},
     pending::{Pending, too_long},
     pipe::{Outgoing, Pipe, PipeEnd, pipe},
-    progress::ProgressTable,
     web::{self, WebFault},
 };
 
@@ -33,8 +32,6 @@ type RawEvents = BoxStream<'static, Result<RawEvent, reqwest::Error>>;
 
 /// The tasks that serve a connection. Dropping it closes the connection.
 pub(super) struct SseLink {
-    /// Where the progress of calls goes.
-    pub(super) progress: ProgressTable,
     _tasks: JoinSet<()>,
 }
 
@@ -43,6 +40,7 @@ pub(super) async fn open(
     client: reqwest::Client,
     url: &Url,
     limit: usize,
+    pending: Pending,
 ) -> Result<(Pipe, SseLink), WebFault> {
     let response = client
         .get(url.clone())
@@ -68,8 +66,7 @@ pub(super) async fn open(
             incoming,
             pending,
         },
-    ) = pipe(Duration::ZERO);
-    let progress = pending.progress();
+    ) = pipe(Duration::ZERO, pending);
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         // Without its stream a connection is of no use, and without anything to send neither.
@@ -78,13 +75,7 @@ pub(super) async fn open(
             () = post_messages(client, endpoint, outgoing) => {}
         }
     });
-    Ok((
-        pipe,
-        SseLink {
-            progress,
-            _tasks: tasks,
-        },
-    ))
+    Ok((pipe, SseLink { _tasks: tasks }))
 }
 
 /// Where messages are posted: named by the first event, and on the server's own origin only.
@@ -127,7 +118,7 @@ async fn read_events(
             RawEvent::Whole(bytes) => {
                 let event = parse(bytes).await.filter(|event| event.event == "message");
                 let message = event.and_then(|event| serde_json::from_str(&event.data).ok());
-                message.and_then(|message| pending.read(message))
+                message.and_then(|message| pending.read(message, None))
             }
             RawEvent::Cut { head, tail } => {
                 pending.read_cut(after_data_field(&head), &tail, &too_long(limit))

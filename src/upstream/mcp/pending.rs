@@ -1,24 +1,32 @@
-//! The requests under way on one connection, and how their answers are read.
+//! The requests under way on one connection, and how what the server sends is read.
 //!
-//! rmcp's models drop what they do not know and refuse a whole list for one tool. So the answers to `tools/list` and
-//! `tools/call` are handed to rmcp as they came, as [`CustomResult`], which it passes through untouched.
+//! rmcp's models drop what they do not know and refuse a whole list for one tool. So answers are handed to rmcp as they
+//! came, as [`CustomResult`], which it passes through untouched; what the server asks waits in `questions`, and what
+//! it says goes to `unasked` and `progress` without rmcp.
 
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ClientRequest, CustomResult, ErrorCode, ErrorData,
-    RequestId, ServerJsonRpcMessage, ServerResult,
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, CustomRequest, CustomResult,
+    ErrorCode, ErrorData, GetExtensions, PingRequest, RequestId, ServerJsonRpcMessage,
+    ServerRequest, ServerResult,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::sync::watch;
 
-use super::progress::ProgressTable;
-use crate::mcp::envelope;
+use super::{
+    progress::ProgressTable,
+    questions::{Question, Questions},
+    running::{Errand, Meant, Running, meant},
+    unasked::{Changes, Unasked},
+};
+use crate::mcp::{envelope, rpc::RpcError};
 
 /// Most requests that are kept. Over HTTP nobody says that a request was given up.
 const MAX_PENDING: usize = 4096;
@@ -32,33 +40,104 @@ enum Reading {
     Typed,
     /// By rmcp's models, with what a careless server left out filled in.
     Handshake,
+    /// By rmcp's models; it tells what the server is.
+    Discovery,
     /// Not at all: it was given up. A good answer to a given-up probe still tells something.
     Late,
 }
 
 /// The requests under way on one connection.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Pending(Arc<Shared>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
-    requests: Mutex<HashMap<RequestId, Reading>>,
+    requests: Mutex<HashMap<RequestId, Request>>,
     progress: ProgressTable,
+    questions: Questions,
+    unasked: Unasked,
     answered_late: AtomicBool,
+    hello: Mutex<Value>,
+    handshakes: watch::Sender<u64>,
+}
+
+/// A request that was sent.
+#[derive(Debug)]
+struct Request {
+    reading: Reading,
+    /// For whom it was made, unless it was toolway's own; dead once nobody waits for it.
+    running: Option<Weak<Running>>,
+    /// The last event of its stream, from which the stream may be resumed (Streamable HTTP).
+    last_event: Option<String>,
+}
+
+impl Request {
+    /// Nobody waits for its answer any more.
+    fn is_given_up(&self) -> bool {
+        let running = self.running.as_ref();
+        running.is_some_and(|running| running.strong_count() == 0)
+    }
 }
 
 impl Pending {
+    /// No requests yet; what the server says unasked goes there.
+    pub(super) fn new(unasked: Unasked) -> Pending {
+        Pending(Arc::new(Shared {
+            requests: Mutex::default(),
+            progress: ProgressTable::default(),
+            questions: Questions::default(),
+            unasked,
+            answered_late: AtomicBool::new(false),
+            hello: Mutex::default(),
+            handshakes: watch::Sender::new(0),
+        }))
+    }
+
     /// Where the progress of these requests goes.
-    pub(super) fn progress(&self) -> ProgressTable {
-        self.0.progress.clone()
+    pub(super) fn progress(&self) -> &ProgressTable {
+        &self.0.progress
+    }
+
+    /// Counts the changes of the server's lists.
+    pub(super) fn changes(&self) -> &Changes {
+        &self.0.unasked.changes
+    }
+
+    /// The result of the last `initialize` or `server/discover`; `null` before.
+    pub(super) fn hello(&self) -> Value {
+        self.0
+            .hello
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Counts the `initialize` that were answered. After another one the server has forgotten all that was not sent
+    /// since (Streamable HTTP, where rmcp renews lost sessions).
+    pub(super) fn handshakes(&self) -> watch::Receiver<u64> {
+        self.0.handshakes.subscribe()
+    }
+
+    /// Takes up what the server asked, and rmcp was given this in place of.
+    pub(super) fn take_question(&self, request: &CustomRequest) -> Result<Question, RpcError> {
+        self.0.questions.take(request)
     }
 
     /// Notes what a message that is about to be sent will be answered with.
     pub(super) fn note_sent(&self, message: &ClientJsonRpcMessage) {
         match message {
             ClientJsonRpcMessage::Request(request) => {
+                let errand = request.request.extensions().get::<Errand>();
+                let sent = Request {
+                    reading: reading_of(&request.request),
+                    running: errand.map(|errand| errand.0.clone()),
+                    last_event: None,
+                };
                 let mut requests = self.requests();
-                requests.insert(request.id.clone(), reading_of(&request.request));
+                requests.insert(request.id.clone(), sent);
+                if requests.len() > MAX_PENDING {
+                    requests.retain(|_, request| !request.is_given_up());
+                }
                 if requests.len() > MAX_PENDING {
                     drop_oldest(&mut requests, &request.id);
                 }
@@ -75,13 +154,29 @@ impl Pending {
         }
     }
 
+    /// Notes the last event of the stream that answers a request.
+    pub(super) fn note_event(&self, asked: &RequestId, event: &str) {
+        if let Some(request) = self.requests().get_mut(asked) {
+            request.last_event = Some(event.to_owned());
+        }
+    }
+
+    /// The request whose stream is resumed from this event.
+    pub(super) fn asked_until(&self, event: &str) -> Option<RequestId> {
+        let requests = self.requests();
+        let mut streams = requests.iter();
+        streams
+            .find(|(_, request)| request.last_event.as_deref() == Some(event))
+            .map(|(id, _)| id.clone())
+    }
+
     /// Gives a request up: the error stands for its answer, which is ignored if it still comes.
     pub(super) fn give_up(&self, id: &RequestId, why: &str) -> Option<ServerJsonRpcMessage> {
         let mut requests = self.requests();
-        let reading = requests
+        let request = requests
             .get_mut(id)
-            .filter(|reading| **reading != Reading::Late)?;
-        *reading = Reading::Late;
+            .filter(|request| request.reading != Reading::Late)?;
+        request.reading = Reading::Late;
         Some(failure(
             id.clone(),
             ErrorCode::METHOD_NOT_FOUND,
@@ -109,21 +204,29 @@ impl Pending {
         self.0.answered_late.load(Ordering::Relaxed)
     }
 
-    /// Reads one message of the server; what makes no sense gives nothing.
-    pub(super) fn read(&self, message: Value) -> Option<ServerJsonRpcMessage> {
-        match message.get("method") {
-            Some(method) if method == "notifications/progress" => {
-                self.0.progress.deliver(&message["params"]);
-                return None;
-            }
-            Some(_) => return serde_json::from_value(message).ok(),
-            None => {}
-        }
+    /// Reads one message of the server; what makes no sense gives nothing. `asked` is the request to whose answer
+    /// it belongs, where the transport tells.
+    pub(super) fn read(
+        &self,
+        message: Value,
+        asked: Option<&RequestId>,
+    ) -> Option<ServerJsonRpcMessage> {
         let Value::Object(mut message) = message else {
             return None;
         };
-        let id = match message.remove("id") {
-            None | Some(Value::Null) => None,
+        let id = message.remove("id").filter(|id| !id.is_null());
+        if let Some(method) = message.remove("method") {
+            let params = message.remove("params").unwrap_or_default();
+            let Value::String(method) = method else {
+                return None;
+            };
+            return match id {
+                Some(id) => self.read_request(id, method, params, asked),
+                None => self.read_notification(&method, params, asked),
+            };
+        }
+        let id = match id {
+            None => None,
             Some(id) => Some(self.settle(&id)?),
         };
         if let Some(error) = message.remove("error").filter(|error| !error.is_null()) {
@@ -142,9 +245,74 @@ impl Pending {
                 self.0.answered_late.store(true, Ordering::Relaxed);
                 None
             }
-            Reading::Handshake => Some(typed(envelope::mend_initialize(result), id)),
+            Reading::Handshake => {
+                let result = envelope::mend_initialize(result);
+                self.greet(&result);
+                self.0.handshakes.send_modify(|count| *count += 1);
+                Some(typed(result, id))
+            }
+            Reading::Discovery => {
+                self.greet(&result);
+                Some(typed(result, id))
+            }
             Reading::Typed => Some(typed(result, id)),
         }
+    }
+
+    fn read_request(
+        &self,
+        id: Value,
+        method: String,
+        params: Value,
+        asked: Option<&RequestId>,
+    ) -> Option<ServerJsonRpcMessage> {
+        let id: RequestId = serde_json::from_value(id).ok()?;
+        let request = if method == "ping" {
+            ServerRequest::PingRequest(PingRequest::default())
+        } else {
+            self.0.questions.keep(Question {
+                meant: self.meant(asked),
+                method,
+                params,
+            })
+        };
+        Some(ServerJsonRpcMessage::request(request, id))
+    }
+
+    fn read_notification(
+        &self,
+        method: &str,
+        params: Value,
+        asked: Option<&RequestId>,
+    ) -> Option<ServerJsonRpcMessage> {
+        match method {
+            "notifications/progress" => self.0.progress.deliver(&params),
+            // Of requests and subscriptions, which rmcp keeps.
+            "notifications/cancelled" | "notifications/subscriptions/acknowledged" => {
+                let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
+                return serde_json::from_value(message).ok();
+            }
+            _ => self.0.unasked.note(method, params, || self.meant(asked)),
+        }
+        None
+    }
+
+    /// Whom the server means with what came in answer to this request, or came by itself.
+    fn meant(&self, asked: Option<&RequestId>) -> Meant {
+        let requests = self.requests();
+        let alive = |request: &Request| {
+            let running = request.running.as_ref()?.upgrade()?;
+            (!running.is_over()).then_some(running)
+        };
+        match asked {
+            Some(id) => meant(requests.get(id).and_then(alive).into_iter().collect()),
+            None => meant(requests.values().filter_map(alive).collect()),
+        }
+    }
+
+    fn greet(&self, hello: &Value) {
+        let mut known = self.0.hello.lock().unwrap_or_else(PoisonError::into_inner);
+        known.clone_from(hello);
     }
 
     /// Answers the request whose answer was too long, or too broken, to be read.
@@ -166,10 +334,11 @@ impl Pending {
             (None, Some(text)) => RequestId::String(text.into()),
             (None, None) => return None,
         };
-        self.requests().remove(&id).map(|reading| (id, reading))
+        let request = self.requests().remove(&id)?;
+        Some((id, request.reading))
     }
 
-    fn requests(&self) -> MutexGuard<'_, HashMap<RequestId, Reading>> {
+    fn requests(&self) -> MutexGuard<'_, HashMap<RequestId, Request>> {
         self.0
             .requests
             .lock()
@@ -178,7 +347,7 @@ impl Pending {
 }
 
 /// Forgets the requests made long before this one. rmcp numbers them in their order.
-fn drop_oldest(requests: &mut HashMap<RequestId, Reading>, newest: &RequestId) {
+fn drop_oldest(requests: &mut HashMap<RequestId, Request>, newest: &RequestId) {
     let RequestId::Number(newest) = *newest else {
         return;
     };
@@ -188,8 +357,9 @@ fn drop_oldest(requests: &mut HashMap<RequestId, Reading>, newest: &RequestId) {
 
 fn reading_of(request: &ClientRequest) -> Reading {
     match request {
-        ClientRequest::ListToolsRequest(_) | ClientRequest::CustomRequest(_) => Reading::Raw,
+        ClientRequest::CustomRequest(_) => Reading::Raw,
         ClientRequest::InitializeRequest(_) => Reading::Handshake,
+        ClientRequest::DiscoverRequest(_) => Reading::Discovery,
         _ => Reading::Typed,
     }
 }
@@ -250,10 +420,18 @@ pub(super) fn too_long(limit: usize) -> String {
 #[cfg(test)]
 #[expect(clippy::needless_pass_by_value, reason = "the cases read better")]
 mod tests {
-    use rmcp::model::{CustomRequest, PingRequest};
-    use serde_json::json;
+    use tokio::sync::broadcast;
 
     use super::*;
+    use crate::{tool::ServerId, upstream::mcp::ServerEvent};
+
+    fn pending() -> Pending {
+        Pending::new(Unasked {
+            server: ServerId::parse("s").unwrap(),
+            changes: Changes::default(),
+            events: broadcast::Sender::new(8),
+        })
+    }
 
     fn call(id: i64) -> ClientJsonRpcMessage {
         let request = CustomRequest::new("tools/call", None);
@@ -269,17 +447,19 @@ mod tests {
 
     #[track_caller]
     fn check(message: Value, expected: Value) {
-        let pending = Pending::default();
+        let pending = pending();
         pending.note_sent(&call(1));
-        let read = pending.read(message).expect("the message should be read");
+        let read = pending
+            .read(message, None)
+            .expect("the message should be read");
         assert_eq!(serde_json::to_value(read).unwrap(), expected);
     }
 
     #[track_caller]
     fn check_nothing(message: Value) {
-        let pending = Pending::default();
+        let pending = pending();
         pending.note_sent(&call(1));
-        assert!(pending.read(message).is_none());
+        assert!(pending.read(message, None).is_none());
     }
 
     #[test]
@@ -327,33 +507,86 @@ mod tests {
 
     #[test]
     fn an_answer_counts_once() {
-        let pending = Pending::default();
+        let pending = pending();
         pending.note_sent(&ping(1));
-        assert!(pending.read(json!({"id": 1, "result": {}})).is_some());
-        assert!(pending.read(json!({"id": 1, "result": {}})).is_none());
+        assert!(pending.read(json!({"id": 1, "result": {}}), None).is_some());
+        assert!(pending.read(json!({"id": 1, "result": {}}), None).is_none());
     }
 
     #[test]
     fn a_request_that_was_given_up_is_not_answered_again() {
-        let pending = Pending::default();
+        let pending = pending();
         pending.note_sent(&ping(1));
         assert!(pending.give_up(&RequestId::Number(1), "silent").is_some());
         assert!(pending.give_up(&RequestId::Number(1), "silent").is_none());
-        assert!(pending.read(json!({"id": 1, "result": {}})).is_none());
+        assert!(pending.read(json!({"id": 1, "result": {}}), None).is_none());
         assert!(pending.was_answered_late());
     }
 
     #[test]
     fn a_late_error_tells_nothing() {
-        let pending = Pending::default();
+        let pending = pending();
         pending.note_sent(&ping(1));
         assert!(pending.give_up(&RequestId::Number(1), "silent").is_some());
         assert!(
             pending
-                .read(json!({"id": 1, "error": {"code": 1}}))
+                .read(json!({"id": 1, "error": {"code": 1}}), None)
                 .is_none()
         );
         assert!(!pending.was_answered_late());
+    }
+
+    #[test]
+    fn what_a_server_asks_is_kept_as_it_came() {
+        let pending = pending();
+        let params = json!({"message": "?", "x-new": {"a": null}, "_meta": {"b": 1}});
+        let message = json!({"id": "q", "method": "elicitation/create", "params": params});
+        let Some(ServerJsonRpcMessage::Request(request)) = pending.read(message, None) else {
+            panic!("a request should be read")
+        };
+        assert_eq!(request.id, RequestId::String("q".into()));
+        let ServerRequest::CustomRequest(request) = request.request else {
+            panic!("it should stand for the question")
+        };
+        let question = pending.take_question(&request).unwrap();
+        assert_eq!(question.method, "elicitation/create");
+        assert_eq!(question.params, params);
+        assert!(pending.take_question(&request).is_err(), "it is taken once");
+    }
+
+    #[test]
+    fn a_server_cannot_pass_a_request_off_as_one_of_ours() {
+        let pending = pending();
+        let params = json!({"number": 0});
+        let message = json!({"id": 1, "method": "toolway/question", "params": params});
+        let Some(ServerJsonRpcMessage::Request(request)) = pending.read(message, None) else {
+            panic!("a request should be read")
+        };
+        let ServerRequest::CustomRequest(request) = request.request else {
+            panic!("it should stand for the question")
+        };
+        let question = pending.take_question(&request).unwrap();
+        assert_eq!(question.method, "toolway/question");
+    }
+
+    #[test]
+    fn what_a_server_says_goes_round_rmcp() {
+        let pending = pending();
+        let mut events = pending.0.unasked.events.subscribe();
+        let params = json!({"uri": "a:1", "x-new": 1});
+        let message = json!({"method": "notifications/resources/updated", "params": params});
+        assert!(pending.read(message, None).is_none());
+        assert!(
+            matches!(events.try_recv(), Ok(ServerEvent::ResourceUpdated { uri, params: p, .. }) if uri == "a:1" && p == params)
+        );
+        for list in ["tools", "prompts", "resources"] {
+            let message = json!({"method": format!("notifications/{list}/list_changed")});
+            assert!(pending.read(message, None).is_none());
+        }
+        let changes = pending.changes();
+        for list in [&changes.tools, &changes.prompts, &changes.resources] {
+            assert_eq!(*list.borrow(), 1);
+        }
     }
 
     #[test]

@@ -92,10 +92,9 @@ pub(super) enum PipeFault {
 }
 
 /// Makes a pipe that waits `patience` long for an answer to `server/discover`.
-pub(super) fn pipe(patience: Duration) -> (Pipe, PipeEnd) {
+pub(super) fn pipe(patience: Duration, pending: Pending) -> (Pipe, PipeEnd) {
     let (outgoing_tx, outgoing_rx) = mpsc::channel(WAITING);
     let (incoming_tx, incoming_rx) = mpsc::channel(WAITING);
-    let pending = Pending::default();
     let pipe = Pipe {
         outgoing: Some(outgoing_tx),
         incoming: incoming_rx,

@@ -1,54 +1,62 @@
-//! One live connection to a server: its tools listed, its tools called.
+//! One live connection to a server: requests made, tools and features listed.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use futures::FutureExt;
 use rmcp::{
-    ClientHandler, RoleClient,
+    RoleClient,
     model::{
-        CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientConfig,
-        ClientNotification, ClientRequest, CustomRequest, ElicitRequestParams, ElicitResult,
-        ErrorCode, ErrorData, Implementation, ListToolsRequest, PaginatedRequestParams,
-        ProtocolVersion, RequestId,
+        CancelledNotification, CancelledNotificationParam, ClientNotification, ClientRequest,
+        CustomRequest, ErrorCode, GetExtensions, RequestId, RequestMetaObject,
     },
-    service::{NotificationContext, Peer, PeerRequestOptions, RequestContext, ServiceError},
+    service::{Peer, PeerRequestOptions, ServiceError},
 };
-use serde_json::Value;
-use tokio::{
-    sync::{Notify, watch},
-    time::Instant,
-};
+use serde_json::{Value, json};
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
 
-use super::{CallOptions, faults, progress::ProgressTable, streamable};
+use super::{
+    CallOptions, Caller, faults,
+    pending::Pending,
+    running::{Errand, Running},
+    streamable,
+};
 use crate::{
     mcp::{
+        features::{Entries, FeatureError, Kind},
         results,
         tools::{ListError, Listing},
     },
     tool::{CallError, JsonObject, ToolResult},
 };
 
-/// Why a list of tools could not be had.
+/// The capabilities of the client, in the `_meta` of every request (2026-07-28).
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// What of a client's `_meta` concerns its own connection, and never goes further.
+const OF_THE_CONNECTION: [&str; 4] = [
+    "io.modelcontextprotocol/protocolVersion",
+    "io.modelcontextprotocol/clientInfo",
+    CAPABILITIES,
+    "progressToken",
+];
+
+/// Why a list could not be had.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListFault {
-    #[error("tools/list failed: {0}")]
-    Service(#[from] ServiceError),
+    #[error("{0} failed: {1}")]
+    Service(&'static str, ServiceError),
     #[error("{0}")]
     List(#[from] ListError),
-}
-
-/// What rmcp tells us about: the client side of a connection that offers a server nothing.
-#[derive(Clone, Debug)]
-pub(super) struct Ears {
-    /// Counts the times the server said that its tools changed.
-    pub(super) changes: watch::Sender<u64>,
+    #[error("{0}")]
+    Feature(#[from] FeatureError),
 }
 
 /// A live connection.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     pub(super) peer: Peer<RoleClient>,
-    pub(super) progress: ProgressTable,
+    pub(super) pending: Pending,
     /// Rung when a call shows that there is no server any more.
     pub(super) absence: Arc<Notify>,
 }
@@ -59,16 +67,10 @@ impl Session {
         let mut listing = Listing::default();
         let mut cursor = None;
         loop {
-            let params =
-                cursor.map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
-            let request = ListToolsRequest {
-                params,
-                ..ListToolsRequest::default()
-            };
-            let request = ClientRequest::ListToolsRequest(request);
-            let page = match self.peer.send_request(request).await {
-                Err(ServiceError::McpError(_)) if !self.has_tools() => return Ok(listing),
-                page => streamable::unwrap(page?),
+            let page = match self.page("tools/list", cursor).await {
+                // Some have them and do not say so, so they are asked all the same.
+                Err(ServiceError::McpError(_)) if !self.declares("tools") => return Ok(listing),
+                page => page.map_err(|error| ListFault::Service("tools/list", error))?,
             };
             cursor = listing.add_page(&page)?;
             if cursor.is_none() {
@@ -77,35 +79,97 @@ impl Session {
         }
     }
 
-    /// The server says that it has tools. Some have them and do not say so, so they are asked all the same.
-    fn has_tools(&self) -> bool {
-        self.peer
-            .peer_info()
-            .is_some_and(|info| info.capabilities.tools.is_some())
+    /// Lists prompts, resources or templates, page by page.
+    pub(super) async fn list_features(&self, kind: Kind) -> Result<Entries, ListFault> {
+        let mut entries = Entries::new(kind);
+        let mut cursor = None;
+        loop {
+            let page = match self.page(kind.method(), cursor).await {
+                // Servers with resources need not know templates.
+                Err(ServiceError::McpError(error))
+                    if error.code == ErrorCode::METHOD_NOT_FOUND && kind == Kind::Templates =>
+                {
+                    return Ok(entries);
+                }
+                page => page.map_err(|error| ListFault::Service(kind.method(), error))?,
+            };
+            cursor = entries.add_page(&page)?;
+            if cursor.is_none() {
+                return Ok(entries);
+            }
+        }
+    }
+
+    async fn page(&self, method: &str, cursor: Option<String>) -> Result<Value, ServiceError> {
+        let mut params = JsonObject::new();
+        if let Some(cursor) = cursor {
+            params.insert("cursor".to_owned(), cursor.into());
+        }
+        self.send(method, params).await
+    }
+
+    /// Makes a request of toolway's own. The caller sets the deadline.
+    pub(super) async fn send(
+        &self,
+        method: &str,
+        params: JsonObject,
+    ) -> Result<Value, ServiceError> {
+        let request = custom(method, params, None);
+        let handle = self
+            .peer
+            .send_request_with_option(request, self.options(None))
+            .await?;
+        handle.await_response().await.map(streamable::unwrap)
+    }
+
+    /// What the server said in the handshake about this capability.
+    pub(super) fn declares(&self, capability: &str) -> bool {
+        !self.pending.hello()["capabilities"][capability].is_null()
+    }
+
+    /// The version has no handshake: every request stands for itself (2026-07-28).
+    pub(super) fn is_modern(&self) -> bool {
+        let info = self.peer.peer_info();
+        info.is_some_and(|info| !info.protocol_version.has_initialize())
     }
 
     /// Makes a request. Dropping the future cancels it at the server.
     pub(super) async fn request(
         &self,
         method: &str,
-        params: JsonObject,
+        mut params: JsonObject,
         options: &CallOptions,
     ) -> Result<Value, CallError> {
         let started = Instant::now();
-        let request = CustomRequest::new(method, Some(Value::Object(params)));
-        let request = ClientRequest::CustomRequest(request);
+        let over = CancellationToken::new();
+        let running = Running::new(options.caller.clone(), over.clone());
+        let _over = over.drop_guard();
+        let mut questions = running.questions();
+        if let Some(Value::Object(meta)) = params.get_mut("_meta") {
+            meta.retain(|name, _| !OF_THE_CONNECTION.contains(&name.as_str()));
+        }
         let mut handle = self
             .peer
-            .send_request_with_option(request, PeerRequestOptions::no_options())
+            .send_request_with_option(
+                custom(method, params, Some(&running)),
+                self.options(options.caller.as_deref()),
+            )
             .await
             .map_err(|_| faults::gone(true))?;
-        let mut progress = self.progress.claim(handle.progress_token.clone());
+        let mut progress = self.pending.progress().claim(handle.progress_token.clone());
         let guard = CancelOnDrop {
             peer: &self.peer,
             id: Some(handle.id.clone()),
         };
         let mut silent_until = started + options.silence;
         let answer = loop {
+            // A server that waits for an answer of the caller's is not silent.
+            let is_asking = *questions.borrow() > 0;
+            let until = if is_asking {
+                options.deadline
+            } else {
+                silent_until.min(options.deadline)
+            };
             tokio::select! {
                 biased;
                 answer = &mut handle.rx => break answer,
@@ -115,9 +179,15 @@ impl Session {
                         let _ = listener.try_send(step);
                     }
                 }
-                () = tokio::time::sleep_until(silent_until.min(options.deadline)) => {
+                _ = questions.changed() => silent_until = Instant::now() + options.silence,
+                () = tokio::time::sleep_until(until) => {
                     drop(guard);
-                    return Err(CallError::Timeout { after: given_up_after(started, silent_until, options) });
+                    let after = if is_asking || silent_until > options.deadline {
+                        options.deadline - started
+                    } else {
+                        options.silence
+                    };
+                    return Err(CallError::Timeout { after });
                 }
             }
         };
@@ -137,15 +207,30 @@ impl Session {
             Err(_) => Err(faults::gone(false)),
         }
     }
+
+    /// What rmcp adds to a request. Where the version has no handshake, each tells what its own caller can do, and
+    /// not what the handshake would have declared.
+    fn options(&self, caller: Option<&dyn Caller>) -> PeerRequestOptions {
+        let options = PeerRequestOptions::no_options();
+        if !self.is_modern() {
+            return options;
+        }
+        let declared = caller.map(|caller| caller.capabilities().clone());
+        let declared = declared.filter(Value::is_object).unwrap_or(json!({}));
+        let mut meta = JsonObject::new();
+        meta.insert(CAPABILITIES.to_owned(), declared);
+        options.with_meta(RequestMetaObject::from(meta))
+    }
 }
 
-/// How long was waited: the silence that was too long, or the whole time until the deadline.
-fn given_up_after(started: Instant, silent_until: Instant, options: &CallOptions) -> Duration {
-    if silent_until <= options.deadline {
-        options.silence
-    } else {
-        options.deadline - started
+/// A request with its params as they are. rmcp's models of requests would lose what they do not know.
+fn custom(method: &str, params: JsonObject, running: Option<&Arc<Running>>) -> ClientRequest {
+    let mut request = CustomRequest::new(method, Some(Value::Object(params)));
+    if let Some(running) = running {
+        let errand = Errand(Arc::downgrade(running));
+        request.extensions_mut().insert(errand);
     }
+    ClientRequest::CustomRequest(request)
 }
 
 /// What a model gets of the answer to a call.
@@ -160,7 +245,7 @@ pub(super) fn read_answer(raw: Value) -> Result<ToolResult, CallError> {
     Ok(results::read_result(raw))
 }
 
-/// Tells the server that nobody waits for a call any more.
+/// Tells the server that nobody waits for a request any more.
 struct CancelOnDrop<'a> {
     peer: &'a Peer<RoleClient>,
     id: Option<RequestId>,
@@ -183,39 +268,4 @@ impl Drop for CancelOnDrop<'_> {
         let sending = self.peer.send_notification(notification);
         let _ = tokio::task::unconstrained(sending).now_or_never();
     }
-}
-
-#[expect(
-    deprecated,
-    reason = "roots are deprecated, and a server may still ask for them"
-)]
-impl ClientHandler for Ears {
-    fn get_info(&self) -> ClientConfig {
-        let this = Implementation::new("toolway", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), this)
-            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
-    }
-
-    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.changes.send_modify(|count| *count += 1);
-    }
-
-    async fn list_roots(
-        &self,
-        _: RequestContext<RoleClient>,
-    ) -> Result<rmcp::model::ListRootsResult, ErrorData> {
-        Err(not_offered("roots/list"))
-    }
-
-    async fn create_elicitation(
-        &self,
-        _: ElicitRequestParams,
-        _: RequestContext<RoleClient>,
-    ) -> Result<ElicitResult, ErrorData> {
-        Err(not_offered("elicitation/create"))
-    }
-}
-
-fn not_offered(method: &'static str) -> ErrorData {
-    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None)
 }

@@ -18,7 +18,6 @@ use super::{
     lines::{Line, next_line},
     pending::{Pending, too_long},
     pipe::{Outgoing, Pipe, PipeEnd, pipe},
-    progress::ProgressTable,
     stderr::StderrTail,
 };
 use crate::{
@@ -55,6 +54,7 @@ pub(super) fn start(
     program: &Program,
     max_message_bytes: usize,
     patience: Duration,
+    pending: Pending,
     stderr_tail: &Arc<StderrTail>,
 ) -> std::io::Result<(Pipe, ChildLink)> {
     let Spawned {
@@ -75,7 +75,7 @@ pub(super) fn start(
             incoming,
             pending,
         },
-    ) = pipe(patience);
+    ) = pipe(patience, pending);
     let (stop, gone) = (CancellationToken::new(), CancellationToken::new());
     let ending = Arc::default();
 
@@ -114,11 +114,6 @@ pub(super) fn start(
 }
 
 impl ChildLink {
-    /// Where the progress of calls goes.
-    pub(super) fn progress(&self) -> ProgressTable {
-        self.pending.progress()
-    }
-
     /// The server answered `server/discover` after it had been given up.
     pub(super) fn was_discovered_late(&self) -> bool {
         self.pending.was_answered_late()
@@ -247,13 +242,16 @@ impl Reader {
             Ok(Value::Array(batch)) => (
                 batch
                     .into_iter()
-                    .filter_map(|message| self.pending.read(message))
+                    .filter_map(|message| self.pending.read(message, None))
                     .collect(),
                 true,
             ),
             Ok(message) => {
                 let is_sound = message.is_object();
-                (self.pending.read(message).into_iter().collect(), is_sound)
+                (
+                    self.pending.read(message, None).into_iter().collect(),
+                    is_sound,
+                )
             }
             Err(_) if text.is_empty() => (Vec::new(), true),
             Err(_) => {

@@ -34,7 +34,6 @@ use url::Url;
 use super::{
     events::{RawEvent, raw_events},
     pending::{Pending, too_long},
-    progress::ProgressTable,
     web::{self, WebFault},
 };
 
@@ -82,7 +81,7 @@ impl Refusal {
     }
 }
 
-/// rmcp's transport to a server, what it was refused for, and where the progress of calls goes. `patience` is how long the server may be silent on
+/// rmcp's transport to a server, and what it was refused for. `patience` is how long the server may be silent on
 /// `server/discover`.
 pub(super) fn transport(
     client: reqwest::Client,
@@ -90,13 +89,9 @@ pub(super) fn transport(
     limit: usize,
     parallel_calls: usize,
     patience: Duration,
-) -> (
-    StreamableHttpClientTransport<Poster>,
-    Refusal,
-    ProgressTable,
-) {
-    let (refusal, pending) = (Refusal::default(), Pending::default());
-    let progress = pending.progress();
+    pending: Pending,
+) -> (StreamableHttpClientTransport<Poster>, Refusal) {
+    let refusal = Refusal::default();
     let poster = Poster {
         client,
         limit,
@@ -113,7 +108,6 @@ pub(super) fn transport(
     (
         StreamableHttpClientTransport::with_client(poster, config),
         refusal,
-        progress,
     )
 }
 
@@ -244,7 +238,7 @@ impl Poster {
         };
         match serde_json::from_slice(&body)
             .ok()
-            .and_then(|body| self.pending.read(one(body)))
+            .and_then(|body| self.pending.read(one(body), Some(&asked)))
         {
             Some(message) => Ok(StreamableHttpPostResponse::Json(
                 wrap_message(with_id(message, asked)),
@@ -286,7 +280,7 @@ impl Poster {
             body["id"] = asked.clone().into_json_value();
             body
         });
-        match body.and_then(|body| self.pending.read(body)) {
+        match body.and_then(|body| self.pending.read(body, None)) {
             Some(message) => Ok(StreamableHttpPostResponse::Json(message, None)),
             None => Err(fault()),
         }
@@ -315,7 +309,9 @@ impl Poster {
                 let (pending, asked) = (pending.clone(), asked.clone());
                 async move {
                     match event {
-                        Ok(RawEvent::Whole(bytes)) => read_event(&pending, bytes).await,
+                        Ok(RawEvent::Whole(bytes)) => {
+                            read_event(&pending, bytes, asked.as_ref()).await
+                        }
                         Ok(RawEvent::Cut { .. }) => {
                             let failure = pending.fail(&asked?, &too_long(limit))?;
                             Some(Ok(Sse::default().data(to_text(&failure)?)))
@@ -376,17 +372,24 @@ fn with_id(message: ServerJsonRpcMessage, asked: RequestId) -> ServerJsonRpcMess
 }
 
 /// Reads one event. What carries no message keeps its id, from which the stream may be resumed.
-async fn read_event(pending: &Pending, bytes: bytes::Bytes) -> Option<Result<Sse, SseError>> {
+async fn read_event(
+    pending: &Pending,
+    bytes: bytes::Bytes,
+    asked: Option<&RequestId>,
+) -> Option<Result<Sse, SseError>> {
     let one = futures::stream::iter([Ok::<_, std::convert::Infallible>(bytes)]);
     let mut event = match SseStream::from_bytes_stream(one).next().await? {
         Ok(event) => event,
         // An event that cannot be read costs only itself.
         Err(_) => return None,
     };
+    if let (Some(asked), Some(id)) = (asked, &event.id) {
+        pending.note_event(asked, id);
+    }
     if let Some(data) = event.data.take() {
         let message = serde_json::from_str(&data)
             .ok()
-            .and_then(|data| pending.read(data));
+            .and_then(|data| pending.read(data, asked));
         event.data = message.and_then(|message| to_text(&wrap_message(message)));
     }
     Some(Ok(event))
@@ -464,6 +467,9 @@ impl StreamableHttpClient for Poster {
         if let Some(session) = session_id {
             request = request.header(SESSION_ID, session.as_ref());
         }
+        // A stream that is resumed goes on to answer the same request.
+        let asked = last_event_id.as_deref();
+        let asked = asked.and_then(|event| self.pending.asked_until(event));
         if let Some(last_event_id) = last_event_id {
             request = request.header(LAST_EVENT_ID, last_event_id);
         }
@@ -473,7 +479,7 @@ impl StreamableHttpClient for Poster {
             .map_err(|error| Fault::Client(error.into()))?;
         match response.status() {
             status if status.is_success() && web::media_type(&response) == EVENT_STREAM => {
-                Ok(self.read_events(response, None))
+                Ok(self.read_events(response, asked))
             }
             // Asking again would not help: the server has no such stream.
             status if status.is_success() || status.is_client_error() => {

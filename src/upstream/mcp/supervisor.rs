@@ -13,7 +13,8 @@ use super::{
     connect,
     connection::{Connection, Era},
     entry::Entry,
-    follow,
+    follow::{self, Subject},
+    watched,
 };
 use crate::health::Restarts;
 
@@ -31,20 +32,20 @@ pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
         let Some(started) = stop.run_until_cancelled(start(&entry, &mut era)).await else {
             break;
         };
-        let (up, error) = match started {
+        let (up, error, what) = match started {
             Ok(connection) => {
                 let since = Instant::now();
                 match serve(&entry, connection, &stop).await {
                     End::Stopped => break,
-                    End::Lost(error) => (since.elapsed(), error),
+                    End::Lost(error) => (since.elapsed(), error, "is gone"),
                 }
             }
-            Err(error) => (Duration::ZERO, error),
+            Err(error) => (Duration::ZERO, error, "did not start"),
         };
         let server = &entry.config.server;
         let pause = restarts.pause_after(up);
         let stderr = entry.stderr.lines().join("\n");
-        warn!(server.id = %server, error, ?pause, stderr, "Server `{server}` is gone; starting it again");
+        warn!(server.id = %server, error, ?pause, stderr, "Server `{server}` {what}; starting it again");
         entry.set_failed(error);
         if stop.run_until_cancelled(sleep(pause)).await.is_none() {
             break;
@@ -84,18 +85,31 @@ async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, String> {
 async fn serve(entry: &Arc<Entry>, mut connection: Connection, stop: &CancellationToken) -> End {
     let mut followers = JoinSet::new();
     let session = connection.session.clone();
-    followers.spawn(follow::follow_changes(
-        Arc::clone(entry),
-        session.clone(),
-        connection.changes_seen.clone(),
-        connection.watching(),
-    ));
-    if connection.announces_changes_by_subscription() {
-        followers.spawn(follow::subscribe(
-            session.clone(),
-            connection.changes.clone(),
-        ));
+    let (pending, version) = (&session.pending, connection.protocol_version());
+    entry.change_features(|features| features.introduce(version, &pending.hello()));
+    let changes = pending.changes();
+    for (subject, changed) in [
+        (Subject::Tools, &connection.changes_seen),
+        (Subject::Prompts, &changes.prompts.subscribe()),
+        (Subject::Resources, &changes.resources.subscribe()),
+    ] {
+        if subject == Subject::Tools || session.declares(subject.name()) {
+            followers.spawn(follow::follow_changes(
+                Arc::clone(entry),
+                session.clone(),
+                subject,
+                changed.clone(),
+                connection.watching(),
+            ));
+        }
     }
+    if let Some(filter) = follow::announcements(&session) {
+        followers.spawn(follow::subscribe(session.clone(), filter));
+    }
+    if session.declares("logging") && !session.is_modern() {
+        followers.spawn(follow::keep_log_level(Arc::clone(entry), session.clone()));
+    }
+    followers.spawn(watched::keep(Arc::clone(entry), session.clone()));
     let absence = Arc::clone(&session.absence);
     entry.set_ready(session, connection.transport, connection.protocol_version());
     let end = tokio::select! {

@@ -1,7 +1,9 @@
 //! What servers say without being asked.
 
 use serde_json::Value;
+use tokio::sync::{broadcast, watch};
 
+use super::running::Meant;
 use crate::tool::ServerId;
 
 /// What a server said without being asked, and not to one caller alone.
@@ -32,4 +34,80 @@ pub enum ServerEvent {
         /// Its params as they came; `null` if there are none.
         params: Value,
     },
+}
+
+/// Counts how often the server said that one of its lists changed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Changes {
+    pub(super) tools: watch::Sender<u64>,
+    pub(super) prompts: watch::Sender<u64>,
+    /// Resources and resource templates.
+    pub(super) resources: watch::Sender<u64>,
+}
+
+impl Changes {
+    /// Every list may have changed.
+    pub(super) fn everything(&self) {
+        for list in [&self.tools, &self.prompts, &self.resources] {
+            list.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+/// Where the notifications of one connection go.
+#[derive(Clone, Debug)]
+pub(super) struct Unasked {
+    pub(super) server: ServerId,
+    pub(super) changes: Changes,
+    pub(super) events: broadcast::Sender<ServerEvent>,
+}
+
+impl Unasked {
+    /// Passes one notification on. `meant` is whose request it belongs to as far as the transport tells, and is asked
+    /// only where that counts.
+    pub(super) fn note(&self, method: &str, params: Value, meant: impl FnOnce() -> Meant) {
+        let changed = |list: &watch::Sender<u64>| list.send_modify(|count| *count += 1);
+        match method {
+            "notifications/tools/list_changed" => changed(&self.changes.tools),
+            "notifications/prompts/list_changed" => changed(&self.changes.prompts),
+            "notifications/resources/list_changed" => changed(&self.changes.resources),
+            "notifications/resources/updated" => {
+                if let Some(uri) = params["uri"].as_str().map(str::to_owned) {
+                    let server = self.server.clone();
+                    self.publish(ServerEvent::ResourceUpdated {
+                        server,
+                        uri,
+                        params,
+                    });
+                }
+            }
+            _ => match meant() {
+                Meant::Caller(running) => {
+                    if let Some(caller) = running.first().and_then(|it| it.caller()) {
+                        caller.tell(method, params);
+                    }
+                }
+                // What is said in the course of a chat's call is for no client.
+                Meant::NoCaller => {}
+                Meant::Nobody | Meant::OneOfSeveral => self.publish(self.event(method, params)),
+            },
+        }
+    }
+
+    fn event(&self, method: &str, params: Value) -> ServerEvent {
+        let server = self.server.clone();
+        match method {
+            "notifications/message" => ServerEvent::Log { server, params },
+            method => ServerEvent::Other {
+                server,
+                method: method.to_owned(),
+                params,
+            },
+        }
+    }
+
+    fn publish(&self, event: ServerEvent) {
+        // Nobody has to listen.
+        let _ = self.events.send(event);
+    }
 }

@@ -1,14 +1,296 @@
 //! The resources that somebody wants to hear of, kept subscribed to at their server.
+//!
+//! Who wants what is counted here, per server; a task per connection ([`keep`]) makes it true at the server, anew after
+//! each restart.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
-use super::entry::Entry;
-use crate::tool::CallError;
+use rmcp::{model::SubscriptionFilter, service::Subscription};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{entry::Entry, faults, session::Session};
+use crate::{
+    health::Restarts,
+    mcp::rpc::code,
+    tool::{CallError, JsonObject},
+};
+
+/// Longest wait for a server to take a subscription.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Most resources of one server that are watched at once.
+const MAX_WATCHED: usize = 1_000;
 
 /// Keeps a resource subscribed to at its server while it lives.
 #[derive(Debug)]
-pub struct ResourceWatch(());
+pub struct ResourceWatch {
+    entry: Arc<Entry>,
+    uri: String,
+}
 
-pub(super) async fn watch(_entry: &Arc<Entry>, _uri: &str) -> Result<ResourceWatch, CallError> {
-    Ok(ResourceWatch(()))
+/// The resources of one server that are watched, by URI.
+#[derive(Debug, Default)]
+pub(super) struct Watched(watch::Sender<HashMap<String, Wanted>>);
+
+/// A resource that somebody wants to hear of.
+#[derive(Debug)]
+struct Wanted {
+    /// How many do; at least one.
+    count: usize,
+    state: State,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    /// The server has not answered yet.
+    Asked,
+    Kept,
+    Refused(CallError),
+}
+
+impl Watched {
+    fn add(&self, uri: &str) -> Result<(), CallError> {
+        let mut is_full = false;
+        self.0.send_modify(|all| {
+            is_full = all.len() >= MAX_WATCHED && !all.contains_key(uri);
+            if is_full {
+                return;
+            }
+            let wanted = all.entry(uri.to_owned()).or_insert(Wanted {
+                count: 0,
+                state: State::Asked,
+            });
+            wanted.count += 1;
+            if wanted.state != State::Kept {
+                wanted.state = State::Asked;
+            }
+        });
+        if is_full {
+            Err(CallError::Busy)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn remove(&self, uri: &str) {
+        self.0.send_modify(|all| {
+            if let Some(wanted) = all.get_mut(uri) {
+                wanted.count -= 1;
+                if wanted.count == 0 {
+                    all.remove(uri);
+                }
+            }
+        });
+    }
+
+    fn set(&self, uri: &str, state: State) {
+        self.0.send_if_modified(|all| {
+            let Some(wanted) = all.get_mut(uri) else {
+                return false;
+            };
+            let is_new = wanted.state != state;
+            wanted.state = state;
+            is_new
+        });
+    }
+
+    /// What was not answered yet is refused.
+    fn refuse_asked(&self, error: &CallError) {
+        self.0.send_modify(|all| {
+            for wanted in all.values_mut() {
+                if wanted.state == State::Asked {
+                    wanted.state = State::Refused(error.clone());
+                }
+            }
+        });
+    }
+
+    /// Nothing is kept any more: everything is asked for again.
+    fn renew(&self) {
+        self.0.send_modify(|all| {
+            for wanted in all.values_mut() {
+                wanted.state = State::Asked;
+            }
+        });
+    }
+}
+
+/// Waits until the server has taken the subscription.
+pub(super) async fn watch(entry: &Arc<Entry>, uri: &str) -> Result<ResourceWatch, CallError> {
+    let deadline = Instant::now() + PATIENCE;
+    entry.ready_session(deadline).await?;
+    entry.watched.add(uri)?;
+    let guard = ResourceWatch {
+        entry: Arc::clone(entry),
+        uri: uri.to_owned(),
+    };
+    let mut all = entry.watched.0.subscribe();
+    let is_answered =
+        |all: &HashMap<String, Wanted>| all.get(uri).is_none_or(|it| it.state != State::Asked);
+    match tokio::time::timeout_at(deadline, all.wait_for(is_answered)).await {
+        Ok(Ok(all)) => match all.get(uri).map(|it| it.state.clone()) {
+            Some(State::Refused(error)) => {
+                drop(all);
+                Err(error)
+            }
+            _ => {
+                drop(all);
+                Ok(guard)
+            }
+        },
+        Ok(Err(_)) => Err(faults::gone(true)),
+        Err(_) => Err(CallError::Timeout { after: PATIENCE }),
+    }
+}
+
+impl Drop for ResourceWatch {
+    fn drop(&mut self) {
+        self.entry.watched.remove(&self.uri);
+    }
+}
+
+/// Keeps the server subscribed to what is wanted, until the connection ends.
+pub(super) async fn keep(entry: Arc<Entry>, session: Session) {
+    if session.is_modern() {
+        keep_listening(&entry, &session).await;
+    } else {
+        keep_subscribed(&entry, &session).await;
+    }
+}
+
+/// `resources/subscribe` and `resources/unsubscribe`, one by one (2024-11-05 to 2025-11-25).
+async fn keep_subscribed(entry: &Entry, session: &Session) {
+    let mut wanted = entry.watched.0.subscribe();
+    let mut handshakes = session.pending.handshakes();
+    handshakes.mark_unchanged();
+    entry.watched.renew();
+    let mut kept = BTreeSet::new();
+    loop {
+        let (asked, unwanted) = differences(&wanted.borrow_and_update(), &kept);
+        for uri in unwanted {
+            kept.remove(&uri);
+            let _ = timeout(PATIENCE, session.send("resources/unsubscribe", only(&uri))).await;
+        }
+        for uri in asked {
+            let state = if kept.contains(&uri) {
+                State::Kept
+            } else {
+                ask_for(session, &uri).await
+            };
+            if state == State::Kept {
+                kept.insert(uri.clone());
+            }
+            entry.watched.set(&uri, state);
+        }
+        tokio::select! {
+            changed = wanted.changed() => if changed.is_err() { return },
+            changed = handshakes.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                kept.clear();
+                entry.watched.renew();
+            }
+        }
+    }
+}
+
+/// What the server is to be asked for, and what it need not tell any more.
+fn differences(
+    wanted: &HashMap<String, Wanted>,
+    kept: &BTreeSet<String>,
+) -> (Vec<String>, Vec<String>) {
+    let asked = wanted.iter().filter(|(_, it)| it.state == State::Asked);
+    let unwanted = kept.iter().filter(|uri| !wanted.contains_key(*uri));
+    (
+        asked.map(|(uri, _)| uri.clone()).collect(),
+        unwanted.cloned().collect(),
+    )
+}
+
+async fn ask_for(session: &Session, uri: &str) -> State {
+    match timeout(PATIENCE, session.send("resources/subscribe", only(uri))).await {
+        Ok(Ok(_)) => State::Kept,
+        Ok(Err(error)) => State::Refused(faults::of_call(error)),
+        Err(_) => State::Refused(CallError::Timeout { after: PATIENCE }),
+    }
+}
+
+fn only(uri: &str) -> JsonObject {
+    [("uri".to_owned(), uri.into())].into_iter().collect()
+}
+
+/// One `subscriptions/listen` for all of them, made anew when they change (2026-07-28).
+async fn keep_listening(entry: &Entry, session: &Session) {
+    let mut wanted = entry.watched.0.subscribe();
+    entry.watched.renew();
+    let mut restarts = Restarts::default();
+    let (mut current, mut since) = (None, Instant::now());
+    let mut listened = BTreeSet::new();
+    loop {
+        let uris: BTreeSet<String> = wanted.borrow_and_update().keys().cloned().collect();
+        if uris.is_empty() {
+            current = None;
+        } else if uris != listened || current.is_none() {
+            // The old subscription stays until the new one stands, so that nothing is missed.
+            if let Some(subscription) = listen(entry, session, &uris).await {
+                (current, since) = (Some(subscription), Instant::now());
+            }
+        }
+        listened = uris;
+        tokio::select! {
+            changed = wanted.changed() => if changed.is_err() { return },
+            () = ended(&mut current), if !listened.is_empty() => {
+                current = None;
+                sleep(restarts.pause_after(since.elapsed())).await;
+                since = Instant::now();
+            }
+        }
+    }
+}
+
+/// Subscribes to these, and notes which of them the server takes.
+async fn listen(entry: &Entry, session: &Session, uris: &BTreeSet<String>) -> Option<Subscription> {
+    let filter = SubscriptionFilter::builder().resource_subscriptions(uris.iter().cloned());
+    let refusal = match timeout(PATIENCE, session.peer.listen(filter.build())).await {
+        Ok(Ok(subscription)) => {
+            let taken = subscription.acknowledged().resource_subscriptions.as_ref();
+            for uri in uris {
+                let is_taken = taken.is_some_and(|taken| taken.contains(uri));
+                let state = if is_taken {
+                    State::Kept
+                } else {
+                    State::Refused(not_taken())
+                };
+                entry.watched.set(uri, state);
+            }
+            return Some(subscription);
+        }
+        Ok(Err(error)) => faults::of_call(error),
+        Err(_) => CallError::Timeout { after: PATIENCE },
+    };
+    entry.watched.refuse_asked(&refusal);
+    None
+}
+
+fn not_taken() -> CallError {
+    CallError::Protocol {
+        code: code::INVALID_PARAMS,
+        message: "the server does not tell of changes of this resource".to_owned(),
+        data: None,
+    }
+}
+
+/// Waits until there is no subscription any more. Its notifications go another way.
+async fn ended(current: &mut Option<Subscription>) {
+    if let Some(subscription) = current {
+        while let Ok(Some(_)) = subscription.next().await {}
+    }
 }

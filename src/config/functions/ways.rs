@@ -1,0 +1,294 @@
+//! The ways to run a group of functions; each group has exactly one.
+
+use std::{collections::HashMap, time::Duration};
+
+use http::{Method, header::AUTHORIZATION};
+use serde_json::Value;
+
+use super::super::{check::Check, keys::unknown, raw::RawFunctions, values::Origin};
+use crate::{
+    catalog,
+    tool::Tool,
+    translate::functions::{
+        request::{FUNCTION, RequestTemplate, parse_method},
+        template::Template,
+    },
+    upstream::{
+        function::{Kind, command, endpoint, prompt, request},
+        model,
+    },
+};
+
+/// Longest time that calls wait for others to share a request with.
+const LONGEST_BATCH: Duration = Duration::from_secs(1);
+
+impl Check<'_> {
+    /// The one way to run these functions.
+    pub(super) fn way(
+        &mut self,
+        path: &str,
+        raw: &RawFunctions,
+        tools: &[Tool],
+        upstreams: &[model::Config],
+    ) -> Option<Kind> {
+        let ways = [
+            ("endpoint", raw.endpoint.is_some()),
+            ("url", raw.url.is_some() || raw.urls.is_some()),
+            ("command", raw.command.is_some()),
+            ("model", raw.model.is_some()),
+        ];
+        let given: Vec<&str> = ways.iter().filter(|way| way.1).map(|way| way.0).collect();
+        let [way] = given[..] else {
+            let message = match given.is_empty() {
+                true => format!("needs one way to be run: {}", listed(&ways.map(|it| it.0))),
+                false => format!("has {}; which one is it?", listed(&given)),
+            };
+            self.problem(path, message);
+            return None;
+        };
+        self.unused_keys(path, way, raw);
+        match way {
+            "endpoint" => self.endpoint(path, raw).map(Kind::Endpoint),
+            "url" => self.requests(path, raw, tools).map(Kind::Url),
+            "command" => self.command(path, raw).map(Kind::Command),
+            _ => self.prompt(path, raw, tools, upstreams).map(Kind::Model),
+        }
+    }
+
+    /// A key that has no effect is a problem.
+    fn unused_keys(&mut self, path: &str, way: &str, raw: &RawFunctions) {
+        let keys = [
+            ("batch", raw.batch.is_some(), &["endpoint"][..]),
+            ("max_batch", raw.max_batch.is_some(), &["endpoint"]),
+            ("method", raw.method.is_some(), &["url"]),
+            ("args", raw.args.is_some(), &["command"]),
+            ("env", raw.env.is_some(), &["command"]),
+            ("cwd", raw.cwd.is_some(), &["command"]),
+            ("prompt", raw.prompt.is_some(), &["model"]),
+            ("description", raw.description.is_some(), &["model"]),
+            ("headers", raw.headers.is_some(), &["endpoint", "url"]),
+        ];
+        for (key, is_there, ways) in keys {
+            if is_there && !ways.contains(&way) {
+                let message = format!("belongs to functions with {}", listed(ways));
+                self.problem(format_args!("{path}.{key}"), message);
+            }
+        }
+        if raw.description.is_some() && raw.model.is_some() && raw.definitions.is_some() {
+            self.problem(
+                format_args!("{path}.description"),
+                "stands in the `definitions` already",
+            );
+        }
+    }
+
+    fn endpoint(&mut self, path: &str, raw: &RawFunctions) -> Option<endpoint::Config> {
+        let at = format!("{path}.endpoint");
+        let url = self.text(&at, raw.endpoint.as_deref()?, &Origin::Toml);
+        let url = url.and_then(|url| self.url(&at, &url));
+        let headers = format!("{path}.headers");
+        let headers = self.headers(&headers, raw.headers.clone(), &Origin::Toml);
+        let batch = self.batch(path, raw);
+        Some(endpoint::Config {
+            url: url?,
+            headers,
+            batch,
+        })
+    }
+
+    fn batch(&mut self, path: &str, raw: &RawFunctions) -> Option<endpoint::Batch> {
+        let at = format!("{path}.batch");
+        let most = format!("{path}.max_batch");
+        if raw.batch.is_none() {
+            if raw.max_batch.is_some() {
+                self.problem(&most, "belongs to `batch`");
+            }
+            return None;
+        }
+        let window = self.time(&at, raw.batch, LONGEST_BATCH);
+        if window > LONGEST_BATCH {
+            self.problem(&at, "must be at most 1s, because every call waits for it");
+        }
+        let max_calls = self.number(&most, raw.max_batch, 2..=128, 16);
+        Some(endpoint::Batch { window, max_calls })
+    }
+
+    fn requests(
+        &mut self,
+        path: &str,
+        raw: &RawFunctions,
+        tools: &[Tool],
+    ) -> Option<request::Config> {
+        let before = self.problems.len();
+        let method = match raw.method.as_deref().map(parse_method) {
+            None => Method::POST,
+            Some(Ok(method)) => method,
+            Some(Err(message)) => {
+                self.problem(format_args!("{path}.method"), message);
+                Method::POST
+            }
+        };
+        let at = format!("{path}.url");
+        let common = raw
+            .url
+            .as_deref()
+            .map(|url| self.request(&at, url, &method));
+        let mut requests = HashMap::new();
+        let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+        for (function, url) in raw.urls.iter().flatten() {
+            let at = format!("{path}.urls.{function}");
+            if !tools.is_empty() && !names.contains(&function.as_str()) {
+                self.problem(&at, unknown("function", function, &names));
+            }
+            if let Some(template) = self.request(&at, url, &method) {
+                requests.insert(function.clone(), (at, template));
+            }
+        }
+        for tool in tools {
+            let own = raw.urls.as_ref();
+            let has_own = own.is_some_and(|urls| urls.contains_key(&tool.name));
+            match (requests.get(&tool.name), &common) {
+                (Some((at, template)), _) => self.check_places(at, template.arguments(), tool),
+                // What is wrong with its own URL was said.
+                (None, _) if has_own => {}
+                (None, Some(Some(template))) => {
+                    self.check_places(&at, template.arguments(), tool);
+                    requests.insert(tool.name.clone(), (at.clone(), template.clone()));
+                }
+                (None, Some(None)) => {}
+                (None, None) => {
+                    let message = format!("has no URL for `{}`, and there is no `url`", tool.name);
+                    self.problem(format_args!("{path}.urls"), message);
+                }
+            }
+        }
+        let headers = format!("{path}.headers");
+        let headers = self.headers(&headers, raw.headers.clone(), &Origin::Toml);
+        let requests = requests.into_iter().map(|(name, (_, it))| (name, it));
+        let config = request::Config {
+            requests: requests.collect(),
+            headers,
+        };
+        (self.problems.len() == before).then_some(config)
+    }
+
+    fn request(&mut self, path: &str, url: &str, method: &Method) -> Option<RequestTemplate> {
+        let url = self.text(path, url, &Origin::Toml)?;
+        let parsed = RequestTemplate::parse(&url, method);
+        parsed.map_err(|message| self.problem(path, message)).ok()
+    }
+
+    /// Every place is filled by a parameter of the function. What a schema says in another way than in
+    /// `properties` is not looked into.
+    fn check_places<'p>(
+        &mut self,
+        path: &str,
+        places: impl IntoIterator<Item = &'p str>,
+        tool: &Tool,
+    ) {
+        let schema = &tool.input_schema;
+        let is_plain = ["$ref", "allOf", "anyOf", "oneOf", "patternProperties"]
+            .iter()
+            .all(|keyword| !schema.contains_key(*keyword));
+        if !is_plain {
+            return;
+        }
+        let properties = schema.get("properties").and_then(Value::as_object);
+        for place in places {
+            if !properties.is_some_and(|it| it.contains_key(place)) {
+                let message = format!("`{{{place}}}` is no parameter of `{}`", tool.name);
+                self.problem(path, message);
+            }
+        }
+    }
+
+    fn command(&mut self, path: &str, raw: &RawFunctions) -> Option<command::Config> {
+        let key = |key: &str| format!("{path}.{key}");
+        let origin = &Origin::Toml;
+        let command = self.text(&key("command"), raw.command.as_deref()?, origin);
+        if let Some(command) = &command {
+            self.check_command(&key("command"), command, raw.args.is_some());
+        }
+        let command = command.map(|command| self.program(command));
+        let args = raw.args.iter().flatten().enumerate();
+        let args: Vec<Option<String>> = args
+            .map(|(i, arg)| self.text(&key(&format!("args[{i}]")), arg, origin))
+            .collect();
+        let env = self.env(&key("env"), raw.env.as_ref(), origin);
+        let cwd = match &raw.cwd {
+            Some(cwd) => Some(self.folder(&key("cwd"), cwd, origin)?),
+            None => None,
+        };
+        Some(command::Config {
+            command: command.filter(|command| !command.trim().is_empty())?,
+            args: args.into_iter().collect::<Option<_>>()?,
+            env,
+            cwd,
+        })
+    }
+
+    /// A program that is given by its path is looked for in the folder of the file; a bare name in `PATH`.
+    fn program(&self, command: String) -> String {
+        match command.starts_with("./") || command.starts_with("../") {
+            true => self.base.join(command).display().to_string(),
+            false => command,
+        }
+    }
+
+    fn prompt(
+        &mut self,
+        path: &str,
+        raw: &RawFunctions,
+        tools: &[Tool],
+        upstreams: &[model::Config],
+    ) -> Option<prompt::Config> {
+        let model = raw.model.clone()?;
+        self.check_model(&format!("{path}.model"), &model, upstreams);
+        let at = format!("{path}.prompt");
+        let Some(prompt) = raw.prompt.as_deref().filter(|it| !it.trim().is_empty()) else {
+            self.problem(&at, "is missing: what the model is asked");
+            return None;
+        };
+        let prompt = Template::parse(prompt);
+        for tool in tools {
+            let places = prompt.names().filter(|name| *name != FUNCTION);
+            self.check_places(&at, places, tool);
+        }
+        if raw.definitions.is_none() && prompt.names().next().is_none() {
+            self.problem(
+                &at,
+                "says nothing of the argument; put `{input}` where it belongs",
+            );
+        }
+        Some(prompt::Config { model, prompt })
+    }
+
+    fn check_model(&mut self, path: &str, model: &str, upstreams: &[model::Config]) {
+        let has = |upstream: &&model::Config| {
+            upstream.models.is_empty() || upstream.models.iter().any(|it| catalog::meets(it, model))
+        };
+        let Some(upstream) = upstreams.iter().find(has) else {
+            if !upstreams.is_empty() {
+                self.problem(path, format_args!("no upstream has the model `{model}`"));
+            }
+            return;
+        };
+        let has_key = upstream.api_key.is_some()
+            || upstream
+                .headers
+                .iter()
+                .any(|(name, _)| name == AUTHORIZATION);
+        if !has_key && upstream.base_url.scheme() == "https" {
+            let name = &upstream.name;
+            self.warn(
+                path,
+                format_args!("the upstream `{name}` has no `api_key`, and a function has no client whose key could be passed on"),
+            );
+        }
+    }
+}
+
+fn listed(keys: &[&str]) -> String {
+    let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+    keys.join(", ")
+}

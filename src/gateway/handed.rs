@@ -1,0 +1,302 @@
+//! Functions that a caller lends for the time of one job: they become an MCP server under a secret URL, and
+//! the calls of its agents are handed to the caller.
+//!
+//! Read next: [`session`], one such loan; `ledger`, which decides who is told what; `server::mcp_sessions`, the
+//! caller's side over HTTP. The agents' side is that of all MCP clients.
+//!
+//! Everything is in memory and bounded: sessions, their age, their functions, their open calls, and the bytes
+//! of all of it together.
+
+pub mod answers;
+pub mod events;
+mod ledger;
+pub mod order;
+mod room;
+pub mod session;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use self::{
+    order::Order,
+    room::Room,
+    session::{About, Ended, Parts, Session},
+};
+use super::failure::Failure;
+use crate::store::Principal;
+
+/// Most sessions at one time.
+pub const MAX_SESSIONS: usize = 1000;
+
+/// Most bytes of all definitions together, as they came; in memory they are several times as long.
+const MAX_DEFINITIONS: usize = 32 << 20;
+
+/// Most bytes of the arguments of all open calls together.
+const MAX_ARGUMENTS: usize = 64 << 20;
+
+/// Every session there is.
+pub struct Handed {
+    inner: Arc<Inner>,
+    /// Ends sessions whose time is up. The task ends with this.
+    _sweeping: AbortOnDropHandle<()>,
+}
+
+struct Inner {
+    sessions: Mutex<Sessions>,
+    definitions: Room,
+    arguments: Room,
+    /// When the next session ends may have changed.
+    changed: Arc<Notify>,
+    opened: AtomicU64,
+}
+
+/// Three ways to the same sessions.
+#[derive(Default)]
+struct Sessions {
+    by_token: HashMap<String, Arc<Session>>,
+    by_id: HashMap<String, Arc<Session>>,
+    by_end: BTreeMap<(Instant, u64), Arc<Session>>,
+    /// Nothing is opened any more.
+    is_closed: bool,
+}
+
+/// Why a session was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The order is at fault.
+    #[error(transparent)]
+    Order(#[from] Failure),
+    /// There are [`MAX_SESSIONS`], or they hold too much together.
+    #[error("too many MCP sessions are open; end those that are done, or try again later")]
+    Full,
+    /// A function cannot be offered.
+    #[error("`{name}`: {reason}")]
+    Tool {
+        /// Which.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The operating system gave no random bytes.
+    #[error("there is no randomness to make a secret of")]
+    NoRandomness,
+    /// Compiling panicked.
+    #[error("the functions could not be compiled")]
+    Broken,
+    /// toolway stops.
+    #[error("the gateway is stopping")]
+    Stopping,
+}
+
+impl Handed {
+    /// No sessions yet. Must be called within a Tokio runtime.
+    pub(super) fn start() -> Handed {
+        let changed = Arc::new(Notify::new());
+        let inner = Arc::new(Inner {
+            sessions: Mutex::default(),
+            definitions: Room::new(MAX_DEFINITIONS),
+            arguments: Room::new(MAX_ARGUMENTS),
+            changed: changed.clone(),
+            opened: AtomicU64::new(0),
+        });
+        let sweeping = tokio::spawn(sweep(Arc::downgrade(&inner), changed));
+        Handed {
+            inner,
+            _sweeping: AbortOnDropHandle::new(sweeping),
+        }
+    }
+
+    /// Opens a session for a caller, as the body of its request orders it (see [`order::read`]). Schemas are
+    /// compiled on a thread of their own. Dropping the future opens none.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn open(&self, body: Bytes, owner: Principal) -> Result<Arc<Session>, OpenError> {
+        // What is longer is about to be refused.
+        let bytes = body.len().min(order::MAX_BYTES);
+        let taken = self.inner.definitions.take(bytes);
+        let taken = taken.ok_or(OpenError::Full)?;
+        // Looked at before the work is done, and again when it is.
+        self.inner.lock().has_place()?;
+        let parts = (self.inner.number(), self.inner.arguments.clone());
+        let compiling = tokio::task::spawn_blocking(move || {
+            let (number, arguments) = parts;
+            let order = order::read(&body)?;
+            Session::new(Parts {
+                number,
+                owner,
+                about: about(&order),
+                order,
+                arguments,
+                taken,
+            })
+        });
+        let session = compiling.await.map_err(|_| OpenError::Broken)??;
+        let session = Arc::new(session);
+        self.inner.lock().add(&session)?;
+        self.inner.changed.notify_one();
+        let (number, tools) = (session.number(), session.tools().len());
+        tracing::info!(session = number, tools, "Opened an MCP session");
+        Ok(session)
+    }
+
+    /// The session that agents know by this token.
+    pub fn find(&self, token: &str) -> Option<Arc<Session>> {
+        let session = self.inner.lock().by_token.get(token).cloned()?;
+        self.inner.if_alive(session)
+    }
+
+    /// The session that its caller knows by this id; nobody else's.
+    pub fn find_own(&self, id: &str, owner: Principal) -> Option<Arc<Session>> {
+        let session = self.inner.lock().by_id.get(id).cloned()?;
+        let session = Some(session).filter(|session| session.owner == owner)?;
+        self.inner.if_alive(session)
+    }
+
+    /// Ends a caller's session. False if there is none.
+    pub fn end(&self, id: &str, owner: Principal) -> bool {
+        let session = self.find_own(id, owner);
+        if let Some(session) = &session {
+            self.inner.remove(session, Ended::Deleted);
+        }
+        session.is_some()
+    }
+
+    /// Ends every session, and opens no more.
+    pub fn close(&self) {
+        let all = {
+            let mut sessions = self.inner.lock();
+            sessions.is_closed = true;
+            std::mem::take(&mut sessions.by_end)
+        };
+        for session in all.into_values() {
+            self.inner.remove(&session, Ended::Stopped);
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.inner.lock().by_id.len()
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Inner {
+    fn number(&self) -> u64 {
+        self.opened.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session, unless its time is up and nobody has noticed yet.
+    fn if_alive(&self, session: Arc<Session>) -> Option<Arc<Session>> {
+        if Instant::now() < session.about().expires {
+            return Some(session);
+        }
+        self.remove(&session, Ended::Expired);
+        None
+    }
+
+    fn remove(&self, session: &Session, why: Ended) {
+        self.lock().remove(session);
+        self.changed.notify_one();
+        session.end(why);
+    }
+
+    /// Ends the sessions whose time is up, and says when the next one's is.
+    fn sweep(&self) -> Option<Instant> {
+        loop {
+            let (end, session) = {
+                let sessions = self.lock();
+                let ((end, _), session) = sessions.by_end.first_key_value()?;
+                (*end, session.clone())
+            };
+            if Instant::now() < end {
+                return Some(end);
+            }
+            self.remove(&session, Ended::Expired);
+        }
+    }
+}
+
+impl Sessions {
+    fn has_place(&self) -> Result<(), OpenError> {
+        match self.by_id.len() {
+            _ if self.is_closed => Err(OpenError::Stopping),
+            MAX_SESSIONS.. => Err(OpenError::Full),
+            _ => Ok(()),
+        }
+    }
+
+    fn add(&mut self, session: &Arc<Session>) -> Result<(), OpenError> {
+        self.has_place()?;
+        self.by_token
+            .insert(session.token().to_owned(), session.clone());
+        self.by_id.insert(session.id().to_owned(), session.clone());
+        let end = (session.about().expires, session.number());
+        self.by_end.insert(end, session.clone());
+        Ok(())
+    }
+
+    fn remove(&mut self, session: &Session) {
+        self.by_token.remove(session.token());
+        self.by_id.remove(session.id());
+        self.by_end
+            .remove(&(session.about().expires, session.number()));
+    }
+}
+
+/// What is fixed about a session that begins now.
+fn about(order: &Order) -> About {
+    let created = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map(|since| since.as_secs())
+        .unwrap_or_default();
+    About {
+        name: order.name.clone(),
+        instructions: order.instructions.clone(),
+        created,
+        expires_at: created + order.life.as_secs(),
+        expires: Instant::now() + order.life,
+        call_timeout: order.call_timeout,
+    }
+}
+
+/// Ends sessions as their time comes.
+async fn sweep(inner: Weak<Inner>, changed: Arc<Notify>) {
+    loop {
+        let next = match inner.upgrade() {
+            Some(inner) => inner.sweep(),
+            None => return,
+        };
+        match next {
+            Some(end) => tokio::select! {
+                () = sleep_until(end) => {}
+                () = changed.notified() => {}
+            },
+            None => changed.notified().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! What the reader of a session is told, one event after another.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{
+    ledger::{Reader, What},
+    session::{Ended, Session},
+};
+use crate::tool::ToolCall;
+
+/// The events of a session, for the reader that holds this. When it is dropped nobody reads.
+///
+/// Nothing is queued for a reader that is slow or gone: what it is told is made of what is true when it asks.
+pub struct Events {
+    session: Arc<Session>,
+    /// Which reading this is.
+    reading: u64,
+    changes: watch::Receiver<u64>,
+    knows: Reader,
+    /// Told next; at most one event for each open and each closed call that is remembered.
+    ready: VecDeque<Event>,
+    is_over: bool,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Its id in the stream, which a reader that comes back shows as `Last-Event-ID`.
+    pub id: u64,
+    /// Its data.
+    pub data: Value,
+}
+
+impl Events {
+    pub(super) fn new(session: Arc<Session>, reading: u64, last_event_id: u64) -> Events {
+        Events {
+            changes: session.changes(),
+            session,
+            reading,
+            knows: Reader::Begins(last_event_id),
+            ready: VecDeque::new(),
+            is_over: false,
+        }
+    }
+
+    /// Waits for the next event; `None` after the last one. Cancel safe.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            if self.is_over {
+                return None;
+            }
+            // What changes from here on is seen by `changed`.
+            self.changes.borrow_and_update();
+            self.look();
+            if self.ready.is_empty() && self.changes.changed().await.is_err() {
+                return None;
+            }
+        }
+    }
+
+    /// Takes up what has happened.
+    fn look(&mut self) {
+        let mut state = self.session.lock();
+        let (Reader::Begins(mut number) | Reader::Goes(mut number)) = self.knows;
+        if state.reading != self.reading {
+            self.is_over = true;
+            let data = json!({"type": "reader.replaced"});
+            return self.ready.push_back(Event { id: number, data });
+        }
+        for told in state.ledger.since(self.knows) {
+            number = told.number;
+            let data = match told.what {
+                What::Opened(calls) => opened(&calls),
+                What::TakenBack(id) => json!({"type": "tool_call.cancelled", "tool_call_id": id}),
+            };
+            self.ready.push_back(Event { id: number, data });
+        }
+        if let Some(ended) = state.ended {
+            self.is_over = true;
+            let kind = match ended {
+                Ended::Expired => "session.expired",
+                Ended::Deleted => "session.deleted",
+                Ended::Stopped => "session.stopped",
+            };
+            let data = json!({"type": kind});
+            self.ready.push_back(Event { id: number, data });
+        }
+        self.knows = Reader::Goes(state.ledger.last());
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        let mut state = self.session.lock();
+        if state.reading == self.reading {
+            state.has_reader = false;
+        }
+    }
+}
+
+fn opened(calls: &[Arc<ToolCall>]) -> Value {
+    let entry = |call: &Arc<ToolCall>| {
+        json!({
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        })
+    };
+    let calls: Vec<Value> = calls.iter().map(entry).collect();
+    json!({"type": "tool_calls", "tool_calls": calls})
+}

@@ -1,0 +1,439 @@
+//! One session: a caller's functions, the calls that agents make of them, and the answers.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{oneshot, watch},
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    answers::Answer,
+    events::Events,
+    ledger::{Answered, Ledger},
+    order::Order,
+    room::{Room, Taken},
+};
+use crate::{
+    agent::status,
+    catalog::{Catalog, DroppedTool, Offered, ServerTools},
+    gateway::random::unguessable,
+    secret::Secret,
+    store::Principal,
+    tool::{CallError, JsonObject, ServerId, ToolCall, ToolResult},
+};
+
+/// The server that a session's functions are of, in the log and in [`Offered::server`].
+const SERVER: &str = "caller";
+
+/// Longest arguments of one call, in bytes.
+const MAX_ARGUMENTS: usize = 1 << 20;
+
+/// What a caller's functions are offered as for a limited time.
+///
+/// Agents know it by its token, the caller by its id; neither leads to the other.
+pub struct Session {
+    /// The caller's name for it.
+    pub(super) id: Secret,
+    /// The agents' name for it.
+    pub(super) token: Secret,
+    /// Whose it is.
+    pub(super) owner: Principal,
+    /// Tells agents apart from those of other sessions, in what is kept and logged; not secret.
+    pub(super) number: u64,
+    about: About,
+    catalog: Arc<Catalog>,
+    tools: Vec<Arc<Offered>>,
+    room: Room,
+    /// The place of the definitions.
+    _taken: Taken,
+    pub(super) state: Mutex<State>,
+    /// Grows with everything that a reader, or somebody who waits for the end, may want to look at.
+    changed: watch::Sender<u64>,
+}
+
+/// What is fixed when a session begins.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// What it calls itself.
+    pub name: Option<String>,
+    /// For the models of agents.
+    pub instructions: Option<String>,
+    /// When it began, in seconds since 1970.
+    pub created: u64,
+    /// When it ends, in seconds since 1970.
+    pub expires_at: u64,
+    /// The same on the clock that counts.
+    pub expires: Instant,
+    /// Longest wait of a call for its answer.
+    pub call_timeout: Duration,
+}
+
+/// Why a session is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Its time was up.
+    Expired,
+    /// Its caller ended it.
+    Deleted,
+    /// toolway stops.
+    Stopped,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) ledger: Ledger<oneshot::Sender<Result<ToolResult, CallError>>>,
+    /// Which reading of the events is the one that counts; each new one takes over.
+    pub(super) reading: u64,
+    pub(super) has_reader: bool,
+    pub(super) ended: Option<Ended>,
+}
+
+/// What became of answers, by the ids of their calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Receipt {
+    /// Handed to whoever waited for them.
+    pub accepted: Vec<String>,
+    /// No such call is open: it never was, it was cancelled, or it took too long.
+    pub unknown: Vec<String>,
+    /// The call had its answer before; the first one counts.
+    pub answered_already: Vec<String>,
+}
+
+impl Ended {
+    /// For agents whose calls end with it.
+    fn reason(self) -> &'static str {
+        match self {
+            Ended::Expired => "the session that lent this tool has expired",
+            Ended::Deleted => "the session that lent this tool was ended by its owner",
+            Ended::Stopped => "the gateway is stopping",
+        }
+    }
+}
+
+/// How a session is put together.
+pub(super) struct Parts {
+    pub(super) number: u64,
+    pub(super) owner: Principal,
+    pub(super) order: Order,
+    pub(super) about: About,
+    /// Where the arguments of open calls find place.
+    pub(super) arguments: Room,
+    /// The place of the definitions.
+    pub(super) taken: Taken,
+}
+
+impl Session {
+    /// Compiles the order's functions; with thousands of them this takes a while.
+    pub(super) fn new(parts: Parts) -> Result<Session, super::OpenError> {
+        let server = ServerId::parse(SERVER).expect("it is made of letters");
+        let order = parts.order;
+        let listed = ServerTools {
+            server,
+            stateful: false,
+            tools: order.tools,
+            dropped: Vec::new(),
+        };
+        let catalog = Arc::new(Catalog::build(std::slice::from_ref(&listed)));
+        if let Some((_, DroppedTool { name, reason })) = catalog.dropped().first() {
+            return Err(super::OpenError::Tool {
+                name: name.clone(),
+                reason: reason.clone(),
+            });
+        }
+        let tools = in_order(&catalog, &listed);
+        let unguessable = |prefix: &str| -> Result<Secret, super::OpenError> {
+            let text = unguessable().map_err(|_| super::OpenError::NoRandomness)?;
+            Ok(Secret::new(format!("{prefix}{text}")))
+        };
+        Ok(Session {
+            id: unguessable("mcps_")?,
+            token: unguessable("")?,
+            owner: parts.owner,
+            number: parts.number,
+            about: parts.about,
+            catalog,
+            tools,
+            room: parts.arguments,
+            _taken: parts.taken,
+            state: Mutex::default(),
+            changed: watch::Sender::new(0),
+        })
+    }
+
+    /// The caller's name for it. Whoever has it can read calls and answer them.
+    pub fn id(&self) -> &str {
+        self.id.expose()
+    }
+
+    /// The agents' name for it. Whoever has it can call the functions.
+    pub fn token(&self) -> &str {
+        self.token.expose()
+    }
+
+    /// Tells this session from all others of the process. Not secret, and of no use for getting in.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What is fixed about it.
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// The functions, in the order the caller gave them. Agents call each by `tool.name`, its own name; the
+    /// prefixed `name` means nothing here.
+    pub fn tools(&self) -> &[Arc<Offered>] {
+        &self.tools
+    }
+
+    /// The function that is called by this name.
+    pub fn tool(&self, name: &str) -> Option<&Arc<Offered>> {
+        self.tools.iter().find(|offered| offered.tool.name == name)
+    }
+
+    /// The same as a catalog, under prefixed names.
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    /// Calls a function by its own name: hands the call to the caller and waits for the answer, until the
+    /// session's `call_timeout`, `deadline`, or the end of the session.
+    ///
+    /// Dropping the future takes the call back, and the caller is told.
+    ///
+    /// # Errors
+    /// Unknown name, arguments that do not fit, too many open calls, no answer in time, end of the session.
+    /// A failure that the caller answers with is an `Ok` with `is_error`.
+    pub async fn call(
+        &self,
+        name: &str,
+        arguments: JsonObject,
+        deadline: Instant,
+    ) -> Result<ToolResult, CallError> {
+        let begun = Instant::now();
+        let outcome = self.hand_over(name, &arguments, deadline).await;
+        let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let (session, status) = (self.number, status(&outcome));
+        match &outcome {
+            Ok(_) => tracing::info!(
+                tool.name = name,
+                session,
+                duration_ms,
+                status,
+                "A caller's function `{name}` was called"
+            ),
+            Err(error) => tracing::warn!(session, duration_ms, status, %error,
+                "A call of a caller's function failed"),
+        }
+        outcome
+    }
+
+    async fn hand_over(
+        &self,
+        name: &str,
+        arguments: &JsonObject,
+        deadline: Instant,
+    ) -> Result<ToolResult, CallError> {
+        let offered = self.tool(name).ok_or_else(|| self.unknown(name))?;
+        if let Some(validator) = &offered.validator {
+            validator.check(arguments)?;
+        }
+        let arguments = serde_json::to_string(arguments).unwrap_or_default();
+        if arguments.len() > MAX_ARGUMENTS {
+            return Err(CallError::InvalidParams {
+                path: String::new(),
+                message: format!("the arguments are longer than {MAX_ARGUMENTS} bytes"),
+                input_schema: serde_json::Value::Null,
+            });
+        }
+        let _taken = self.room.take(arguments.len()).ok_or(CallError::Busy)?;
+        let (open, answer) = self.open(name, arguments)?;
+        let begun = Instant::now();
+        let until = deadline.min(begun + self.about.call_timeout);
+        let outcome = tokio::select! {
+            biased;
+            answer = answer => answer.unwrap_or(Err(CallError::Cancelled)),
+            () = sleep_until(until) => Err(CallError::Timeout { after: begun.elapsed() }),
+        };
+        // Who did not get an answer takes the call back.
+        drop(open);
+        outcome
+    }
+
+    fn open(&self, name: &str, arguments: String) -> Result<(Open<'_>, Waiting), CallError> {
+        let id = unguessable().map_err(|_| CallError::Busy)?;
+        let call = ToolCall {
+            id: format!("call_{id}"),
+            name: name.to_owned(),
+            arguments,
+        };
+        let open = Open {
+            session: self,
+            id: call.id.clone(),
+        };
+        let (waiter, waiting) = oneshot::channel();
+        {
+            let mut state = self.lock();
+            if let Some(ended) = state.ended {
+                return Err(gone(ended, true));
+            }
+            let opened = state.ledger.open(call, waiter);
+            opened.map_err(|_| CallError::Busy)?;
+        }
+        self.notify();
+        Ok((open, waiting))
+    }
+
+    fn unknown(&self, name: &str) -> CallError {
+        let alike = self.catalog.suggest(name);
+        let own = |alike: &String| Some(self.catalog.find(alike)?.tool.name.clone());
+        CallError::UnknownTool {
+            name: name.to_owned(),
+            did_you_mean: alike.iter().filter_map(own).collect(),
+        }
+    }
+
+    /// Hands answers to the calls that wait for them. All of them are looked at, whatever becomes of one.
+    pub fn respond(&self, answers: Vec<Answer>) -> Receipt {
+        let mut receipt = Receipt::default();
+        let mut state = self.lock();
+        for Answer { id, result } in answers {
+            let list = match state.ledger.answer(&id) {
+                // Whoever waited may have gone this very moment.
+                Answered::Open(waiter) => match waiter.send(Ok(result)) {
+                    Ok(()) => &mut receipt.accepted,
+                    Err(_) => &mut receipt.unknown,
+                },
+                Answered::Before => &mut receipt.answered_already,
+                Answered::Nothing => &mut receipt.unknown,
+            };
+            list.push(id);
+        }
+        receipt
+    }
+
+    /// What the caller is to be told from now on. There is one reader at a time: this one takes over from the
+    /// one before.
+    ///
+    /// `last_event_id` is that of the last event which an earlier reader of the same caller got.
+    pub fn events(self: &Arc<Self>, last_event_id: Option<u64>) -> Events {
+        let reading = {
+            let mut state = self.lock();
+            state.reading += 1;
+            state.has_reader = true;
+            state.reading
+        };
+        self.notify();
+        Events::new(self.clone(), reading, last_event_id.unwrap_or(0))
+    }
+
+    /// The calls that wait for an answer, as (id, function), the oldest first.
+    pub fn open_calls(&self) -> Vec<(String, String)> {
+        let state = self.lock();
+        let pair = |call: &ToolCall| (call.id.clone(), call.name.clone());
+        state.ledger.calls().map(pair).collect()
+    }
+
+    /// Somebody reads the events.
+    pub fn has_reader(&self) -> bool {
+        self.lock().has_reader
+    }
+
+    /// Why it is over, if it is.
+    pub fn ended(&self) -> Option<Ended> {
+        self.lock().ended
+    }
+
+    /// Waits for its end. Cancel safe.
+    pub async fn over(&self) -> Ended {
+        let mut changes = self.changes();
+        loop {
+            changes.borrow_and_update();
+            if let Some(ended) = self.ended() {
+                return ended;
+            }
+            if changes.changed().await.is_err() {
+                return Ended::Stopped;
+            }
+        }
+    }
+
+    /// Ends it: open calls fail, and the reader is told. Does nothing to one that is over.
+    pub(super) fn end(&self, why: Ended) {
+        let waiters = {
+            let mut state = self.lock();
+            if state.ended.is_some() {
+                return;
+            }
+            state.ended = Some(why);
+            state.ledger.end()
+        };
+        for waiter in waiters {
+            // A receiver that is gone has been cancelled, which is as good.
+            let _ = waiter.send(Err(gone(why, false)));
+        }
+        self.notify();
+        tracing::info!(session = self.number, why = ?why, "An MCP session has ended");
+    }
+
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn notify(&self) {
+        self.changed.send_modify(|changes| *changes += 1);
+    }
+}
+
+/// Neither names nor functions are anybody's business in a log.
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session({})", self.number)
+    }
+}
+
+type Waiting = oneshot::Receiver<Result<ToolResult, CallError>>;
+
+/// A call that is open as long as somebody waits for it.
+struct Open<'s> {
+    session: &'s Session,
+    id: String,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        let was_open = self.session.lock().ledger.take_back(&self.id);
+        if was_open {
+            self.session.notify();
+        }
+    }
+}
+
+fn gone(why: Ended, unsent: bool) -> CallError {
+    CallError::UpstreamUnavailable {
+        message: why.reason().to_owned(),
+        unsent,
+    }
+}
+
+/// The functions in the order of their list, which the catalog does not keep.
+fn in_order(catalog: &Catalog, listed: &ServerTools) -> Vec<Arc<Offered>> {
+    let by_name: std::collections::HashMap<&str, &Arc<Offered>> = catalog
+        .offered()
+        .iter()
+        .map(|offered| (offered.tool.name.as_str(), offered))
+        .collect();
+    let tools = listed.tools.iter();
+    tools
+        .filter_map(|tool| by_name.get(tool.name.as_str()).map(|it| (*it).clone()))
+        .collect()
+}

@@ -1,0 +1,218 @@
+//! Functions that are a program, started for each call: the arguments as JSON on its standard input, the
+//! result on its standard output, and exit code and standard error where it fails.
+//!
+//! No shell is between. The program gets a clean environment and a process group of its own, and the whole
+//! group is killed when the call ends, however it ends.
+
+use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    process::ChildStdin,
+    time::timeout,
+};
+
+use super::web::too_long;
+use crate::{
+    secret::Secret,
+    tool::{CallError, JsonObject, ServerId, ToolResult},
+    translate::functions::{
+        command::{failure, read_output},
+        output,
+    },
+    upstream::child::{self, Process, Spawned},
+};
+
+/// The variable that names the function.
+const VARIABLE: &str = "TOOLWAY_FUNCTION";
+
+/// What stands for the function's name in an argument. Other braces are none of ours: `awk '{print}'`.
+const PLACE: &str = "{function}";
+
+/// Most of the standard error that is kept, in bytes: its end.
+const STDERR: usize = 16 << 10;
+
+/// How long what an ended program wrote may still be on its way. A program that it left behind may hold the
+/// pipe open for ever.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Configured values shorter than this are ordinary words rather than secrets, and are left readable.
+const SHORTEST_SECRET: usize = 8;
+
+/// A program, as configured and checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The program, looked up in `PATH`.
+    pub command: String,
+    /// Its arguments; `{function}` stands for the function's name.
+    pub args: Vec<String>,
+    /// Added to the clean environment that children get.
+    pub env: Vec<(String, Secret)>,
+    /// Where it runs; absent: where toolway runs.
+    pub cwd: Option<PathBuf>,
+}
+
+/// A program, ready to be started.
+pub(super) struct Command {
+    group: ServerId,
+    config: Config,
+    limit: usize,
+}
+
+/// What a program wrote so far.
+#[derive(Default)]
+struct Written {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+/// It wrote more than it may.
+struct Flooded;
+
+impl Command {
+    /// `limit` is the longest output, in bytes.
+    pub(super) fn new(group: ServerId, config: Config, limit: usize) -> Command {
+        Command {
+            group,
+            config,
+            limit,
+        }
+    }
+
+    /// Calls a function. Dropping the future kills the program and what it started.
+    pub(super) async fn call(
+        &self,
+        function: &str,
+        arguments: &JsonObject,
+    ) -> Result<ToolResult, CallError> {
+        let spawned = self.spawn(function).map_err(|error| {
+            let group = &self.group;
+            tracing::warn!(functions.group = %group, %error, "Functions `{group}`: the command cannot be started: {error}");
+            CallError::UpstreamUnavailable {
+                message: "the function's command cannot be started".to_owned(),
+                unsent: true,
+            }
+        })?;
+        let input = serde_json::to_vec(arguments).unwrap_or_default();
+        let mut written = Written::default();
+        let Spawned {
+            mut process,
+            stdin,
+            stdout,
+            stderr,
+        } = spawned;
+        let talked = talk(
+            &mut process,
+            write_input(stdin, &input),
+            read_all(stdout, self.limit, &mut written.stdout),
+            read_tail(stderr, &mut written.stderr),
+        )
+        .await;
+        // What the program left behind goes with it.
+        drop(process);
+        Ok(match talked {
+            Err(Flooded) => output::failure(format!(
+                "{}, and the command was stopped",
+                too_long(self.limit)
+            )),
+            Ok(Ok(status)) if status.success() => read_output(function, written.stdout),
+            Ok(Ok(status)) => self.failed(&status.to_string(), &written),
+            Ok(Err(error)) => self.failed(&format!("it was lost: {error}"), &written),
+        })
+    }
+
+    fn spawn(&self, function: &str) -> io::Result<Spawned> {
+        let args = self.config.args.iter();
+        let args: Vec<String> = args.map(|arg| arg.replace(PLACE, function)).collect();
+        let mut env = self.config.env.clone();
+        env.push((VARIABLE.to_owned(), Secret::new(function)));
+        child::spawn(
+            &self.config.command,
+            &args,
+            &env,
+            self.config.cwd.as_deref(),
+        )
+    }
+
+    fn failed(&self, ended: &str, written: &Written) -> ToolResult {
+        let stderr = self.strike_out(&written.stderr);
+        let stdout = self.strike_out(&written.stdout);
+        let group = &self.group;
+        tracing::warn!(functions.group = %group, ended, "Functions `{group}`: the command failed: {ended}");
+        tracing::debug!(functions.group = %group, stderr, "Functions `{group}`: the command wrote to standard error");
+        failure(ended, stderr.as_bytes(), stdout.as_bytes())
+    }
+
+    /// The text without the configured secrets.
+    fn strike_out(&self, bytes: &[u8]) -> String {
+        let mut text = String::from_utf8_lossy(bytes).into_owned();
+        for (_, secret) in &self.config.env {
+            if secret.expose().len() >= SHORTEST_SECRET && text.contains(secret.expose()) {
+                text = text.replace(secret.expose(), "[redacted]");
+            }
+        }
+        text
+    }
+}
+
+/// Feeds a program and reads what it writes until it has ended, and for a moment longer.
+async fn talk(
+    process: &mut Process,
+    write: impl Future<Output = ()>,
+    read: impl Future<Output = Result<(), Flooded>>,
+    read_errors: impl Future<Output = ()>,
+) -> Result<io::Result<ExitStatus>, Flooded> {
+    let write = async {
+        write.await;
+        Ok(())
+    };
+    let read_errors = async {
+        read_errors.await;
+        Ok(())
+    };
+    let all = async { tokio::try_join!(write, read, read_errors).map(drop) };
+    let mut all = std::pin::pin!(all);
+    tokio::select! {
+        read = &mut all => {
+            read?;
+            Ok(process.wait().await)
+        }
+        ended = process.wait() => {
+            // Those who still hold the pipes are not waited for; what was read until then counts.
+            timeout(LAST_WORDS, all).await.unwrap_or(Ok(()))?;
+            Ok(ended)
+        }
+    }
+}
+
+/// A program that does not read its input, or not all of it, has done nothing wrong.
+async fn write_input(mut stdin: ChildStdin, input: &[u8]) {
+    let _ = stdin.write_all(input).await;
+    let _ = stdin.shutdown().await;
+}
+
+async fn read_all(
+    mut from: impl AsyncRead + Unpin,
+    limit: usize,
+    into: &mut Vec<u8>,
+) -> Result<(), Flooded> {
+    let mut chunk = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut chunk).await {
+        if into.len() + count > limit {
+            return Err(Flooded);
+        }
+        into.extend_from_slice(&chunk[..count]);
+    }
+    Ok(())
+}
+
+/// Reads to the end and keeps the last [`STDERR`] bytes, so that the program never waits for us.
+async fn read_tail(mut from: impl AsyncRead + Unpin, into: &mut Vec<u8>) {
+    let mut chunk = vec![0; 8 << 10];
+    while let Ok(count @ 1..) = from.read(&mut chunk).await {
+        into.extend_from_slice(&chunk[..count]);
+        if into.len() > 2 * STDERR {
+            into.drain(..into.len() - STDERR);
+        }
+    }
+}
