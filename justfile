@@ -34,6 +34,10 @@ fuzz target seconds="60":
     fuzz/seeds.sh
     cargo +nightly fuzz run {{target}} -- -max_total_time={{seconds}}
 
+# OpenAPI documents that others wrote, from npm.
+specs *args:
+    scripts/specs {{args}}
+
 # Real clients and real servers against the release binary.
 interop *args:
     cargo build --release

@@ -8,6 +8,7 @@
 //! of all of it together.
 
 pub mod answers;
+mod call;
 pub mod events;
 mod ledger;
 pub mod order;

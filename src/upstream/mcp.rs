@@ -2,7 +2,9 @@
 //!
 //! [`Servers`] is all that others see. Behind it each server has an `entry` (what is known about it) and a `supervisor`
 //! (the task that keeps it running), which asks `connect` for a `session` over `stdio`, Streamable HTTP or HTTP+SSE.
-//! rmcp does the protocol; `pending` gets the raw results around its models.
+//! rmcp does the protocol; `pending` takes what servers send around its models: results as they came, questions for the
+//! [`Caller`] of a request (`questions`, `running`), and what is said unasked (`unasked`, `progress`).
+//! `follow` and `watched` keep lists, log levels and subscriptions true over changes and restarts.
 
 mod caller;
 mod connect;
@@ -27,6 +29,7 @@ mod supervisor;
 mod unasked;
 mod watched;
 mod web;
+mod wrapped;
 
 use std::{
     path::PathBuf,

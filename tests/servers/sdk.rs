@@ -95,12 +95,7 @@ impl ServerHandler for Sdk {
                 }
             }
             Some("roots") => {
-                #[expect(deprecated, reason = "servers still ask for them")]
-                let roots = context.peer.list_roots().await;
-                let roots =
-                    roots.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-                let text = roots.roots.first().map(|root| root.uri.clone());
-                let text = ContentBlock::text(text.unwrap_or_default());
+                let text = ContentBlock::text(first_root(&context.peer).await?);
                 return Ok(CallToolResult::success(vec![text]).into());
             }
             Some("change") => {
@@ -138,6 +133,14 @@ impl ServerHandler for Sdk {
             }
         }
     }
+}
+
+#[expect(deprecated, reason = "servers still ask for roots")]
+async fn first_root(client: &Peer<RoleServer>) -> Result<String, ErrorData> {
+    let roots = client.list_roots().await;
+    let roots = roots.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+    let first = roots.roots.first().map(|root| root.uri.clone());
+    Ok(first.unwrap_or_default())
 }
 
 const HANDSHAKE_ONLY: &[ProtocolVersion] = &[

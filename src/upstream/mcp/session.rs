@@ -19,7 +19,7 @@ use super::{
     CallOptions, Caller, faults,
     pending::Pending,
     running::{Errand, Running},
-    streamable,
+    wrapped,
 };
 use crate::{
     mcp::{
@@ -119,7 +119,7 @@ impl Session {
             .peer
             .send_request_with_option(request, self.options(None))
             .await?;
-        handle.await_response().await.map(streamable::unwrap)
+        handle.await_response().await.map(wrapped::unwrap)
     }
 
     /// What the server said in the handshake about this capability.
@@ -197,7 +197,7 @@ impl Session {
             let _ = listener.try_send(step);
         }
         match answer {
-            Ok(Ok(result)) => Ok(streamable::unwrap(result)),
+            Ok(Ok(result)) => Ok(wrapped::unwrap(result)),
             Ok(Err(error)) => {
                 if faults::shows_absence(&error) {
                     self.absence.notify_one();

@@ -1,8 +1,7 @@
 //! Streamable HTTP: the requests that rmcp's client makes, with their answers kept raw and bounded.
 //!
-//! rmcp keeps sessions, resumes streams and cancels; this is the part that posts and reads. An answer in a stream
-//! passes through rmcp's parser as text, so a raw result travels as a JSON *string* there, which no model of rmcp's
-//! takes for its own; [`unwrap`] undoes it.
+//! rmcp keeps sessions, resumes streams and cancels; this is the part that posts and reads. How raw results get through
+//! rmcp is in `wrapped`.
 
 use std::{
     collections::HashMap,
@@ -13,10 +12,7 @@ use std::{
 use futures::{StreamExt, stream::BoxStream};
 use http::{HeaderName, HeaderValue, StatusCode, header::ACCEPT};
 use rmcp::{
-    model::{
-        ClientJsonRpcMessage, ClientRequest, CustomResult, JsonRpcMessage, RequestId,
-        ServerJsonRpcMessage, ServerResult,
-    },
+    model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, RequestId, ServerJsonRpcMessage},
     transport::{
         StreamableHttpClientTransport,
         common::client_side_sse::ExponentialBackoff,
@@ -26,7 +22,7 @@ use rmcp::{
         },
     },
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use sse_stream::{Sse, SseStream};
 use tokio::time::timeout;
 use url::Url;
@@ -35,6 +31,7 @@ use super::{
     events::{RawEvent, raw_events},
     pending::{Pending, too_long},
     web::{self, WebFault},
+    wrapped::wrap_message,
 };
 
 const JSON: &str = "application/json";
@@ -47,9 +44,6 @@ const ERROR_BODY: usize = 64 << 10;
 
 /// Longest pause between attempts to resume a stream.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
-
-/// Marks a raw result that travels as a string.
-const RAW: &str = "toolway-raw:";
 
 type Fault = StreamableHttpError<WebFault>;
 
@@ -111,62 +105,11 @@ pub(super) fn transport(
     )
 }
 
-/// The result as the server sent it.
-pub(super) fn unwrap(result: ServerResult) -> Value {
-    match result {
-        ServerResult::CustomResult(CustomResult(Value::String(text))) => {
-            let raw = text
-                .strip_prefix(RAW)
-                .and_then(|raw| serde_json::from_str(raw).ok());
-            raw.unwrap_or(Value::String(text))
-        }
-        ServerResult::CustomResult(CustomResult(raw)) => raw,
-        ServerResult::ListToolsResult(mut list) => {
-            let raw = list.meta.as_mut().and_then(|meta| meta.0.remove(RAW));
-            raw.unwrap_or_else(|| serde_json::to_value(list).unwrap_or_default())
-        }
-        typed => serde_json::to_value(typed).unwrap_or_default(),
-    }
-}
-
 /// The error says that the session is not known. The specification wants 404 for that; servers on the TypeScript
 /// SDK that were restarted answer 400 with `-32000` and "No valid session ID provided".
 fn is_about_session(body: &Value) -> bool {
     let message = body["error"]["message"].as_str().unwrap_or_default();
     message.to_ascii_lowercase().contains("session")
-}
-
-/// Readies a raw result for rmcp's client, which wants to see the tools whose arguments travel as headers too
-/// (2026-07-28, `x-mcp-header`). Everything else is hidden from it.
-fn wrap(raw: &Value) -> Value {
-    let names_headers =
-        |tool: &&Value| tool["inputSchema"].to_string().contains("\"x-mcp-header\"");
-    let tools: Vec<_> = raw["tools"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(names_headers)
-        .filter(|tool| tool["name"].is_string() && tool["inputSchema"].is_object())
-        .map(|tool| json!({"name": tool["name"], "inputSchema": tool["inputSchema"]}))
-        .collect();
-    if tools.is_empty() {
-        return Value::String(format!("{RAW}{raw}"));
-    }
-    json!({"tools": tools, "_meta": {RAW: raw}})
-}
-
-fn wrap_message(message: ServerJsonRpcMessage) -> ServerJsonRpcMessage {
-    match message {
-        ServerJsonRpcMessage::Response(mut response) => {
-            if let ServerResult::CustomResult(CustomResult(raw)) = response.result {
-                let wrapped = wrap(&raw);
-                response.result = serde_json::from_value(wrapped.clone())
-                    .unwrap_or(ServerResult::CustomResult(CustomResult(wrapped)));
-            }
-            ServerJsonRpcMessage::Response(response)
-        }
-        other => other,
-    }
 }
 
 impl Poster {
@@ -487,43 +430,5 @@ impl StreamableHttpClient for Poster {
             }
             status => Err(Fault::Client(WebFault::Status(status))),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn through_rmcp(raw: &Value) -> Value {
-        let message = json!({"jsonrpc": "2.0", "id": 1, "result": wrap(raw)});
-        let message: ServerJsonRpcMessage = serde_json::from_value(message).unwrap();
-        match message {
-            ServerJsonRpcMessage::Response(response) => unwrap(response.result),
-            other => panic!("not a response: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_raw_result_passes_rmcps_models_unchanged() {
-        for raw in [
-            json!({"content": [{"type": "text", "text": "x", "new": 1}], "isError": false, "y": null}),
-            json!({"tools": [{"name": "a"}, {"name": "b", "inputSchema": true}], "ttlMs": 5}),
-            json!({}),
-            json!("a text"),
-            json!("5"),
-            json!(null),
-            json!([1, {"a": 2.0}]),
-        ] {
-            assert_eq!(through_rmcp(&raw), raw);
-        }
-    }
-
-    #[test]
-    fn a_list_with_header_arguments_is_seen_by_rmcp_and_comes_back_unchanged() {
-        let schema = json!({"type": "object", "properties": {"r": {"type": "string", "x-mcp-header": "Region"}}});
-        let raw = json!({"tools": [{"name": "a", "inputSchema": schema}, {"name": "b"}], "_meta": {"z": 1}, "nextCursor": "2"});
-        let typed: ServerResult = serde_json::from_value(wrap(&raw)).unwrap();
-        assert!(matches!(&typed, ServerResult::ListToolsResult(list) if list.tools.len() == 1));
-        assert_eq!(through_rmcp(&raw), raw);
     }
 }
