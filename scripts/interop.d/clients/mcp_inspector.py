@@ -3,12 +3,16 @@
 import json
 import os
 import subprocess
+from pathlib import Path
 
 from checks import check, equal, run_all
 
 STDIO, HTTP = json.loads(os.environ["INTEROP_MCP_STDIO"]), os.environ["INTEROP_MCP_HTTP"]
 INSPECTOR = f"{os.environ['INTEROP_MCP_NPM']}/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
-TARGETS = {"stdio": STDIO, "HTTP": [HTTP, "--transport", "http"]}
+# As in the settings of a client: the Inspector would take toolway's own `--config` for itself.
+SETTINGS = Path(os.environ["INTEROP_SIGNS"]) / "inspector.json"
+SETTINGS.write_text(json.dumps({"mcpServers": {"toolway": {"command": STDIO[0], "args": STDIO[1:]}}}))
+TARGETS = {"stdio": ["--config", str(SETTINGS), "--server", "toolway"], "HTTP": [HTTP, "--transport", "http"]}
 ERAS = ["legacy", "modern"]
 
 
