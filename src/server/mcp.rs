@@ -108,9 +108,10 @@ impl Face {
         self.sessions.sweep().await;
     }
 
-    /// How many sessions there are.
-    pub(super) fn sessions(&self) -> usize {
-        self.sessions.count()
+    /// How many sessions there are, and how many streams that last.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let streams = self.config.max_streams - self.streams.available_permits();
+        (self.sessions.count(), streams)
     }
 
     /// 128 random bits, in hexadecimal digits.
@@ -143,7 +144,7 @@ pub(super) async fn profile(
 }
 
 /// `/mcp/s/{token}`: functions that a caller lends.
-pub(super) async fn session(
+pub(super) async fn lent(
     State(app): State<Arc<App>>,
     Path(token): Path<String>,
     request: Request,

@@ -148,7 +148,7 @@ pub(super) fn delete(face: &Face, visitor: &Visitor) -> Response {
             tracing::debug!(session = session.short(), "An MCP client went");
             reply::empty(StatusCode::NO_CONTENT)
         }
-        Ok(_) => reply::no_session(),
+        Ok(_) => reply::no_session(None),
         Err(response) => response,
     }
 }
@@ -169,7 +169,7 @@ fn session(face: &Face, visitor: &Visitor, id: Option<&Id>) -> Result<Arc<Sessio
         return Err(bad(RpcError::new(code::INVALID_REQUEST, why)));
     };
     let session = face.sessions.find(named, &visitor.owner);
-    session.ok_or_else(reply::no_session)
+    session.ok_or_else(|| reply::no_session(id))
 }
 
 /// The feed, for a client that reads streams.

@@ -210,6 +210,7 @@ fn one(
             input_schema,
             output_schema: None,
             annotations: annotations(at.method),
+            extra: crate::tool::JsonObject::new(),
         },
         plan,
     })
