@@ -34,7 +34,15 @@ fuzz target seconds="60":
     fuzz/seeds.sh
     cargo +nightly fuzz run {{target}} -- -max_total_time={{seconds}}
 
+# OpenAPI documents that others wrote, from npm.
+specs *args:
+    scripts/specs {{args}}
+
 # Real clients and real servers against the release binary.
 interop *args:
     cargo build --release
     scripts/interop {{args}}
+
+# The MCP conformance suite against the release binary, as a server and as a client.
+conformance *args:
+    scripts/conformance {{args}}

@@ -3,7 +3,7 @@
 #   fuzz/seeds.sh && cargo +nightly fuzz run stream
 set -eu
 cd "$(dirname "$0")"
-for target in sse stream completion arguments names; do
+for target in sse stream completion arguments names openapi; do
     mkdir -p "corpus/$target"
 done
 for case in ../golden/quirks/*.in.sse; do
@@ -22,5 +22,10 @@ done
 for case in ../golden/names/*.in.json; do
     # A server's name, a space and a tool's name on each line.
     tr -d '[]{}",' <"$case" | tr ':' '\n' | sed 's/^ */files /' >"corpus/names/$(basename "$case" .in.json)"
+done
+cp ../openapi.yaml ../examples/openapi/*.yaml corpus/openapi/
+for case in ../golden/openapi/*.in.json; do
+    python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("document")))' \
+        <"$case" >"corpus/openapi/$(basename "$case" .in.json)"
 done
 echo "seeds: $(find corpus -type f | wc -l)"

@@ -76,6 +76,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         }),
         Command::Mcp(asked) => {
             with_config(&asked.files.given(), &log.quiet_by_default(), |config| {
+                if let Some(name) = mcp::missing_profile(&config, asked.profile.as_deref()) {
+                    let why = format!("there is no profile `{name}`; `[profiles.{name}]` makes one");
+                    writeln!(anstream::stderr(), "{}", words::error(&why))?;
+                    return Ok(Exit::Refused);
+                }
                 let stop = CancellationToken::new();
                 let work = mcp::run(config, asked.profile, stop.clone());
                 let served = until(serve::told_twice(stop), work)?;

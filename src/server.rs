@@ -96,18 +96,18 @@ pub async fn serve(
     config: Config,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
-    let requests = config.max_requests;
+    let connections = config.max_requests.saturating_add(config.mcp.max_streams);
     let app = app(gateway, config);
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
     let told = app.clone();
     let shutdown = async move {
         shutdown.await;
-        // Streams that last would not end by themselves.
-        told.gateway.handed().close();
+        // Whoever reads what may come at any time would not end by itself.
         told.mcp.stop();
+        told.gateway.handed().close();
         let _ = stopping.send(());
     };
-    let serving = listener::serve(listener, routes(app.clone()), requests, shutdown);
+    let serving = listener::serve(listener, routes(app.clone()), connections, shutdown);
     let overdue = async {
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
@@ -167,17 +167,6 @@ fn routes(app: Arc<App>) -> Router {
             get(models::show).fallback(forward::forward),
         )
         .route("/v1/{*path}", any(forward::forward))
-        // Functions that a caller lends.
-        .route("/v1/mcp_sessions", post(mcp_sessions::open))
-        .route(
-            "/v1/mcp_sessions/{id}",
-            get(mcp_sessions::show).delete(mcp_sessions::end),
-        )
-        .route("/v1/mcp_sessions/{id}/events", get(mcp_sessions::events))
-        .route(
-            "/v1/mcp_sessions/{id}/tool_responses",
-            post(mcp_sessions::respond),
-        )
         // The Model Context Protocol.
         .route(
             "/mcp",
@@ -191,7 +180,18 @@ fn routes(app: Arc<App>) -> Router {
         )
         .route(
             "/mcp/s/{token}",
-            post(mcp::session).get(mcp::session).delete(mcp::session),
+            post(mcp::lent).get(mcp::lent).delete(mcp::lent),
+        )
+        // Functions that a caller lends.
+        .route("/v1/mcp_sessions", post(mcp_sessions::open))
+        .route(
+            "/v1/mcp_sessions/{id}",
+            get(mcp_sessions::show).delete(mcp_sessions::end),
+        )
+        .route("/v1/mcp_sessions/{id}/events", get(mcp_sessions::events))
+        .route(
+            "/v1/mcp_sessions/{id}/tool_responses",
+            post(mcp_sessions::respond),
         )
         // toolway's own.
         .route("/health", get(status::health))

@@ -7,6 +7,7 @@ pub mod era;
 pub mod functions;
 pub mod ids;
 pub mod names;
+pub mod openapi;
 pub mod results;
 pub mod schema;
 pub mod stream;

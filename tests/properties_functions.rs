@@ -2,13 +2,16 @@
 //!
 //! The other side is written here by hand, from the form that docs/functions.md describes.
 
+use http::Method;
 use proptest::{collection::vec, prelude::*};
 use serde_json::{Map, Value, json};
 use toolway::{
     tool::{Content, FunctionName, Tool, ToolResult},
     translate::{
         functions::{
-            definitions, output,
+            command, definitions, output, reply,
+            request::RequestTemplate,
+            template::Template,
             webhook::{self, AnswerFault, Call},
         },
         schema, tools,
@@ -195,6 +198,32 @@ proptest! {
         for body in [body, json.to_string().into_bytes(), json!({"tool_responses": json}).to_string().into_bytes()] {
             let answers = webhook::read_answers(status, &body, &["a", "b"]);
             prop_assert_eq!(answers.outcomes.len(), 2);
+        }
+    }
+
+    #[test]
+    fn nothing_that_is_read_makes_it_panic(
+        text in ".{0,120}",
+        bytes in vec(any::<u8>(), 0..120),
+        document in value(),
+        arguments in object(),
+    ) {
+        for text in [text.clone(), document.to_string(), json!({"tools": document}).to_string()] {
+            let read = definitions::read(&text);
+            prop_assert!(read.tools.len() <= 5000);
+        }
+        output::read(document.clone());
+        output::read(json!({"content": document, "error": document}));
+        reply::read("f", 200, &text, &bytes);
+        reply::read("f", 500, "", &bytes);
+        command::read_output("f", bytes.clone());
+        command::failure("x", &bytes, text.as_bytes());
+        Template::parse(&text).fill(|name| Some(name.to_owned()));
+        let _ = RequestTemplate::parse(&text, &Method::GET);
+        if let Ok(template) = RequestTemplate::parse(&format!("https://h/{text}"), &Method::GET)
+            && let Ok(request) = template.fill("f", arguments)
+        {
+            prop_assert_eq!(request.url.host_str(), Some("h"));
         }
     }
 

@@ -17,10 +17,18 @@ pub(super) fn lines(config: &Config, address: SocketAddr) -> Vec<String> {
             "Requests for {models} go to `{name}` at {url}, {key}"
         ));
     }
-    lines.push(match config.servers.len() {
-        0 => "No MCP server is configured: requests pass through as they are".to_owned(),
-        number => format!("Starting {}", words::count(number, "MCP server")),
-    });
+    match (config.servers.len(), config.functions.len()) {
+        (0, 0) => {
+            let alone = "No MCP server is configured: requests pass through as they are";
+            lines.push(alone.to_owned());
+        }
+        (0, _) => {}
+        (number, _) => lines.push(format!("Starting {}", words::count(number, "MCP server"))),
+    }
+    let functions: usize = config.functions.iter().map(|group| group.tools.len()).sum();
+    if functions > 0 {
+        lines.push(format!("Offering {}", words::count(functions, "function")));
+    }
     lines.push(format!(
         "Listening on http://{address}, {}",
         survey::for_whom(config)
@@ -44,7 +52,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Around, RawConfig, RawServer};
+    use crate::config::{Around, RawConfig, RawFunctions, RawServer, RawUpstream};
 
     #[track_caller]
     fn check(raw: RawConfig, address: &str, expected: &[&str]) {
@@ -65,6 +73,34 @@ mod tests {
             &[
                 "Requests for every model go to `api.openai.com` at https://api.openai.com/v1, with the client's key",
                 "No MCP server is configured: requests pass through as they are",
+                "Listening on http://127.0.0.1:4242, for everybody on this machine",
+                "Point an OpenAI client at http://127.0.0.1:4242/v1",
+            ],
+        );
+    }
+
+    #[test]
+    fn functions_alone_are_offered_and_nothing_is_started() {
+        let upstream = RawUpstream {
+            base_url: Some("http://u/v1".into()),
+            ..RawUpstream::default()
+        };
+        let brief = RawFunctions {
+            model: Some("m".into()),
+            prompt: Some("{input}".into()),
+            ..RawFunctions::default()
+        };
+        let raw = RawConfig {
+            upstreams: vec![upstream],
+            functions: [("brief".to_owned(), brief)].into(),
+            ..RawConfig::default()
+        };
+        check(
+            raw,
+            "127.0.0.1:4242",
+            &[
+                "Requests for every model go to `u` at http://u/v1, with the client's key",
+                "Offering 1 function",
                 "Listening on http://127.0.0.1:4242, for everybody on this machine",
                 "Point an OpenAI client at http://127.0.0.1:4242/v1",
             ],

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::serve;
@@ -15,10 +15,8 @@ pub(super) async fn run(
     stop: CancellationToken,
 ) -> Result<()> {
     let gateway = serve::gateway(&config)?;
-    let view = gateway.view(profile.as_deref()).ok_or_else(|| {
-        let name = profile.unwrap_or_default();
-        anyhow!("there is no profile `{name}`; `[profiles.{name}]` in the configuration makes one")
-    })?;
+    let view = gateway.view(profile.as_deref());
+    let view = view.context("there is no such profile")?;
     let bounds = stdio::Config {
         max_line_bytes: config.server.max_body_bytes,
         ..stdio::Config::default()
@@ -28,4 +26,9 @@ pub(super) async fn run(
     let served = stdio::serve(Arc::clone(&gateway), view, bounds, pipes, stopped).await;
     gateway.shutdown().await;
     served.context("standard input cannot be read")
+}
+
+/// The profile that is asked for, if the configuration has none of that name.
+pub(super) fn missing_profile<'p>(config: &Config, profile: Option<&'p str>) -> Option<&'p str> {
+    profile.filter(|name| !config.profiles.iter().any(|it| it.name == *name))
 }

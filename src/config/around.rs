@@ -36,7 +36,7 @@ impl Around<'static> {
 }
 
 /// Longest file that is read, in bytes: a device or a disk image is no configuration.
-const MAX_FILE: u64 = 16 << 20;
+const MAX_FILE: u64 = 32 << 20;
 
 fn read_file(path: &Path) -> io::Result<FileText> {
     let about = fs::metadata(path)?;
@@ -49,7 +49,7 @@ fn read_file(path: &Path) -> io::Result<FileText> {
     if about.len() > MAX_FILE {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
-            "it is longer than 16 MiB",
+            "it is longer than 32 MiB",
         ));
     }
     Ok(FileText {

@@ -1,5 +1,6 @@
 //! The groups of functions: what defines them, and the one way to run them.
 
+mod openapi;
 mod ways;
 
 use std::{collections::BTreeMap, fmt::Display, time::Duration};
@@ -10,7 +11,10 @@ use super::{check::Check, raw::RawFunctions, values::Origin};
 use crate::{
     tool::{Annotations, JsonObject, Tool},
     translate::functions::definitions,
-    upstream::{function::Config, mcp, model},
+    upstream::{
+        function::{Config, Kind},
+        mcp, model,
+    },
 };
 
 /// Most faults of one definitions file that are named; a file in a wrong form has one for each entry.
@@ -58,11 +62,16 @@ impl Check<'_> {
         );
         let parallel_calls = self.number(key("parallel_calls"), raw.parallel_calls, 1..=1000, 16);
         let tools = match (&raw.definitions, &raw.model) {
+            _ if raw.openapi.is_some() => Some(Vec::new()),
             (None, Some(model)) => Some(vec![question(name, model, raw.description.as_deref())]),
             (file, _) => self.definitions(&key("definitions"), file.as_deref()),
         };
         // Without the functions it cannot be told whether a way fits them; the rest of it still can.
         let kind = self.way(path, raw, tools.as_deref().unwrap_or_default(), upstreams);
+        let tools = match &kind {
+            Some(Kind::OpenApi(api)) => Some(api.tools()),
+            _ => tools,
+        };
         Some(Config {
             group: group?,
             tools: tools?,

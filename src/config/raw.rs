@@ -148,7 +148,7 @@ pub struct RawServer {
 #[serde(default, deny_unknown_fields)]
 pub struct RawFunctions {
     /// The file that defines them: an OpenAI `tools` array, or the legacy `functions`; at most 5000.
-    /// Required, except beside `model`.
+    /// Required, except beside `model` and `openapi`.
     pub definitions: Option<String>,
     /// Run by a webhook: the URL that `{"tool_calls": […]}` is posted to, and that answers
     /// `{"tool_responses": […]}`.
@@ -185,7 +185,15 @@ pub struct RawFunctions {
     /// What is said about the one tool that a `model` without `definitions` is; it is named like the group
     /// and takes one text, `input`. Default: `Asks the model …`.
     pub description: Option<String>,
-    /// Headers sent with every request of `endpoint` and `url`; the values are secrets. Default: none.
+    /// Run by an HTTP API: its OpenAPI 3.x document, a file in JSON or YAML of at most 32 MiB, each of whose
+    /// operations becomes a function.
+    pub openapi: Option<String>,
+    /// Where that API is, with the path that all operations begin with. Default: what the document says in
+    /// `servers`.
+    pub base_url: Option<String>,
+    /// The operations that are offered, by `operationId`; `*` stands for any characters. Default: all.
+    pub operations: Option<Vec<String>>,
+    /// Headers sent with every request of `endpoint`, `url` and `openapi`; the values are secrets. Default: none.
     pub headers: Option<BTreeMap<String, String>>,
     /// Longest run of a call. Default: `tool_timeout` of `[loop]`.
     pub timeout: Option<RawDuration>,

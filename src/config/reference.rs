@@ -50,7 +50,7 @@ An unknown key is an error.
 **Secrets** are written as `env:NAME` (an environment variable) or `file:PATH` (a file, without the line end at its end).
 A key in plain text works with a warning, and so does a file that every user of the machine can read.
 
-**Within a text** of `headers`, `env`, `args`, `command`, `cwd`, `url` and `endpoint` of a server or a group of functions, and of `headers` of an upstream, `${NAME}` and `${env:NAME}` stand for an environment variable, `${NAME:-default}` for one that may be missing, `${file:PATH}` for a file; `$${` is a plain `${`.
+**Within a text** of `headers`, `env`, `args`, `command`, `cwd`, `url`, `endpoint`, `openapi` and `base_url` of a server or a group of functions, and of `headers` of an upstream, `${NAME}` and `${env:NAME}` stand for an environment variable, `${NAME:-default}` for one that may be missing, `${file:PATH}` for a file; `$${` is a plain `${`.
 
 **A child process** gets of toolway's own environment only `PATH`, `HOME`, `LANG`, `LC_ALL`, `TERM`, `USER`, `LOGNAME`, `SHELL` and `TMPDIR`.
 Whatever else it needs goes into `env`: a token, or `HTTPS_PROXY`, `SSL_CERT_FILE` and `NODE_EXTRA_CA_CERTS` for `npx` and `uvx` behind a proxy of a company.

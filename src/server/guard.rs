@@ -73,13 +73,7 @@ pub(super) fn key(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
     if config.api_keys.is_empty() {
         return Ok(());
     }
-    let shown = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok());
-    let shown = shown
-        .and_then(|value| value.split_once(' '))
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    let shown = shown.map(|(_, key)| Secret::new(key.trim()));
+    let shown = shown(headers).map(Secret::new);
     let is_known = shown.is_some_and(|shown| {
         config
             .api_keys
@@ -91,6 +85,13 @@ pub(super) fn key(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
     } else {
         Err(Refusal::Unauthorized)
     }
+}
+
+/// The key that was shown, right or wrong.
+pub(super) fn shown(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, key) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
 }
 
 fn host(config: &Config, headers: &HeaderMap, uri: &Uri) -> Result<(), Refusal> {

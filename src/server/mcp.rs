@@ -38,6 +38,7 @@ use crate::{
         rpc::{self, Incoming, Message},
         version::Version,
     },
+    tool::JsonObject,
 };
 
 /// The bounds of this face.
@@ -108,9 +109,10 @@ impl Face {
         self.sessions.sweep().await;
     }
 
-    /// How many sessions there are.
-    pub(super) fn sessions(&self) -> usize {
-        self.sessions.count()
+    /// How many sessions there are, and how many streams that last.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let streams = self.config.max_streams - self.streams.available_permits();
+        (self.sessions.count(), streams)
     }
 
     /// 128 random bits, in hexadecimal digits.
@@ -143,7 +145,7 @@ pub(super) async fn profile(
 }
 
 /// `/mcp/s/{token}`: functions that a caller lends.
-pub(super) async fn session(
+pub(super) async fn lent(
     State(app): State<Arc<App>>,
     Path(token): Path<String>,
     request: Request,
@@ -251,6 +253,12 @@ fn is_stateless_version(headers: &HeaderMap) -> bool {
     let version = headers.get(headers::PROTOCOL_VERSION);
     let version = version.and_then(|it| Version::parse(it.to_str().ok()?));
     version.is_some_and(|it| !it.has_handshake())
+}
+
+/// What a client calls itself in `initialize`.
+pub(super) fn client_name(params: &JsonObject) -> &str {
+    let name = params.get("clientInfo").and_then(|it| it.get("name"));
+    name.and_then(Value::as_str).unwrap_or_default()
 }
 
 /// One line of the log: which method, which tool; never with what.

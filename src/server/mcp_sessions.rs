@@ -3,7 +3,12 @@
 //! This is the caller's side: open, look, read the calls, answer them, end. The agents' side is an MCP server
 //! at `/mcp/s/TOKEN`. What a session is and does stands in `gateway::handed`.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     Json,
@@ -31,7 +36,7 @@ use crate::{
 use super::{
     App, body,
     error::{self, Refusal},
-    headers,
+    guard,
 };
 
 /// Where the sessions are.
@@ -174,13 +179,16 @@ pub(super) fn without_secrets(path: &str) -> Cow<'_, str> {
     path.into()
 }
 
-/// Whose sessions a request may see. Without keys nobody can be told from anybody else, and an id that nobody
-/// can guess is all there is.
+/// Whose sessions a request may see: those of the key that it shows. Without keys nobody can be told from
+/// anybody else, and an id that nobody can guess is all there is.
 fn owner(app: &App, headers: &HeaderMap) -> Principal {
-    if app.config.api_keys.is_empty() {
-        0
-    } else {
-        headers::principal(headers)
+    match guard::shown(headers) {
+        Some(key) if !app.config.api_keys.is_empty() => {
+            let mut hasher = DefaultHasher::new();
+            key.hash(&mut hasher);
+            hasher.finish()
+        }
+        _ => 0,
     }
 }
 

@@ -218,9 +218,8 @@ impl Pipe {
         if self.talk.is_some() {
             return self.request(request);
         }
-        let client = request.params.get("clientInfo");
-        let client = client.and_then(|it| it.get("name")?.as_str());
-        tracing::info!(client = client.unwrap_or_default(), "An MCP client came");
+        let client = super::mcp::client_name(&request.params);
+        tracing::info!(client, "An MCP client came");
         let view = Arc::clone(&self.view);
         match Talk::open(&self.gateway, view, OWNER.to_owned(), request.params) {
             Ok((talk, result)) => {

@@ -2,7 +2,7 @@
 //!
 //! [`Functions`] is all that others see. A group of functions has one way to be run, and each way is a file:
 //! [`endpoint`] is the webhook that takes `tool_calls`, [`request`] one HTTP request for each function,
-//! [`command`] a program, and [`prompt`] a question to a model. A new one is a variant of [`Kind`] and of
+//! [`command`] a program, [`prompt`] a question to a model, and [`openapi`] an API with a document. A new one is a variant of [`Kind`] and of
 //! `Runner`.
 //!
 //! Nothing here changes while toolway runs: a group has its tools from the start, and there is nothing to
@@ -11,6 +11,7 @@
 
 pub mod command;
 pub mod endpoint;
+pub mod openapi;
 pub mod prompt;
 pub mod request;
 mod web;
@@ -20,10 +21,10 @@ use std::{sync::Arc, time::Duration};
 use serde::{Serialize, Serializer};
 use tokio::time::{Instant, timeout_at};
 
-use self::{command::Command, endpoint::Endpoint, prompt::Prompt, request::Requests};
+use self::{command::Command, endpoint::Endpoint, openapi::Api, prompt::Prompt, request::Requests};
 use super::{mcp::CallOptions, model::Models, queue::Queue};
 use crate::{
-    catalog::ServerTools,
+    catalog::{DroppedTool, ServerTools},
     tool::{CallError, JsonObject, ServerId, Tool, ToolResult},
 };
 
@@ -55,6 +56,8 @@ pub enum Kind {
     Command(command::Config),
     /// A question to a model.
     Model(prompt::Config),
+    /// An HTTP API that an OpenAPI document describes.
+    OpenApi(openapi::Config),
 }
 
 impl Kind {
@@ -65,6 +68,7 @@ impl Kind {
             Kind::Url(_) => "url",
             Kind::Command(_) => "command",
             Kind::Model(_) => "model",
+            Kind::OpenApi(_) => "openapi",
         }
     }
 }
@@ -93,6 +97,7 @@ pub struct Functions {
 struct Group {
     name: ServerId,
     tools: Vec<Tool>,
+    dropped: Vec<DroppedTool>,
     kind: &'static str,
     timeout: Option<Duration>,
     queue: Queue,
@@ -105,6 +110,7 @@ enum Runner {
     Url(Requests),
     Command(Command),
     Model(Prompt),
+    OpenApi(Api),
 }
 
 impl Functions {
@@ -121,6 +127,7 @@ impl Functions {
             queue: Queue::new(config.parallel_calls),
             timeout: config.timeout,
             runner: Runner::new(&config, &client, models),
+            dropped: dropped(config.kind),
             name: config.group,
             tools: config.tools,
         };
@@ -135,7 +142,7 @@ impl Functions {
             server: group.name.clone(),
             stateful: false,
             tools: group.tools.clone(),
-            dropped: Vec::new(),
+            dropped: group.dropped.clone(),
         };
         self.groups.iter().map(tools).collect()
     }
@@ -192,6 +199,14 @@ impl Functions {
     }
 }
 
+/// What was asked for and cannot be offered.
+fn dropped(kind: Kind) -> Vec<DroppedTool> {
+    match kind {
+        Kind::OpenApi(api) => api.dropped,
+        Kind::Endpoint(_) | Kind::Url(_) | Kind::Command(_) | Kind::Model(_) => Vec::new(),
+    }
+}
+
 impl Runner {
     fn new(config: &Config, client: &reqwest::Client, models: &Arc<Models>) -> Runner {
         let (group, limit) = (config.group.clone(), config.max_response_bytes);
@@ -200,6 +215,7 @@ impl Runner {
             Kind::Url(it) => Runner::Url(Requests::new(group, it, client.clone(), limit)),
             Kind::Command(it) => Runner::Command(Command::new(group, it.clone(), limit)),
             Kind::Model(it) => Runner::Model(Prompt::new(group, it.clone(), models.clone(), limit)),
+            Kind::OpenApi(it) => Runner::OpenApi(Api::new(group, it, client.clone(), limit)),
         }
     }
 
@@ -209,6 +225,7 @@ impl Runner {
             Runner::Url(requests) => requests.call(&tool.name, arguments).await,
             Runner::Command(command) => command.call(&tool.name, &arguments).await,
             Runner::Model(prompt) => prompt.call(&tool.name, &arguments).await,
+            Runner::OpenApi(api) => api.call(&tool.name, &arguments).await,
         }
     }
 }

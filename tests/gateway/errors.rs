@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use axum::http::{HeaderValue, header};
+use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -12,6 +13,7 @@ use tokio::{
 use crate::{
     harness::{Builder, Toolway, toolway},
     model::{Model, Then, events, raw, say},
+    sessions::{send, weather},
     tools::{Does, tools},
 };
 
@@ -118,6 +120,23 @@ async fn overloaded() -> String {
     drop(live);
     gw.join().await;
     row
+}
+
+/// One session more than there can be.
+async fn one_session_too_many() -> String {
+    let gw = plain_model().await.start().await;
+    let body = json!({"tools": weather()});
+    for _ in 0..1000 {
+        let body = body.to_string().into();
+        gw.gateway.handed().open(body, 0).await.unwrap();
+    }
+    session_row(gw, Method::POST, "/v1/mcp_sessions", Some(body)).await
+}
+
+async fn session_row(gw: Toolway, method: Method, path: &str, body: Option<Value>) -> String {
+    let (status, answer) = send(&gw, method, path, None, body).await;
+    gw.join().await;
+    row_of(status, &answer.to_string())
 }
 
 /// A tool that holds for longer than the whole request may take.
@@ -281,6 +300,21 @@ async fn provoked() -> Vec<String> {
         )
         .await,
         too_long().await,
+        session_row(
+            plain_model().await.start().await,
+            Method::POST,
+            "/v1/mcp_sessions",
+            Some(json!({"tools": weather(), "expire_in": 60})),
+        )
+        .await,
+        session_row(
+            plain_model().await.start().await,
+            Method::GET,
+            "/v1/mcp_sessions/none/events",
+            None,
+        )
+        .await,
+        one_session_too_many().await,
     ]
 }
 

@@ -270,6 +270,52 @@ async fn a_call_that_is_given_up_is_given_up_at_the_webhook() {
 }
 
 #[tokio::test]
+async fn a_redirect_within_the_origin_that_keeps_the_method_is_followed() {
+    let webhook = webhook(|got| match got.path.as_str() {
+        "/tool_calls" => Reply::Redirects("/moved".into()),
+        _ => answer(json!(echoed(got))),
+    })
+    .await;
+    let gw = town(&webhook, "headers = {X-Key = 'k'}").await;
+    assert!(!weather(&gw).await.unwrap().is_error);
+    let got = &webhook.got()[1];
+    assert_eq!((got.method.as_str(), got.path.as_str()), ("POST", "/moved"));
+    assert_eq!(got.headers["x-key"], "k");
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn one_group_that_is_busy_keeps_no_other_waiting() {
+    let webhook = webhook(|got| match got.calls()[0].1.as_str() {
+        "weather" => Reply::Holds,
+        _ => answer(json!(echoed(got))),
+    })
+    .await;
+    let (_folder, file) = definitions(&["weather", "mayor"]);
+    let group = |name: &str| {
+        format!(
+            "[functions.{name}]\n{file}endpoint = '{}'\nparallel_calls = 1\ntimeout = '300ms'\n",
+            webhook.base
+        )
+    };
+    let gw = toolway(Model::start([]).await)
+        .config(&(group("town") + &group("other")))
+        .start()
+        .await;
+    let other = gw.gateway.call_tool("other__mayor", r#"{"city": "Rome"}"#);
+    let (first, second, other) = tokio::join!(weather(&gw), weather(&gw), other);
+    assert_eq!(first.unwrap_err().kind(), "timeout");
+    assert_eq!(
+        second.unwrap_err().kind(),
+        "timeout",
+        "it waited for its turn"
+    );
+    assert!(!other.unwrap().is_error);
+    assert_eq!(webhook.got().len(), 3);
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn a_redirect_takes_no_header_to_another_origin() {
     let elsewhere = echo().await;
     let to = elsewhere.base.clone();

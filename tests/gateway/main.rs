@@ -17,6 +17,8 @@ mod webhook;
 
 /// What only somebody who means harm does.
 mod adversary;
+/// HTTP APIs that OpenAPI documents describe.
+mod api;
 /// Servers that die, and results that are too big.
 mod dying;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.
@@ -41,5 +43,7 @@ mod quirks;
 mod results;
 /// Which tools a request offers.
 mod selection;
+/// Functions that a caller lends to agents.
+mod sessions;
 /// What a client sees of a streamed loop.
 mod streamed;

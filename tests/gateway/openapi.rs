@@ -37,12 +37,28 @@ async fn start(config: &str) -> Toolway {
         .await
 }
 
+/// Opens a session with one function and gives its path.
+async fn session(gw: &Toolway) -> String {
+    let body = br#"{"tools": [{"name": "f"}]}"#.as_slice();
+    let session = gw.gateway.handed().open(body.into(), 0).await.unwrap();
+    format!("/v1/mcp_sessions/{}", session.id())
+}
+
+/// A body that a path takes.
+fn body_for(path: &str) -> Value {
+    match path {
+        "/v1/mcp_sessions" => json!({"tools": [{"name": "f"}]}),
+        path if path.ends_with("/tool_responses") => json!({"tool_responses": []}),
+        _ => json!({"model": "m", "messages": [{"role": "user", "content": "hello"}]}),
+    }
+}
+
 /// The status, and the `code` if it is an error.
 async fn ask(gw: &Toolway, method: Method, path: &str) -> (u16, Option<String>) {
     let request = gw
         .http
         .request(method.clone(), format!("{}{path}", gw.base));
-    let body = json!({"model": "m", "messages": [{"role": "user", "content": "hello"}]});
+    let body = body_for(path);
     let response = match method {
         Method::POST => request.body(body.to_string()).send().await.unwrap(),
         _ => request.send().await.unwrap(),
@@ -52,6 +68,10 @@ async fn ask(gw: &Toolway, method: Method, path: &str) -> (u16, Option<String>) 
         "{method} {path}"
     );
     let status = response.status().as_u16();
+    let kind = response.headers().get("content-type");
+    if kind.is_some_and(|kind| kind == "text/event-stream") {
+        return (status, None);
+    }
     let body: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap_or_default();
     (status, body["error"]["code"].as_str().map(str::to_owned))
 }
@@ -68,13 +88,18 @@ async fn every_documented_path_and_method_is_there() {
     let document = document();
     let mut tried = 0;
     for (path, item) in document["paths"].as_object().unwrap() {
-        let real = path.replace("{id}", "m").replace("{path}", "embeddings");
+        // What is there for MCP clients is looked at in tests/mcp.
+        if path.starts_with("/mcp") {
+            continue;
+        }
         for method in ["get", "post", "put", "patch", "delete"] {
             let documented = &item[method];
             if documented.is_null() {
                 continue;
             }
             let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+            let real = path.replace("/v1/mcp_sessions/{id}", &session(&gw).await);
+            let real = real.replace("{id}", "m").replace("{path}", "embeddings");
             let (status, code) = ask(&gw, method.clone(), &real).await;
             assert!(
                 (200..300).contains(&status),
@@ -111,7 +136,7 @@ fn every_route_is_documented() {
 async fn what_is_toolways_own_knows_no_other_path_or_method() {
     let gw = start("").await;
     for (path, item) in document()["paths"].as_object().unwrap() {
-        if path.starts_with("/v1/") {
+        if path.starts_with("/v1/") || path.starts_with("/mcp") {
             continue;
         }
         for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
@@ -218,6 +243,45 @@ async fn health_without_a_key_tells_the_first_two_only() {
 async fn tools_are_as_documented() {
     let gw = start("").await;
     check_is("Tools", &gw.json("/tools").await);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn sessions_are_as_documented() {
+    let gw = start("").await;
+    let post = async |path: &str, body: Value| {
+        let url = format!("{}{path}", gw.base);
+        let response = gw.http.post(url).body(body.to_string()).send().await;
+        let text = response.unwrap().text().await.unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let opened = post(
+        "/v1/mcp_sessions",
+        json!({"tools": [{"name": "f"}], "name": "n"}),
+    )
+    .await;
+    check_fits("McpSession", &opened);
+    let path = format!("/v1/mcp_sessions/{}", opened["id"].as_str().unwrap());
+    let url = opened["url"].as_str().unwrap();
+    let token = url.rsplit('/').next().unwrap();
+    let session = gw.gateway.handed().find(token).unwrap();
+    let mut events = session.events(None);
+    let calling = tokio::spawn({
+        let session = session.clone();
+        let deadline = tokio::time::Instant::now() + crate::model::PATIENCE;
+        async move { session.call("f", serde_json::Map::new(), deadline).await }
+    });
+    let called = events.next().await.unwrap().data;
+    check_fits("McpSessionEvent", &called);
+    check_is("McpSession", &gw.json(&path).await);
+    let answer = json!({"tool_call_id": called["tool_calls"][0]["id"], "output": 1});
+    let receipt = post(&format!("{path}/tool_responses"), json!([answer, answer])).await;
+    check_is("McpSessionReceipt", &receipt);
+    calling.await.unwrap().unwrap();
+    let deleted = gw.http.delete(format!("{}{path}", gw.base)).send().await;
+    let deleted: Value = serde_json::from_str(&deleted.unwrap().text().await.unwrap()).unwrap();
+    check_is("McpSessionDeleted", &deleted);
+    check_fits("McpSessionEvent", &events.next().await.unwrap().data);
     gw.join().await;
 }
 

@@ -4,6 +4,7 @@
 //! reviewed like code.
 
 mod functions;
+mod openapi;
 mod stream;
 mod translate;
 

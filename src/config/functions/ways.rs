@@ -36,6 +36,7 @@ impl Check<'_> {
             ("url", raw.url.is_some() || raw.urls.is_some()),
             ("command", raw.command.is_some()),
             ("model", raw.model.is_some()),
+            ("openapi", raw.openapi.is_some()),
         ];
         let given: Vec<&str> = ways.iter().filter(|way| way.1).map(|way| way.0).collect();
         let [way] = given[..] else {
@@ -51,6 +52,7 @@ impl Check<'_> {
             "endpoint" => self.endpoint(path, raw).map(Kind::Endpoint),
             "url" => self.requests(path, raw, tools).map(Kind::Url),
             "command" => self.command(path, raw).map(Kind::Command),
+            "openapi" => self.openapi(path, raw).map(Kind::OpenApi),
             _ => self.prompt(path, raw, tools, upstreams).map(Kind::Model),
         }
     }
@@ -66,7 +68,18 @@ impl Check<'_> {
             ("cwd", raw.cwd.is_some(), &["command"]),
             ("prompt", raw.prompt.is_some(), &["model"]),
             ("description", raw.description.is_some(), &["model"]),
-            ("headers", raw.headers.is_some(), &["endpoint", "url"]),
+            ("base_url", raw.base_url.is_some(), &["openapi"]),
+            ("operations", raw.operations.is_some(), &["openapi"]),
+            (
+                "definitions",
+                raw.definitions.is_some(),
+                &["endpoint", "url", "command", "model"],
+            ),
+            (
+                "headers",
+                raw.headers.is_some(),
+                &["endpoint", "url", "openapi"],
+            ),
         ];
         for (key, is_there, ways) in keys {
             if is_there && !ways.contains(&way) {

@@ -1,5 +1,7 @@
 //! The groups of functions: their definitions, and the one way to run them.
 
+mod openapi;
+
 use super::*;
 use crate::upstream::function::Kind;
 
@@ -62,7 +64,7 @@ fn a_webhook_has_its_functions_and_the_defaults() {
 fn there_is_exactly_one_way_to_run_a_group() {
     refused(
         "",
-        "functions.a: needs one way to be run: `endpoint`, `url`, `command`, `model`",
+        "functions.a: needs one way to be run: `endpoint`, `url`, `command`, `model`, `openapi`",
     );
     refused(
         "endpoint = 'x'",
@@ -156,7 +158,7 @@ fn two_ways_are_one_too_many_and_a_key_of_another_way_is_too() {
         "command = 'x'\nheaders = {}\nmethod = 'GET'\nmax_batch = 5",
         "functions.a.max_batch: belongs to functions with `endpoint`\n\
          functions.a.method: belongs to functions with `url`\n\
-         functions.a.headers: belongs to functions with `endpoint`, `url`",
+         functions.a.headers: belongs to functions with `endpoint`, `url`, `openapi`",
     );
 }
 

@@ -162,7 +162,7 @@ mod tests {
             json!([assistant, message]),
             json!({"messages": [assistant, message], "tool_responses": null}),
         ] {
-            assert_eq!(answers(body.clone()), [a.clone()], "{body}");
+            assert_eq!(answers(body.clone()), std::slice::from_ref(&a), "{body}");
         }
         assert_eq!(answers(json!([])), []);
     }

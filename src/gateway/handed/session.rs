@@ -1,4 +1,4 @@
-//! One session: a caller's functions, the calls that agents make of them, and the answers.
+//! One session: a caller's functions, the answers to the calls of agents, and its end. `call` has the calls.
 
 use std::{
     fmt,
@@ -8,7 +8,7 @@ use std::{
 
 use tokio::{
     sync::{oneshot, watch},
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 
 use super::{
@@ -19,19 +19,15 @@ use super::{
     room::{Room, Taken},
 };
 use crate::{
-    agent::status,
     catalog::{Catalog, DroppedTool, Offered, ServerTools},
     gateway::random::unguessable,
     secret::Secret,
     store::Principal,
-    tool::{CallError, JsonObject, ServerId, ToolCall, ToolResult},
+    tool::{CallError, ServerId, ToolCall, ToolResult},
 };
 
 /// The server that a session's functions are of, in the log and in [`Offered::server`].
 const SERVER: &str = "caller";
-
-/// Longest arguments of one call, in bytes.
-const MAX_ARGUMENTS: usize = 1 << 20;
 
 /// What a caller's functions are offered as for a limited time.
 ///
@@ -48,7 +44,8 @@ pub struct Session {
     about: About,
     catalog: Arc<Catalog>,
     tools: Vec<Arc<Offered>>,
-    room: Room,
+    /// Where the arguments of open calls find place.
+    pub(super) arguments: Room,
     /// The place of the definitions.
     _taken: Taken,
     pub(super) state: Mutex<State>,
@@ -158,7 +155,7 @@ impl Session {
             about: parts.about,
             catalog,
             tools,
-            room: parts.arguments,
+            arguments: parts.arguments,
             _taken: parts.taken,
             state: Mutex::default(),
             changed: watch::Sender::new(0),
@@ -199,103 +196,6 @@ impl Session {
     /// The same as a catalog, under prefixed names.
     pub fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
-    }
-
-    /// Calls a function by its own name: hands the call to the caller and waits for the answer, until the
-    /// session's `call_timeout`, `deadline`, or the end of the session.
-    ///
-    /// Dropping the future takes the call back, and the caller is told.
-    ///
-    /// # Errors
-    /// Unknown name, arguments that do not fit, too many open calls, no answer in time, end of the session.
-    /// A failure that the caller answers with is an `Ok` with `is_error`.
-    pub async fn call(
-        &self,
-        name: &str,
-        arguments: JsonObject,
-        deadline: Instant,
-    ) -> Result<ToolResult, CallError> {
-        let begun = Instant::now();
-        let outcome = self.hand_over(name, &arguments, deadline).await;
-        let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let (session, status) = (self.number, status(&outcome));
-        match &outcome {
-            Ok(_) => tracing::info!(
-                tool.name = name,
-                session,
-                duration_ms,
-                status,
-                "A caller's function `{name}` was called"
-            ),
-            Err(error) => tracing::warn!(session, duration_ms, status, %error,
-                "A call of a caller's function failed"),
-        }
-        outcome
-    }
-
-    async fn hand_over(
-        &self,
-        name: &str,
-        arguments: &JsonObject,
-        deadline: Instant,
-    ) -> Result<ToolResult, CallError> {
-        let offered = self.tool(name).ok_or_else(|| self.unknown(name))?;
-        if let Some(validator) = &offered.validator {
-            validator.check(arguments)?;
-        }
-        let arguments = serde_json::to_string(arguments).unwrap_or_default();
-        if arguments.len() > MAX_ARGUMENTS {
-            return Err(CallError::InvalidParams {
-                path: String::new(),
-                message: format!("the arguments are longer than {MAX_ARGUMENTS} bytes"),
-                input_schema: serde_json::Value::Null,
-            });
-        }
-        let _taken = self.room.take(arguments.len()).ok_or(CallError::Busy)?;
-        let (open, answer) = self.open(name, arguments)?;
-        let begun = Instant::now();
-        let until = deadline.min(begun + self.about.call_timeout);
-        let outcome = tokio::select! {
-            biased;
-            answer = answer => answer.unwrap_or(Err(CallError::Cancelled)),
-            () = sleep_until(until) => Err(CallError::Timeout { after: begun.elapsed() }),
-        };
-        // Who did not get an answer takes the call back.
-        drop(open);
-        outcome
-    }
-
-    fn open(&self, name: &str, arguments: String) -> Result<(Open<'_>, Waiting), CallError> {
-        let id = unguessable().map_err(|_| CallError::Busy)?;
-        let call = ToolCall {
-            id: format!("call_{id}"),
-            name: name.to_owned(),
-            arguments,
-        };
-        let open = Open {
-            session: self,
-            id: call.id.clone(),
-        };
-        let (waiter, waiting) = oneshot::channel();
-        {
-            let mut state = self.lock();
-            if let Some(ended) = state.ended {
-                return Err(gone(ended, true));
-            }
-            let opened = state.ledger.open(call, waiter);
-            opened.map_err(|_| CallError::Busy)?;
-        }
-        self.notify();
-        Ok((open, waiting))
-    }
-
-    fn unknown(&self, name: &str) -> CallError {
-        let alike = self.catalog.suggest(name);
-        let own = |alike: &String| Some(self.catalog.find(alike)?.tool.name.clone());
-        CallError::UnknownTool {
-            name: name.to_owned(),
-            did_you_mean: alike.iter().filter_map(own).collect(),
-        }
     }
 
     /// Hands answers to the calls that wait for them. All of them are looked at, whatever becomes of one.
@@ -389,7 +289,7 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn notify(&self) {
+    pub(super) fn notify(&self) {
         self.changed.send_modify(|changes| *changes += 1);
     }
 }
@@ -401,24 +301,8 @@ impl fmt::Debug for Session {
     }
 }
 
-type Waiting = oneshot::Receiver<Result<ToolResult, CallError>>;
-
-/// A call that is open as long as somebody waits for it.
-struct Open<'s> {
-    session: &'s Session,
-    id: String,
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        let was_open = self.session.lock().ledger.take_back(&self.id);
-        if was_open {
-            self.session.notify();
-        }
-    }
-}
-
-fn gone(why: Ended, unsent: bool) -> CallError {
+/// What a call gets from a session that is over.
+pub(super) fn gone(why: Ended, unsent: bool) -> CallError {
     CallError::UpstreamUnavailable {
         message: why.reason().to_owned(),
         unsent,

@@ -71,7 +71,8 @@ impl Feed {
         }
     }
 
-    fn has_any(&self) -> bool {
+    /// There is something to read, or it is over.
+    pub(in crate::server) fn has_any(&self) -> bool {
         let inner = self.inner();
         inner.replay.unread() > 0 || inner.is_closed
     }

@@ -37,7 +37,7 @@ pub(super) fn initialize(face: &Face, visitor: &Visitor, request: Request) -> Re
         let error = RpcError::new(code::INTERNAL_ERROR, "there is no randomness");
         return reply::error(StatusCode::INTERNAL_SERVER_ERROR, Some(&id), error);
     };
-    let client = params["clientInfo"]["name"].as_str().unwrap_or_default();
+    let client = super::client_name(&params);
     tracing::debug!(client, session = &session_id[..8], "An MCP client came");
     let opened = Talk::open(
         &face.gateway,
@@ -148,7 +148,7 @@ pub(super) fn delete(face: &Face, visitor: &Visitor) -> Response {
             tracing::debug!(session = session.short(), "An MCP client went");
             reply::empty(StatusCode::NO_CONTENT)
         }
-        Ok(_) => reply::no_session(),
+        Ok(_) => reply::no_session(None),
         Err(response) => response,
     }
 }
@@ -169,7 +169,7 @@ fn session(face: &Face, visitor: &Visitor, id: Option<&Id>) -> Result<Arc<Sessio
         return Err(bad(RpcError::new(code::INVALID_REQUEST, why)));
     };
     let session = face.sessions.find(named, &visitor.owner);
-    session.ok_or_else(reply::no_session)
+    session.ok_or_else(|| reply::no_session(id))
 }
 
 /// The feed, for a client that reads streams.
@@ -190,16 +190,21 @@ async fn respond(
         session: Arc::clone(&session),
         feed: Arc::clone(&feed),
     };
-    let (json, events) = (visitor.accepts.json, visitor.accepts.events);
+    let accepts = visitor.accepts;
     tokio::select! {
         biased;
-        answer = &mut work, if json => return match answer {
-            Some(answer) => reply::json(StatusCode::OK, answer),
-            None => reply::cancelled(),
+        answer = &mut work, if accepts.json => match answer {
+            // What was said before comes first.
+            Some(answer) if accepts.events && feed.has_any() => {
+                feed.must_say(answer);
+                feed.close();
+            }
+            Some(answer) => return reply::json(StatusCode::OK, answer),
+            None => return reply::cancelled(),
         },
-        () = feed.has_more(), if events => {}
-        () = sleep(face.config.patience), if events => {}
-        () = std::future::ready(()), if !json => {}
+        () = feed.has_more(), if accepts.events => {}
+        () = sleep(face.config.patience), if accepts.events => {}
+        () = std::future::ready(()), if !accepts.json => {}
     }
     let number = session.keep(Arc::clone(&feed));
     // From here on the work does not depend on the connection.

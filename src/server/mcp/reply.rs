@@ -52,9 +52,9 @@ pub(super) fn empty(status: StatusCode) -> Response {
 }
 
 /// There is no such session, or no more.
-pub(super) fn no_session() -> Response {
+pub(super) fn no_session(id: Option<&Id>) -> Response {
     let why = "Session not found; begin a new one with `initialize`";
-    error(StatusCode::NOT_FOUND, None, RpcError::new(NO_SESSION, why))
+    error(StatusCode::NOT_FOUND, id, RpcError::new(NO_SESSION, why))
 }
 
 /// A stream.

@@ -40,20 +40,28 @@ pub(super) async fn request(face: &Face, visitor: &Visitor, request: Request) ->
     }
     let mut work: BoxFuture<'static, Result<Value, RpcError>> =
         Box::pin(once.outcome(method, params));
-    let (json, events) = (visitor.accepts.json, visitor.accepts.events);
+    let accepts = visitor.accepts;
+    let mut early = None;
     tokio::select! {
         biased;
-        outcome = &mut work, if json => {
-            let status = outcome.as_ref().map_or_else(|error| status(error, false), |_| StatusCode::OK);
-            return reply::json(status, rpc::write_answer(Some(&id), &outcome));
+        outcome = &mut work, if accepts.json => {
+            // What was said before comes first.
+            if !(accepts.events && feed.has_any()) {
+                let status = outcome.as_ref().map_or_else(|error| status(error, false), |_| StatusCode::OK);
+                return reply::json(status, rpc::write_answer(Some(&id), &outcome));
+            }
+            early = Some(outcome);
         }
-        () = feed.has_more(), if events => {}
-        () = sleep(face.config.patience), if events => {}
-        () = std::future::ready(()), if !json => {}
+        () = feed.has_more(), if accepts.events => {}
+        () = sleep(face.config.patience), if accepts.events => {}
+        () = std::future::ready(()), if !accepts.json => {}
     }
     let filled = Arc::clone(&feed);
     let drive = async move {
-        let outcome = work.await;
+        let outcome = match early {
+            Some(outcome) => outcome,
+            None => work.await,
+        };
         filled.must_say(Bytes::from(rpc::write_answer(Some(&id), &outcome)));
         filled.close();
     };

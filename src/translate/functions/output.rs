@@ -152,14 +152,29 @@ fn is_parts(values: &[Value]) -> bool {
     !values.is_empty() && values.iter().all(is_part)
 }
 
-/// A content part of OpenAI's, or else a block of MCP's; one that lacks what it needs is kept as it came.
+/// A content part of OpenAI's, or else a block of MCP's. One that lacks what it needs becomes a text that
+/// shows it, because MCP clients take no block that they do not know.
 fn part(part: Value) -> Content {
     if let Some(content) = openai_part(&part) {
         return content;
     }
     let blocks = [("content".to_owned(), Value::Array(vec![part]))];
     let mut read = results::read_result(Value::Object(blocks.into_iter().collect()));
-    read.content.pop().unwrap_or(Content::Unknown(Value::Null))
+    match read.content.pop() {
+        Some(Content::Unknown(part)) => Content::Text(shown(&part)),
+        Some(known) => known,
+        None => Content::Text(String::new()),
+    }
+}
+
+/// A part that cannot be read, unless it is so long that it is more likely data than words.
+fn shown(part: &Value) -> String {
+    let text = part.to_string();
+    if text.len() <= MAX_ERROR {
+        return text;
+    }
+    let kind = part.get("type").and_then(Value::as_str).unwrap_or("none");
+    format!("[content of the type `{kind}` that cannot be read]")
 }
 
 fn openai_part(part: &Value) -> Option<Content> {
@@ -370,9 +385,12 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_lacks_what_it_needs_is_kept_as_it_came() {
+    fn a_part_that_lacks_what_it_needs_is_shown_as_text() {
         let broken = json!({"type": "image_url", "image_url": {}});
-        check_parts(json!([broken]), &[Content::Unknown(broken.clone())]);
+        check_parts(json!([broken]), &[Content::Text(broken.to_string())]);
+        let long = json!({"type": "image_url", "data": "A".repeat(5000)});
+        let said = "[content of the type `image_url` that cannot be read]";
+        check_parts(json!([long]), &[Content::Text(said.to_owned())]);
     }
 
     #[test]

@@ -107,13 +107,19 @@ pub struct Answers {
     pub strangers: usize,
 }
 
-/// Finds each call's answer in what the endpoint sent, by its id, whatever the order.
-///
-/// Read are `{"tool_responses": [{"tool_call_id", "output"}]}`, an array of those, and messages
-/// `{"role": "tool", "tool_call_id", "content"}`, as an array or under `messages`.
+/// One answer, as it came.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The call it is for, where it says so.
+    pub id: Option<String>,
+    /// What came of the call.
+    pub outcome: Result<ToolResult, AnswerFault>,
+}
+
+/// Finds each call's answer in what the endpoint sent, by its id, whatever the order; see [`read`] for the forms.
 pub fn read_answers(status: u16, body: &[u8], ids: &[&str]) -> Answers {
-    match entries(status, body) {
-        Ok(entries) => match_up(entries, ids),
+    match read(status, body) {
+        Ok(answers) => match_up(answers, ids),
         Err(fault) => Answers {
             outcomes: vec![Err(fault); ids.len()],
             strangers: 0,
@@ -121,29 +127,48 @@ pub fn read_answers(status: u16, body: &[u8], ids: &[&str]) -> Answers {
     }
 }
 
-fn match_up(entries: Vec<Value>, ids: &[&str]) -> Answers {
-    let mut found: HashMap<&str, Vec<JsonObject>> = ids.iter().map(|id| (*id, vec![])).collect();
-    let mut strangers = 0;
-    for entry in entries {
+/// Reads all answers of a body, in their order, whoever they are for.
+///
+/// Read are `{"tool_responses": [{"tool_call_id", "output"}]}`, an array of those, one of them alone, and
+/// messages `{"role": "tool", "tool_call_id", "content"}`, as an array or under `messages`.
+///
+/// # Errors
+/// Why there are no answers in it.
+pub fn read(status: u16, body: &[u8]) -> Result<Vec<Answer>, AnswerFault> {
+    // Messages of somebody else in the same conversation are no answers.
+    let is_answer = |entry: &Value| entry.get("role").is_none_or(|role| role == "tool");
+    let entries = entries(status, body)?.into_iter().filter(is_answer);
+    let read = |entry| {
         let Value::Object(entry) = entry else {
-            strangers += 1;
-            continue;
+            return Answer {
+                id: None,
+                outcome: Err(AnswerFault::NoOutput),
+            };
         };
-        // Messages of somebody else in the same conversation are no answers.
-        if entry.get("role").is_some_and(|role| role != "tool") {
-            continue;
-        }
         let id = ["tool_call_id", "call_id"]
             .into_iter()
             .find_map(|key| entry.get(key)?.as_str());
-        match id.and_then(|id| found.get_mut(id)) {
-            Some(mine) => mine.push(entry),
+        Answer {
+            id: id.map(str::to_owned),
+            outcome: answer(entry),
+        }
+    };
+    Ok(entries.map(read).collect())
+}
+
+fn match_up(answers: Vec<Answer>, ids: &[&str]) -> Answers {
+    let mut found: HashMap<&str, Vec<Result<ToolResult, AnswerFault>>> =
+        ids.iter().map(|id| (*id, vec![])).collect();
+    let mut strangers = 0;
+    for Answer { id, outcome } in answers {
+        match id.and_then(|id| found.get_mut(id.as_str())) {
+            Some(mine) => mine.push(outcome),
             None => strangers += 1,
         }
     }
     let mine = ids.iter().map(|id| found.remove(*id).unwrap_or_default());
-    let outcome = |mut mine: Vec<JsonObject>| match (mine.pop(), mine.is_empty()) {
-        (Some(entry), true) => answer(entry),
+    let outcome = |mut mine: Vec<_>| match (mine.pop(), mine.is_empty()) {
+        (Some(outcome), true) => outcome,
         (Some(_), false) => Err(AnswerFault::Twice),
         (None, _) => Err(AnswerFault::Missing),
     };

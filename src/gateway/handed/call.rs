@@ -1,0 +1,146 @@
+//! One call of a lent function, from the agent's side.
+
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep_until},
+};
+
+use super::session::{Session, gone};
+use crate::{
+    agent::status,
+    gateway::random::unguessable,
+    tool::{CallError, JsonObject, ToolCall, ToolResult},
+};
+
+/// Longest arguments of one call, in bytes.
+const MAX_ARGUMENTS: usize = 1 << 20;
+
+impl Session {
+    /// Calls a function by its own name: hands the call to the caller and waits for the answer, until the
+    /// session's `call_timeout`, `deadline`, or the end of the session.
+    ///
+    /// Dropping the future takes the call back, and the caller is told.
+    ///
+    /// # Errors
+    /// Unknown name, arguments that do not fit, too many open calls, no answer in time, end of the session.
+    /// A failure that the caller answers with is an `Ok` with `is_error`.
+    pub async fn call(
+        &self,
+        name: &str,
+        arguments: JsonObject,
+        deadline: Instant,
+    ) -> Result<ToolResult, CallError> {
+        let begun = Instant::now();
+        let outcome = self.hand_over(name, &arguments, deadline).await;
+        let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        // Why arguments do not fit may hold some of them, and an unknown name may be anything.
+        let (session, status) = (self.number(), status(&outcome));
+        let known = self.tool(name).map_or("", |offered| &offered.tool.name);
+        match &outcome {
+            Ok(_) => {
+                tracing::info!(
+                    tool.name = known,
+                    session,
+                    duration_ms,
+                    status,
+                    "Called a lent function"
+                );
+            }
+            Err(_) => {
+                tracing::warn!(
+                    tool.name = known,
+                    session,
+                    duration_ms,
+                    status,
+                    "Call of a lent function failed"
+                );
+            }
+        }
+        outcome
+    }
+
+    async fn hand_over(
+        &self,
+        name: &str,
+        arguments: &JsonObject,
+        deadline: Instant,
+    ) -> Result<ToolResult, CallError> {
+        let offered = self.tool(name).ok_or_else(|| self.unknown(name))?;
+        if let Some(validator) = &offered.validator {
+            validator.check(arguments)?;
+        }
+        let arguments = serde_json::to_string(arguments).unwrap_or_default();
+        if arguments.len() > MAX_ARGUMENTS {
+            return Err(CallError::InvalidParams {
+                path: String::new(),
+                message: format!("the arguments are longer than {MAX_ARGUMENTS} bytes"),
+                input_schema: serde_json::Value::Null,
+            });
+        }
+        let _taken = self
+            .arguments
+            .take(arguments.len())
+            .ok_or(CallError::Busy)?;
+        let (open, answer) = self.open(name, arguments)?;
+        let begun = Instant::now();
+        let until = deadline.min(begun + self.about().call_timeout);
+        let outcome = tokio::select! {
+            biased;
+            answer = answer => answer.unwrap_or(Err(CallError::Cancelled)),
+            () = sleep_until(until) => Err(CallError::Timeout { after: begun.elapsed() }),
+        };
+        // Who did not get an answer takes the call back.
+        drop(open);
+        outcome
+    }
+
+    fn open(&self, name: &str, arguments: String) -> Result<(Open<'_>, Waiting), CallError> {
+        let id = unguessable().map_err(|_| CallError::Busy)?;
+        let call = ToolCall {
+            id: format!("call_{id}"),
+            name: name.to_owned(),
+            arguments,
+        };
+        let open = Open {
+            session: self,
+            id: call.id.clone(),
+        };
+        let (waiter, waiting) = oneshot::channel();
+        {
+            let mut state = self.lock();
+            if let Some(ended) = state.ended {
+                return Err(gone(ended, true));
+            }
+            let opened = state.ledger.open(call, waiter);
+            opened.map_err(|_| CallError::Busy)?;
+        }
+        self.notify();
+        Ok((open, waiting))
+    }
+
+    fn unknown(&self, name: &str) -> CallError {
+        let alike = self.catalog().suggest(name);
+        let own = |alike: &String| Some(self.catalog().find(alike)?.tool.name.clone());
+        CallError::UnknownTool {
+            name: name.to_owned(),
+            did_you_mean: alike.iter().filter_map(own).collect(),
+        }
+    }
+}
+
+type Waiting = oneshot::Receiver<Result<ToolResult, CallError>>;
+
+/// A call that is open as long as somebody waits for it.
+struct Open<'s> {
+    session: &'s Session,
+    id: String,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        let was_open = self.session.lock().ledger.take_back(&self.id);
+        if was_open {
+            self.session.notify();
+        }
+    }
+}

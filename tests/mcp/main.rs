@@ -1,0 +1,27 @@
+//! toolway as an MCP server, over real sockets and pipes, with scripted MCP servers behind it.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "json!(…) reads better at the call than &json!(…)"
+)]
+#![expect(
+    unreachable_pub,
+    reason = "the modules of one test binary share what they have"
+)]
+
+mod client;
+mod harness;
+
+/// Malformed messages, wrong headers, wrong methods: the status and the code of each.
+mod bad_input;
+/// Sessions: begun, bound, ended, left.
+mod sessions;
+/// 2026-07-28 over HTTP.
+mod stateless;
+/// The binary, over its standard input and output.
+mod stdio;
+/// What is said before the result, unasked, and once more.
+mod streams;
+/// A second opinion: rmcp's own client, in both eras.
+mod sdk;

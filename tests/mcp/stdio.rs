@@ -1,0 +1,247 @@
+use std::{path::Path, process::Stdio, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    time::timeout,
+};
+
+use crate::{
+    client::{act, initialize, request},
+    harness::{PATIENCE, scripted},
+};
+
+/// The binary, as a client starts it.
+struct Piped {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: Lines<BufReader<ChildStdout>>,
+    _folder: tempfile::TempDir,
+}
+
+fn start(toml: &str) -> Piped {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("toolway.toml"), toml).unwrap();
+    let mut child = command(folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    Piped {
+        input: child.stdin.take(),
+        output: BufReader::new(child.stdout.take().unwrap()).lines(),
+        child,
+        _folder: folder,
+    }
+}
+
+fn command(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toolway"));
+    command.arg("mcp").current_dir(folder).env_remove("TOOLWAY_CONFIG").env_remove("TOOLWAY_LOG");
+    command
+}
+
+impl Piped {
+    async fn write(&mut self, text: &str) {
+        let input = self.input.as_mut().unwrap();
+        input.write_all(text.as_bytes()).await.unwrap();
+        input.flush().await.unwrap();
+    }
+
+    async fn send(&mut self, message: Value) {
+        self.write(&format!("{message}\n")).await;
+    }
+
+    /// The next message; every line is one.
+    async fn next(&mut self) -> Option<Value> {
+        let line = timeout(PATIENCE, self.output.next_line()).await.expect("a line").unwrap()?;
+        Some(serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}")))
+    }
+
+    async fn call(&mut self, message: Value) -> Value {
+        let id = message["id"].clone();
+        self.send(message).await;
+        let answer = self.next().await.expect("an answer");
+        assert_eq!(answer["id"], id, "{answer}");
+        answer
+    }
+
+    async fn initialized(toml: &str, version: &str, capabilities: Value) -> Piped {
+        let mut piped = start(toml);
+        let answer = piped.call(initialize(version, capabilities)).await;
+        assert_eq!(answer["result"]["protocolVersion"], version);
+        piped.send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        piped
+    }
+
+    /// Closes its input; gives the exit code.
+    async fn end(mut self) -> Option<i32> {
+        drop(self.input.take());
+        while self.next().await.is_some() {}
+        self.status().await
+    }
+
+    async fn status(&mut self) -> Option<i32> {
+        timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap().code()
+    }
+}
+
+fn acting() -> String {
+    scripted("s", json!({}))
+}
+
+fn whole(mut message: Value) -> Value {
+    message["params"]["_meta"] = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {}});
+    message
+}
+
+#[tokio::test]
+async fn a_client_talks_to_everything_behind_toolway_and_ends_it_by_closing_its_end() {
+    for version in ["2024-11-05", "2025-11-25"] {
+        let mut piped = Piped::initialized(&acting(), version, json!({})).await;
+        let tools = piped.call(request(1, "tools/list", json!({}))).await;
+        assert_eq!(tools["result"]["tools"][0]["name"], "s__act");
+        let result = piped.call(act("x", json!({"a": 1}))).await;
+        assert_eq!(result["result"]["content"][0]["text"], r#"{"a":1}"#);
+        assert_eq!(piped.call(request(2, "ping", json!({}))).await["result"], json!({}));
+        let again = piped.call(initialize(version, json!({}))).await;
+        assert_eq!(again["error"]["code"], -32600);
+        assert_eq!(piped.end().await, Some(0));
+    }
+}
+
+#[tokio::test]
+async fn a_line_that_is_no_message_is_answered_and_life_goes_on() {
+    let mut piped = start("max_body_bytes = 1024");
+    for (line, id, code) in [
+        ("{bad".to_owned(), Value::Null, -32700),
+        ("[]".to_owned(), Value::Null, -32600),
+        (r#"{"jsonrpc":"2.0","id":3}"#.to_owned(), json!(3), -32600),
+        (request(4, "tools/list", json!({})).to_string(), json!(4), -32600),
+        (format!("[{}]", request(4, "tools/list", json!({}))), Value::Null, -32600),
+        (request(5, "tools/list", json!({"x": "x".repeat(5000)})).to_string(), json!(5), -32600),
+        (request(6, "server/discover", json!({})).to_string(), json!(6), -32602),
+    ] {
+        piped.write(&format!("{line}\n\n  \n")).await;
+        let answer = piped.next().await.unwrap();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(code)), "{line:.80}");
+    }
+    assert_eq!(piped.call(request(7, "ping", json!({}))).await["result"], json!({}));
+    assert_eq!(piped.end().await, Some(0));
+}
+
+#[tokio::test]
+async fn all_that_was_asked_is_answered_when_the_input_ends_at_once() {
+    let mut piped = start(&acting());
+    let messages = [initialize("2025-11-25", json!({})), request(1, "tools/list", json!({})), request(2, "ping", json!({}))];
+    let text: String = messages.iter().map(|it| format!("{it}\n")).collect();
+    piped.write(text.trim_end()).await;
+    drop(piped.input.take());
+    let mut ids = Vec::new();
+    while let Some(answer) = piped.next().await {
+        assert!(answer["error"].is_null(), "{answer}");
+        ids.extend(answer["id"].as_i64());
+    }
+    ids.sort_unstable();
+    assert_eq!(ids, [0, 1, 2]);
+    assert_eq!(piped.status().await, Some(0));
+}
+
+#[tokio::test]
+async fn requests_stand_beside_each_other_and_one_can_be_cancelled() {
+    let mut piped = Piped::initialized(&acting(), "2025-11-25", json!({})).await;
+    piped.send(act(1, json!({"do": "hang"}))).await;
+    assert_eq!(piped.call(act(2, json!({}))).await["id"], 2);
+    let mut progressing = act(3, json!({"do": "progress", "steps": 1}));
+    progressing["params"]["_meta"] = json!({"progressToken": "p"});
+    piped.send(progressing).await;
+    assert_eq!(piped.next().await.unwrap()["params"]["progressToken"], "p");
+    assert_eq!(piped.next().await.unwrap()["id"], 3);
+    piped.send(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})).await;
+    assert_eq!(piped.call(request(4, "ping", json!({}))).await["id"], 4);
+    // Nothing runs any more, so that nothing is waited for.
+    let begun = tokio::time::Instant::now();
+    assert_eq!(piped.end().await, Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(9));
+}
+
+#[tokio::test]
+async fn a_server_asks_the_client_and_tells_it_what_happens() {
+    let mut piped = Piped::initialized(&acting(), "2025-11-25", json!({"elicitation": {}})).await;
+    let params = json!({"message": "?", "requestedSchema": {"type": "object", "properties": {}}});
+    piped.send(act(1, json!({"do": "ask", "method": "elicitation/create", "params": params}))).await;
+    let asked = piped.next().await.unwrap();
+    assert_eq!((&asked["method"], &asked["params"]), (&json!("elicitation/create"), &params));
+    piped.send(json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}})).await;
+    let answer = piped.next().await.unwrap();
+    assert!(answer["result"]["content"][0]["text"].as_str().unwrap().contains("decline"), "{answer}");
+    let new = json!([{"name": "other", "inputSchema": {"type": "object"}}]);
+    piped.send(act(2, json!({"do": "change", "tools": new}))).await;
+    let mut seen = [piped.next().await.unwrap(), piped.next().await.unwrap()];
+    seen.sort_by_key(|it| it["id"].is_null());
+    assert_eq!((&seen[0]["id"], &seen[1]["method"]), (&json!(2), &json!("notifications/tools/list_changed")));
+    piped.end().await;
+}
+
+#[tokio::test]
+async fn both_eras_share_the_pipes() {
+    let mut piped = start(&acting());
+    let about = piped.call(whole(request(1, "server/discover", json!({})))).await;
+    assert_eq!(about["result"]["supportedVersions"][0], "2026-07-28");
+    let tools = piped.call(whole(request(2, "tools/list", json!({})))).await;
+    assert_eq!(tools["result"]["resultType"], "complete");
+    assert_eq!(piped.call(whole(request(3, "ping", json!({})))).await["error"]["code"], -32601);
+    let listen = whole(request("sub", "subscriptions/listen", json!({"notifications": {"toolsListChanged": true}})));
+    piped.send(listen.clone()).await;
+    let acknowledged = piped.next().await.unwrap();
+    assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
+    let mut other = listen;
+    other["id"] = "cancelled".into();
+    piped.send(other).await;
+    piped.next().await;
+    piped.send(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "cancelled"}})).await;
+    piped.call(initialize("2025-11-25", json!({}))).await;
+    assert!(piped.call(request(5, "tools/list", json!({}))).await["result"]["resultType"].is_null());
+    drop(piped.input.take());
+    let ended = piped.next().await.unwrap();
+    assert_eq!(ended["id"], "sub");
+    assert_eq!(ended["result"]["resultType"], "complete");
+    assert_eq!(piped.next().await, None);
+    assert_eq!(piped.status().await, Some(0));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn it_stops_when_it_is_told_to_although_a_tool_runs() {
+    let mut piped = Piped::initialized(&acting(), "2025-11-25", json!({})).await;
+    piped.send(act(1, json!({"do": "hang"}))).await;
+    piped.call(act(2, json!({}))).await;
+    let process = nix::unistd::Pid::from_raw(piped.child.id().unwrap().cast_signed());
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert_eq!(piped.status().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_profile_is_offered_instead_of_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let toml = format!("{}\n[profiles.one]\nserver = \"s\"\n", acting());
+    std::fs::write(folder.path().join("toolway.toml"), toml).unwrap();
+    let messages = format!("{}\n{}\n", initialize("2025-11-25", json!({})), request(1, "tools/list", json!({})));
+    let mut child = command(folder.path())
+        .args(["--profile", "one"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(messages.as_bytes()).await.unwrap();
+    let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(r#""name":"act""#), "{text}");
+    let output = command(folder.path()).args(["--profile", "two"]).stdin(Stdio::null()).output().await.unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("no profile `two`") && output.stdout.is_empty(), "{said}");
+}
