@@ -15,6 +15,8 @@ mod harness;
 
 /// Malformed messages, wrong headers, wrong methods: the status and the code of each.
 mod bad_input;
+/// A second opinion: rmcp's own client, in both eras.
+mod sdk;
 /// Sessions: begun, bound, ended, left.
 mod sessions;
 /// 2026-07-28 over HTTP.
@@ -23,5 +25,3 @@ mod stateless;
 mod stdio;
 /// What is said before the result, unasked, and once more.
 mod streams;
-/// A second opinion: rmcp's own client, in both eras.
-mod sdk;
