@@ -42,3 +42,7 @@ specs *args:
 interop *args:
     cargo build --release
     scripts/interop {{args}}
+
+# The MCP conformance suite against the release binary, as a server and as a client.
+conformance *args:
+    scripts/conformance {{args}}

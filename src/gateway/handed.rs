@@ -26,7 +26,7 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{
-    sync::Notify,
+    sync::{Notify, watch},
     time::{Instant, sleep_until},
 };
 use tokio_util::task::AbortOnDropHandle;
@@ -61,6 +61,8 @@ struct Inner {
     arguments: Room,
     /// When the next session ends may have changed.
     changed: Arc<Notify>,
+    /// How many have ended.
+    ended: watch::Sender<u64>,
     opened: AtomicU64,
 }
 
@@ -111,6 +113,7 @@ impl Handed {
             definitions: Room::new(MAX_DEFINITIONS),
             arguments: Room::new(MAX_ARGUMENTS),
             changed: changed.clone(),
+            ended: watch::Sender::new(0),
             opened: AtomicU64::new(0),
         });
         let sweeping = tokio::spawn(sweep(Arc::downgrade(&inner), changed));
@@ -188,6 +191,11 @@ impl Handed {
         }
     }
 
+    /// Changes whenever a session has ended, for whoever keeps something that belongs to one.
+    pub fn ends(&self) -> watch::Receiver<u64> {
+        self.inner.ended.subscribe()
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.inner.lock().by_id.len()
@@ -221,6 +229,7 @@ impl Inner {
         self.lock().remove(session);
         self.changed.notify_one();
         session.end(why);
+        self.ended.send_modify(|ended| *ended += 1);
     }
 
     /// Ends the sessions whose time is up, and says when the next one's is.

@@ -64,6 +64,18 @@ impl About {
     }
 }
 
+/// Has a request say which log messages its client wants, as a client of 2026-07-28 says it.
+///
+/// A client with a handshake says it once for all, and a server without one hears of it in no other way.
+pub fn ask_for_logs(params: &mut JsonObject, level: Level) {
+    let meta = params
+        .entry("_meta")
+        .or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(meta) = meta {
+        meta.insert(LOG_LEVEL.to_owned(), level.as_str().into());
+    }
+}
+
 /// The versions that are spoken here, the newest first.
 pub fn supported() -> Vec<&'static str> {
     Version::ALL.iter().rev().map(|it| it.as_str()).collect()
@@ -76,6 +88,7 @@ pub fn unsupported(requested: &str) -> RpcError {
 }
 
 /// The result of `server/discover`.
+#[expect(clippy::needless_pass_by_value, reason = "they become part of it")]
 pub fn discovered(capabilities: Value, server_info: Value, instructions: Option<String>) -> Value {
     let mut result = json!({
         "resultType": "complete",
@@ -194,6 +207,7 @@ pub fn ended(subscription: &Id) -> Value {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "the cases read better")]
 mod tests {
     use super::*;
 
@@ -224,6 +238,20 @@ mod tests {
         );
         let level = json!({version: "2026-07-28", able: {}, LOG_LEVEL: "loud"});
         check(level, Some(code::INVALID_PARAMS));
+    }
+
+    #[test]
+    fn a_request_that_is_given_a_level_keeps_the_rest_of_its_meta() {
+        let mut params = object(json!({"_meta": {"progressToken": 1}}));
+        ask_for_logs(&mut params, Level::Info);
+        let expected = json!({"_meta": {"progressToken": 1, LOG_LEVEL: "info"}});
+        assert_eq!(Value::Object(params), expected);
+        let mut params = JsonObject::new();
+        ask_for_logs(&mut params, Level::Debug);
+        assert_eq!(
+            Value::Object(params),
+            json!({"_meta": {LOG_LEVEL: "debug"}})
+        );
     }
 
     #[test]

@@ -207,7 +207,7 @@ async fn what_cannot_be_sent_is_not() {
     ] {
         match call_tool(&gw, name, &arguments).await {
             Err(CallError::InvalidParams { path: found, .. }) => {
-                assert_eq!(found, path, "{arguments}")
+                assert_eq!(found, path, "{arguments}");
             }
             other => panic!("{arguments}: {other:?}"),
         }

@@ -15,6 +15,8 @@ mod harness;
 
 /// Malformed messages, wrong headers, wrong methods: the status and the code of each.
 mod bad_input;
+/// An old client with a new server, a new client with an old one, and many servers as one.
+mod eras;
 /// A second opinion: rmcp's own client, in both eras.
 mod sdk;
 /// Sessions: begun, bound, ended, left.

@@ -49,6 +49,8 @@ def run_all():
             if inspect.isawaitable(outcome):
                 loop.run_until_complete(outcome)
         except Exception as failure:
+            while inner := getattr(failure, "exceptions", None):  # What a task group makes of one failure.
+                failure = inner[0]
             why = f"{type(failure).__name__}: {failure}"
             traceback.print_exc()
         print(json.dumps({"check": name, "why": why, "seconds": round(time.monotonic() - started, 2)}), flush=True)

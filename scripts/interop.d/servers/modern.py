@@ -5,10 +5,12 @@ What it does can be waited for without sleeping: `slow` leaves files in the fold
 
 import os
 from pathlib import Path
+from typing import Annotated
 
 import anyio
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel
 
@@ -26,6 +28,12 @@ class Weather(BaseModel):
 
     city: str
     celsius: int
+
+
+class Name(BaseModel):
+    """What `greet` asks the client for."""
+
+    name: str
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
@@ -87,6 +95,34 @@ async def slow(sign: str, seconds: float, ctx: Context) -> str:
         raise
     (SIGNS / f"{sign}.finished").touch()
     return f"{sign} is finished"
+
+
+async def who_is_there() -> Elicit[Name]:
+    return Elicit("What is your name?", Name)
+
+
+@server.tool()
+async def greet(who: Annotated[Name, Resolve(who_is_there)]) -> str:
+    """Asks for a name, and greets."""
+    return f"Hello, {who.name}!"
+
+
+@server.prompt()
+def review(code: str) -> str:
+    """A request for a review."""
+    return f"Please review {code}."
+
+
+@server.resource("interop://motto", mime_type="text/plain")
+def motto() -> str:
+    """What it is all for."""
+    return "One gateway."
+
+
+@server.resource("interop://notes/{name}", mime_type="text/plain")
+def note(name: str) -> str:
+    """A note on something."""
+    return f"A note on {name}."
 
 
 if __name__ == "__main__":

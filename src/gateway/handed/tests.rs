@@ -223,6 +223,7 @@ async fn the_end_of_a_session_fails_its_calls_and_is_told() {
         let mut events = session.events(None);
         let calling = call_weather(&session);
         ids(&mut events).await;
+        let mut ends = handed.ends();
         match why {
             // The clock does it.
             Ended::Expired => {}
@@ -233,6 +234,7 @@ async fn the_end_of_a_session_fails_its_calls_and_is_told() {
         assert_eq!(events.next().await, None);
         assert_eq!(calling.await.unwrap(), gone(message, false));
         assert_eq!(session.over().await, why);
+        ends.changed().await.unwrap();
         assert_eq!(call_weather(&session).await.unwrap(), gone(message, true));
         assert_eq!(handed.len(), 0);
         assert!(handed.find(session.token()).is_none());

@@ -28,6 +28,7 @@ use crate::{
     mcp::{
         level::Level,
         rpc::{self, Malformed, Message, Notification, Request, Response, RpcError, code},
+        stateless,
         version::Version,
     },
     tool::JsonObject,
@@ -42,6 +43,9 @@ const MAX_BATCH: usize = 64;
 
 /// From which level on a client hears logs that belong to none of its requests, until it says what it wants.
 const UNASKED: Level = Level::Warning;
+
+/// From which level on servers that ask with each request are to say what they do for one of its own.
+const UNASKED_AT_WORK: Level = Level::Info;
 
 /// One client of a handshake version, after `initialize`.
 pub(in crate::server) struct Talk {
@@ -186,7 +190,9 @@ impl Talk {
         request: Request,
         feed: Option<Arc<Feed>>,
     ) -> Result<Value, RpcError> {
-        let Request { method, params, .. } = request;
+        let Request {
+            method, mut params, ..
+        } = request;
         match method.as_str() {
             "ping" => Ok(json!({})),
             "logging/setLevel" => self.set_level(&params),
@@ -201,6 +207,8 @@ impl Talk {
             )),
             method => {
                 let visit = self.visit(feed.clone());
+                let level = locked(&self.level).as_ref().map(|(level, _)| *level);
+                stateless::ask_for_logs(&mut params, level.unwrap_or(UNASKED_AT_WORK));
                 work::run(&self.gateway, &visit, method, params, feed.as_deref()).await
             }
         }

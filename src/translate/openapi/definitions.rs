@@ -208,11 +208,11 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(schema: Value, definitions: Value, expected: Value) {
+    fn check(schema: Value, definitions: Value, expected: &Value) {
         let (Value::Object(schema), Value::Object(definitions)) = (schema, definitions) else {
             panic!("both are objects");
         };
-        assert_eq!(Value::Object(tidy(schema, definitions)), expected);
+        assert_eq!(&Value::Object(tidy(schema, definitions)), expected);
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
                 "Long": {"description": long},
                 "Unused": {"type": "string"},
             }),
-            json!({
+            &json!({
                 "properties": {
                     "a": {"description": "mine", "type": "object", "properties": {"z": {"enum": ["x"]}}},
                     "b": {"enum": ["x"]},
@@ -251,7 +251,7 @@ mod tests {
         check(
             json!({"properties": {"a": {"$ref": "#/$defs/Tree"}}}),
             json!({"Tree": tree}),
-            json!({"properties": {"a": {"$ref": "#/$defs/Tree"}}, "$defs": {"Tree": tree}}),
+            &json!({"properties": {"a": {"$ref": "#/$defs/Tree"}}, "$defs": {"Tree": tree}}),
         );
     }
 
@@ -263,7 +263,7 @@ mod tests {
                 "Animal": {"required": ["kind"], "oneOf": [{"$ref": "#/$defs/Cat"}]},
                 "Cat": {"allOf": [{"$ref": "#/$defs/Animal"}, {"required": ["lives"]}]},
             }),
-            json!({"properties": {"a": {
+            &json!({"properties": {"a": {
                 "required": ["kind"],
                 "oneOf": [{"allOf": [{"required": ["kind"]}, {"required": ["lives"]}]}],
             }}}),
@@ -275,12 +275,12 @@ mod tests {
         check(
             json!({"properties": {"a": {"$ref": "#/$defs/A"}}}),
             json!({"A": {"$ref": "#/$defs/B"}, "B": {"$ref": "#/$defs/A"}}),
-            json!({"properties": {"a": {}}}),
+            &json!({"properties": {"a": {}}}),
         );
         check(
             json!({"properties": {"a": {"$ref": "#/$defs/A"}}}),
             json!({"A": {"$ref": "#/$defs/A"}}),
-            json!({"properties": {"a": {}}}),
+            &json!({"properties": {"a": {}}}),
         );
     }
 }

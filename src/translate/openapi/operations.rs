@@ -13,7 +13,7 @@ use super::{
     servers,
 };
 use crate::{
-    tool::{Annotations, Tool},
+    tool::{Annotations, JsonObject, Tool},
     translate::cut,
 };
 
@@ -210,7 +210,7 @@ fn one(
             input_schema,
             output_schema: None,
             annotations: annotations(at.method),
-            extra: crate::tool::JsonObject::new(),
+            extra: JsonObject::new(),
         },
         plan,
     })

@@ -109,7 +109,7 @@ pub(super) fn pairs(name: &str, value: &Value, form: &Form) -> Vec<String> {
                 let key = encode::value(name);
                 match value {
                     Value::Array(items) => {
-                        out.extend(items.iter().map(|it| pair(&key, &encoded(it))))
+                        out.extend(items.iter().map(|it| pair(&key, &encoded(it))));
                     }
                     single => out.push(pair(&key, &encoded(single))),
                 }

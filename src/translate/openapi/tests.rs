@@ -7,9 +7,9 @@ use super::*;
 use crate::tool::FunctionName;
 
 #[track_caller]
-fn check_refused(document: Value, why: &str) {
+fn check_refused(document: &Value, why: &str) {
     assert_eq!(
-        read(&document, &Fixed::default()).unwrap_err().to_string(),
+        read(document, &Fixed::default()).unwrap_err().to_string(),
         why
     );
 }
@@ -17,17 +17,17 @@ fn check_refused(document: Value, why: &str) {
 #[test]
 fn what_is_no_document_of_3_x_is_refused() {
     let version = "it is no OpenAPI document: it has no `openapi: 3.x` at its top";
-    check_refused(json!({"paths": {}}), version);
+    check_refused(&json!({"paths": {}}), version);
     check_refused(
-        json!(null),
+        &json!(null),
         "it is no OpenAPI document: it is empty, not an object with `openapi` and `paths`",
     );
     check_refused(
-        json!({"openapi": "2.0"}),
+        &json!({"openapi": "2.0"}),
         "it says `openapi: 2.0`, and toolway reads OpenAPI 3.x",
     );
     check_refused(
-        json!({"openapi": "3.0.0", "paths": []}),
+        &json!({"openapi": "3.0.0", "paths": []}),
         "it has no `paths`, so there is nothing to call",
     );
 }
