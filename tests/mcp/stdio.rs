@@ -344,3 +344,60 @@ async fn a_profile_is_offered_instead_of_everything() {
         "{said}"
     );
 }
+
+#[tokio::test]
+async fn functions_need_no_configuration_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let function = json!({"type": "function", "function": {"name": "invoice", "parameters": {"type": "object", "properties": {}}}});
+    std::fs::write(
+        folder.path().join("billing.json"),
+        json!([function]).to_string(),
+    )
+    .unwrap();
+    let listed = |arguments: &[&str]| {
+        let mut command = command(folder.path());
+        let child = command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        async move {
+            let mut child = child.unwrap();
+            let messages = format!(
+                "{}\n{}\n",
+                initialize("2025-11-25", json!({})),
+                request(1, "tools/list", json!({}))
+            );
+            // It may have ended already.
+            let _ = child
+                .stdin
+                .take()
+                .unwrap()
+                .write_all(messages.as_bytes())
+                .await;
+            let output = timeout(PATIENCE, child.wait_with_output())
+                .await
+                .unwrap()
+                .unwrap();
+            (
+                output.status.code(),
+                String::from_utf8(output.stdout).unwrap(),
+                String::from_utf8(output.stderr).unwrap(),
+            )
+        }
+    };
+    let endpoint = ["--endpoint", "http://127.0.0.1:9/tool_calls"];
+    let (code, said, _) = listed(&[&["--functions", "billing.json"], &endpoint[..]].concat()).await;
+    assert_eq!(code, Some(0));
+    assert!(said.contains(r#""name":"billing__invoice""#), "{said}");
+    let (code, said, problems) =
+        listed(&["--functions", "gone.json", "--endpoint", "ftp://x"]).await;
+    assert_eq!((code, said.as_str()), (Some(2), ""));
+    assert!(
+        problems.contains("--functions: ") && problems.contains("--endpoint: "),
+        "{problems}"
+    );
+    let (code, ..) = listed(&["--functions", "billing.json"]).await;
+    assert_eq!(code, Some(2));
+}

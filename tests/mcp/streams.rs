@@ -115,7 +115,8 @@ async fn an_answer_that_takes_its_time_is_a_stream_with_comments() {
 
 #[tokio::test]
 async fn a_server_asks_the_client_on_the_stream_of_its_request() {
-    let gw = acting().await;
+    let both = scripted("s", json!({})) + &scripted("t", json!({}));
+    let gw = crate::harness::toolway(&both).await;
     let client = Client::begin(
         &gw,
         "2025-11-25",
@@ -124,9 +125,11 @@ async fn a_server_asks_the_client_on_the_stream_of_its_request() {
     .await;
     let params = json!({"message": "who?", "requestedSchema": {"type": "object", "properties": {}}, "x-new": 1});
     let ask = |id, method: &str| act(id, json!({"do": "ask", "method": method, "params": params}));
+    let mut of_the_other = ask(2, "roots/list");
+    of_the_other["params"]["name"] = "t__act".into();
     let (mut one, mut other) = tokio::join!(
         client.stream(ask(1, "elicitation/create")),
-        client.stream(ask(2, "roots/list")),
+        client.stream(of_the_other),
     );
     let (asked, also_asked) = (one.next().await.unwrap(), other.next().await.unwrap());
     assert_eq!(
