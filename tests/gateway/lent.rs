@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::timeout};
 
 use crate::{
-    harness::{Toolway, toolway},
+    harness::{Toolway, eventually, toolway},
     model::{Model, PATIENCE, say},
     sessions::{Lent, send, weather},
 };
@@ -198,5 +198,94 @@ async fn agents_need_no_key_but_the_token() {
         agent.cancel().await.unwrap();
         assert!(connect(&format!("{url}x"), era).await.is_err());
     }
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn the_caller_decides_how_long_a_call_waits_and_not_the_loop() {
+    let config = "[loop]\nrequest_timeout = \"1s\"\ntool_timeout = \"1s\"\n";
+    let gw = start(config).await;
+    let lent = Lent::open(&gw, json!({"tools": weather(), "call_timeout": 2})).await;
+    let [era, _] = eras();
+    let agent = agent(&lent, era).await;
+    let late = call(&agent, "Köln").await.unwrap().unwrap();
+    assert!(
+        late.to_string().contains("did not answer within 2 s"),
+        "{late}"
+    );
+    agent.cancel().await.unwrap();
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_session_is_the_end_for_its_agents() {
+    let gw = start("").await;
+    for era in eras() {
+        let lent = Lent::open(&gw, json!({"tools": weather()})).await;
+        let session = gw.gateway.handed().find(lent.token()).unwrap();
+        let weak = std::sync::Arc::downgrade(&session);
+        drop(session);
+        let mut reader = lent.events(&gw, None).await;
+        let agent = agent(&lent, era.clone()).await;
+        let calling = call(&agent, "Köln");
+        reader.one_call().await;
+        let path = format!("/v1/mcp_sessions/{}", lent.id);
+        let (status, _) = send(&gw, Method::DELETE, &path, None, None).await;
+        assert_eq!(status, 200);
+        let result = calling.await.unwrap().unwrap();
+        assert_eq!(result["isError"], true, "{result}");
+        let text = result["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("ended by its owner"), "{text}");
+        assert!(call(&agent, "Köln").await.unwrap().is_err(), "it is gone");
+        assert!(
+            connect(lent.answer["url"].as_str().unwrap(), era)
+                .await
+                .is_err()
+        );
+        drop(reader);
+        eventually("nothing of the session is left", || {
+            weak.strong_count() == 0
+        })
+        .await;
+        let _ = agent.cancel().await;
+    }
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_session_is_the_end_of_what_its_agents_listen_to() {
+    let gw = start("").await;
+    let lent = Lent::open(&gw, json!({"tools": weather()})).await;
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "agent", "version": "1"},
+    });
+    let body = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen",
+        "params": {"_meta": meta, "notifications": {"toolsListChanged": true}},
+    });
+    let listening = gw
+        .http
+        .post(lent.answer["url"].as_str().unwrap())
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", "subscriptions/listen")
+        .body(body.to_string())
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(listening.status(), 200);
+    let session = gw.gateway.handed().find(lent.token()).unwrap();
+    let weak = std::sync::Arc::downgrade(&session);
+    drop(session);
+    assert!(gw.gateway.handed().end(&lent.id, 0));
+    let text = timeout(PATIENCE, listening.text()).await.expect("it ends");
+    assert!(text.unwrap().contains("acknowledged"));
+    eventually("nothing of the session is left", || {
+        weak.strong_count() == 0
+    })
+    .await;
     gw.join().await;
 }
