@@ -340,6 +340,10 @@ impl Caller for Client {
         }
     }
 
+    fn client(&self) -> Option<usize> {
+        Some(Arc::as_ptr(&self.talk).addr())
+    }
+
     fn ask<'a>(&'a self, method: &'a str, params: Value) -> BoxFuture<'a, Result<Value, RpcError>> {
         Box::pin(async move {
             match &self.feed {
