@@ -60,16 +60,24 @@ impl Validator {
     /// of the schema that was not met, both bounded.
     pub fn check(&self, arguments: &JsonObject) -> Result<(), CallError> {
         let arguments = Value::Object(arguments.clone());
-        if let Some(max) = self
-            .shape
-            .max_depth
-            .filter(|max| shape::depth(&arguments) > *max)
-        {
-            return Err(CallError::InvalidParams {
-                path: String::new(),
-                message: format!("the arguments are nested more than {max} levels deep"),
-                input_schema: Value::Null,
-            });
+        let refused = |message: String| CallError::InvalidParams {
+            path: String::new(),
+            message,
+            input_schema: Value::Null,
+        };
+        if let Some(max) = self.shape.max_depth {
+            let depth = shape::depth(&arguments);
+            if depth > max {
+                let why = format!("the arguments are nested more than {max} levels deep");
+                return Err(refused(why));
+            }
+            if depth > self.shape.max_told {
+                let why = "the arguments do not fit the schema, in too many ways to tell";
+                return match self.compiled.is_valid(&arguments) {
+                    true => Ok(()),
+                    false => Err(refused(why.to_owned())),
+                };
+            }
         }
         self.compiled
             .validate(&arguments)

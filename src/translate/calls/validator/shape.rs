@@ -20,11 +20,20 @@ const MAX_NAMED: usize = 8;
 /// Longest path through a schema that leads back into itself, times the depth of the arguments.
 const MAX_RECURSION: usize = 2048;
 
+/// Most visits of one schema while arguments are checked, where it leads back into itself in several ways at once:
+/// each level of the arguments multiplies them.
+const MAX_VISITS: u32 = 1 << 18;
+
+/// The same where what does not fit is to be told, because every visit may leave an error behind.
+const MAX_TOLD: u32 = 1 << 12;
+
 /// What was found out about a schema.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     /// Deepest arguments that it can be asked about; `None` where depth makes no difference.
     pub(super) max_depth: Option<usize>,
+    /// Deepest arguments of which it can be told what does not fit.
+    pub(super) max_told: usize,
 }
 
 /// Measures a schema; the error says why it leads too far.
@@ -34,24 +43,82 @@ pub(super) fn measure(schema: &Value) -> Result<Shape, &'static str> {
         seen: HashMap::new(),
         named: 0,
         is_recursive: false,
+        turns: 0,
     };
     let whole = walk.follow(schema, 0)?;
+    let turns = walk.turns.max(whole.turns.most());
+    let levels = |visits: u32| match turns {
+        0 | 1 => usize::MAX,
+        turns => visits.ilog(turns.min(visits)) as usize,
+    };
     let max_depth = walk
         .is_recursive
-        .then(|| MAX_RECURSION / whole.height.max(1));
-    Ok(Shape { max_depth })
+        .then(|| (MAX_RECURSION / whole.height.max(1)).min(levels(MAX_VISITS)));
+    Ok(Shape {
+        max_depth,
+        max_told: levels(MAX_TOLD),
+    })
 }
 
 #[derive(Clone, Copy, Default)]
 struct Extent {
     height: usize,
     weight: usize,
+    turns: Turns,
+}
+
+/// How often a schema leads back into itself for one and the same value within a list, or within an object.
+#[derive(Clone, Copy, Default)]
+struct Turns {
+    list: u32,
+    object: u32,
+}
+
+impl Turns {
+    const ONE: Turns = Turns { list: 1, object: 1 };
+
+    fn most(self) -> u32 {
+        self.list.max(self.object)
+    }
+
+    /// Of a keyword, by what its own schemas come to.
+    fn of(keyword: &str, turns: Turns) -> Turns {
+        let most = turns.most();
+        match keyword {
+            "$defs" | "definitions" => Turns::default(),
+            "items" | "prefixItems" | "additionalItems" | "unevaluatedItems" | "contains" => {
+                Turns {
+                    list: most,
+                    object: 0,
+                }
+            }
+            "properties"
+            | "patternProperties"
+            | "additionalProperties"
+            | "unevaluatedProperties"
+            | "propertyNames" => Turns {
+                list: 0,
+                object: most,
+            },
+            _ => turns,
+        }
+    }
 }
 
 impl Extent {
     fn add(&mut self, part: Extent) {
         self.height = self.height.max(part.height);
         self.weight = self.weight.saturating_add(part.weight);
+        self.turns.list = self.turns.list.saturating_add(part.turns.list);
+        self.turns.object = self.turns.object.saturating_add(part.turns.object);
+    }
+
+    /// The same for the schemas of properties, of which a value has one.
+    fn add_other(&mut self, part: Extent) {
+        let before = self.turns;
+        self.add(part);
+        self.turns.list = before.list.max(part.turns.list);
+        self.turns.object = before.object.max(part.turns.object);
     }
 }
 
@@ -61,6 +128,8 @@ struct Walk<'s> {
     seen: HashMap<&'s str, Option<Extent>>,
     named: usize,
     is_recursive: bool,
+    /// Of whatever a reference leads to, the most.
+    turns: u32,
 }
 
 impl<'s> Walk<'s> {
@@ -92,9 +161,18 @@ impl<'s> Walk<'s> {
                         ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(target)) => {
                             self.refer(target, depth + 1)?
                         }
+                        ("properties", Value::Object(schemas)) => {
+                            self.named_schemas(schemas, depth + 1, true)?
+                        }
+                        (
+                            "patternProperties" | "$defs" | "definitions" | "dependentSchemas"
+                            | "dependencies",
+                            Value::Object(schemas),
+                        ) => self.named_schemas(schemas, depth + 1, false)?,
                         _ => self.follow(value, depth + 1)?,
                     };
-                    extent.add(part);
+                    let turns = Turns::of(keyword, part.turns);
+                    extent.add(Extent { turns, ..part });
                 }
             }
             _ => return Ok(extent),
@@ -104,6 +182,28 @@ impl<'s> Walk<'s> {
             true => Err("its references branch too often"),
             false => Ok(extent),
         }
+    }
+
+    /// The extent of schemas that have names; of those of `properties` a value has one.
+    fn named_schemas(
+        &mut self,
+        schemas: &'s serde_json::Map<String, Value>,
+        depth: usize,
+        is_one: bool,
+    ) -> Result<Extent, &'static str> {
+        let mut extent = Extent {
+            weight: 1,
+            ..Extent::default()
+        };
+        for schema in schemas.values() {
+            let part = self.follow(schema, depth + 1)?;
+            match is_one {
+                true => extent.add_other(part),
+                false => extent.add(part),
+            }
+        }
+        extent.height += 1;
+        Ok(extent)
     }
 
     fn is_draft_4(&self) -> bool {
@@ -123,6 +223,7 @@ impl<'s> Walk<'s> {
                 return Ok(Extent {
                     height: 1,
                     weight: 1,
+                    turns: Turns::ONE,
                 });
             }
             None => {}
@@ -139,12 +240,14 @@ impl<'s> Walk<'s> {
                 false => Ok(Extent {
                     height: 1,
                     weight: 1,
+                    turns: Turns::ONE,
                 }),
             };
         };
         self.seen.insert(target, None);
         let extent = self.follow(value, depth)?;
         self.seen.insert(target, Some(extent));
+        self.turns = self.turns.max(extent.turns.most());
         Ok(extent)
     }
 }
@@ -245,5 +348,25 @@ mod tests {
         let mut schema = chain(100, |next| json!({"$ref": next}));
         schema["$defs"]["a100"] = json!({"additionalProperties": {"$ref": long(0)}});
         assert_eq!(measure(&schema).unwrap().max_depth, Some(2048 / 105));
+    }
+
+    #[test]
+    fn a_schema_that_branches_into_itself_bounds_the_depth_of_arguments() {
+        let depth = |schema: Value| measure(&schema).unwrap().max_depth.unwrap();
+        let node = json!({"$ref": "#/$defs/n"});
+        let with =
+            |n: Value| json!({"properties": {"x": {"$ref": "#/$defs/n"}}, "$defs": {"n": n}});
+        let one = json!({"properties": {"n": node}});
+        let twice = json!({"anyOf": [one, one]});
+        assert!(depth(with(twice)) <= 18);
+        // Where every value is looked at once it may be as deep as before.
+        let tree = json!({"properties": {"left": node, "right": node}});
+        assert!(depth(with(tree)) > 100);
+        let any =
+            json!({"anyOf": [{"type": "array", "items": node}, {"additionalProperties": node}]});
+        assert!(depth(with(any)) > 100);
+        // A name is no keyword.
+        let named = json!({"patternProperties": {"properties": {"if": one, "not": one}}});
+        assert!(depth(with(named)) <= 18);
     }
 }

@@ -189,3 +189,22 @@ fn of_a_huge_enum_nothing_is_given() {
     assert!(message.len() < 400, "{message}");
     assert_eq!(fragment, Value::Null);
 }
+
+#[test]
+fn a_schema_that_branches_into_itself_costs_a_bounded_time() {
+    let case =
+        |needs: &str| json!({"properties": {"n": {"$ref": "#/$defs/n"}}, "required": [needs]});
+    let schema = json!({"properties": {"x": {"$ref": "#/$defs/n"}},
+        "$defs": {"n": {"anyOf": [case("q"), case("z")]}}});
+    for (depth, told) in [
+        (3, "is not valid under any"),
+        (15, "too many ways"),
+        (60, "levels deep"),
+    ] {
+        let arguments = (0..depth).fold(json!({}), |inner, _| json!({"n": inner}));
+        let (_, message, _) = misfit(&schema, &json!({"x": arguments}));
+        assert!(message.contains(told), "{depth}: {message}");
+    }
+    let fitting = (0..14).fold(json!({"q": 1}), |inner, _| json!({"q": 1, "n": inner}));
+    check(&schema, &json!({"x": fitting}), true);
+}
