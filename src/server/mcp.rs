@@ -41,6 +41,9 @@ use crate::{
     tool::JsonObject,
 };
 
+/// Longest word of a client that is logged, in bytes.
+const MAX_WORD: usize = 128;
+
 /// The bounds of this face.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -258,13 +261,31 @@ fn is_stateless_version(headers: &HeaderMap) -> bool {
 /// What a client calls itself in `initialize`.
 pub(super) fn client_name(params: &JsonObject) -> &str {
     let name = params.get("clientInfo").and_then(|it| it.get("name"));
-    name.and_then(Value::as_str).unwrap_or_default()
+    head(name.and_then(Value::as_str).unwrap_or_default())
+}
+
+/// As much of a client's word as a line of the log takes.
+fn head(word: &str) -> &str {
+    &word[..word.floor_char_boundary(MAX_WORD)]
 }
 
 /// One line of the log: which method, which tool; never with what.
 pub(super) fn note(request: &rpc::Request, session: &str) {
-    let method = request.method.as_str();
     let name = request.params.get("name").and_then(Value::as_str);
-    let tool = name.filter(|_| method == "tools/call").unwrap_or_default();
+    let name = name.filter(|_| request.method == "tools/call");
+    let (method, tool) = (head(&request.method), head(name.unwrap_or_default()));
     tracing::debug!(method, tool, session, "An MCP request");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_calls_itself_takes_little_of_the_log() {
+        let name = "\u{e9}".repeat(1 << 20);
+        let params = serde_json::json!({"clientInfo": {"name": name}});
+        assert_eq!(client_name(params.as_object().unwrap()).len(), MAX_WORD);
+        assert_eq!(head("ping"), "ping");
+    }
 }
