@@ -64,7 +64,7 @@ async fn when_there_are_too_many_the_idlest_makes_room() {
 #[tokio::test]
 async fn an_idle_session_ends_and_one_at_work_does_not() {
     let gw = tuned("", |config| {
-        config.mcp.session_idle = Duration::from_millis(200)
+        config.mcp.session_idle = Duration::from_millis(200);
     })
     .await;
     let idle = Client::begin(&gw, "2025-11-25", json!({})).await;
