@@ -19,6 +19,7 @@ pub(super) async fn run(
     let view = view.context("there is no such profile")?;
     let bounds = stdio::Config {
         max_line_bytes: config.server.max_body_bytes,
+        max_depth: config.server.max_body_depth,
         ..stdio::Config::default()
     };
     let pipes = (tokio::io::stdin(), tokio::io::stdout());

@@ -211,7 +211,7 @@ async fn post(app: &App, visitor: &Visitor, body: axum::body::Body) -> Response 
         Ok(body) => body,
         Err(refusal) => return reply::refusal(refusal),
     };
-    let incoming = match rpc::read(&body) {
+    let incoming = match rpc::read_within(&body, app.config.max_body_depth) {
         Ok(incoming) => incoming,
         Err(malformed) => {
             let answer = malformed.to_value().to_string();

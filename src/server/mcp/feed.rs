@@ -156,6 +156,11 @@ impl Reader {
         self.feed.changed.notified().await;
     }
 
+    /// No other reader has taken its place.
+    pub(in crate::server) fn is_current(&self) -> bool {
+        self.feed.inner().readers == self.turn
+    }
+
     /// The number of the last message that was read.
     pub(in crate::server) fn at(&self) -> u64 {
         self.at
@@ -170,7 +175,7 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         // It may have taken the call that was meant for the reader after it.
-        if self.feed.inner().readers != self.turn {
+        if !self.is_current() {
             self.feed.changed.notify_one();
         }
     }
