@@ -338,6 +338,14 @@ async fn changes_of_a_resource_are_told_to_those_who_subscribed() {
     client.call(change(4)).await;
     not_told.method("notifications/tools/list_changed").await;
     told.method("notifications/tools/list_changed").await;
+    let unknown = client
+        .post(request(
+            5,
+            "resources/subscribe",
+            json!({"uri": "toolway://nobody/x"}),
+        ))
+        .await;
+    assert_eq!(unknown.refusal().0, 200);
     gw.join().await;
 }
 

@@ -103,6 +103,11 @@ impl Talk {
         Ok((talk, result))
     }
 
+    /// What its endpoint shows.
+    pub(in crate::server) fn view(&self) -> &View {
+        &self.view
+    }
+
     /// The version that was agreed on.
     pub(in crate::server) fn version(&self) -> Version {
         self.version
@@ -333,6 +338,10 @@ impl Caller for Client {
             Some(_) => &self.talk.capabilities,
             None => &NOTHING,
         }
+    }
+
+    fn client(&self) -> Option<usize> {
+        Some(Arc::as_ptr(&self.talk).addr())
     }
 
     fn ask<'a>(&'a self, method: &'a str, params: Value) -> BoxFuture<'a, Result<Value, RpcError>> {

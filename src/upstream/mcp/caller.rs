@@ -13,6 +13,12 @@ pub trait Caller: Send + Sync + 'static {
     /// What they can do: MCP `ClientCapabilities` (`{}`: nothing).
     fn capabilities(&self) -> &Value;
 
+    /// Which client this is, where one client is behind several callers at once: a number that no other client has while
+    /// this one lives. Absent: each caller is a client of its own.
+    fn client(&self) -> Option<usize> {
+        None
+    }
+
     /// Asks them: `sampling/createMessage`, `elicitation/create` or `roots/list`, with its params as they came.
     ///
     /// Dropping the future takes the question back.

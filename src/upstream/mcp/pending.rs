@@ -304,9 +304,19 @@ impl Pending {
             let running = request.running.as_ref()?.upgrade()?;
             (!running.is_over()).then_some(running)
         };
+        let number = |id: &RequestId| match id {
+            RequestId::Number(number) => *number,
+            RequestId::String(_) => i64::MAX,
+        };
         match asked {
             Some(id) => meant(requests.get(id).and_then(alive).into_iter().collect()),
-            None => meant(requests.values().filter_map(alive).collect()),
+            None => {
+                let alive = |(id, request)| Some((number(id), alive(request)?));
+                let mut running: Vec<_> = requests.iter().filter_map(alive).collect();
+                // rmcp numbers them in their order.
+                running.sort_by_key(|(number, _)| *number);
+                meant(running.into_iter().map(|(_, it)| it).collect())
+            }
         }
     }
 

@@ -90,12 +90,13 @@ impl Question {
         if !asks::is_question(&method) {
             return Err(RpcError::method_not_found(&method));
         }
-        let running = match meant {
-            Meant::Caller(running) => running,
+        let requests = match meant {
+            Meant::Client(requests) => requests,
             Meant::NoCaller | Meant::Nobody => return Err(nobody_can(&method, &params)),
             Meant::OneOfSeveral => return Err(cannot_be_told(&method)),
         };
-        let Some(caller) = running.first().and_then(|it| it.caller()).cloned() else {
+        let running = &requests.all;
+        let Some(caller) = requests.caller() else {
             return Err(nobody_can(&method, &params));
         };
         if let Some(refusal) = asks::refusal(caller.capabilities(), &method, &params) {

@@ -5,7 +5,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use tokio::sync::watch;
@@ -18,6 +21,8 @@ pub(super) struct Running {
     caller: Option<Arc<dyn Caller>>,
     /// Questions of the server that wait for the caller's answer.
     questions: watch::Sender<usize>,
+    /// Questions that were given to this very request.
+    turns: AtomicUsize,
     over: CancellationToken,
 }
 
@@ -28,8 +33,8 @@ pub(super) struct Errand(pub(super) Weak<Running>);
 /// Whom a server means.
 #[derive(Debug)]
 pub(super) enum Meant {
-    /// The caller of these requests; never empty.
-    Caller(Vec<Arc<Running>>),
+    /// The client of these requests.
+    Client(Requests),
     /// A request that was made for a chat, or for toolway itself.
     NoCaller,
     /// No request that runs.
@@ -38,18 +43,58 @@ pub(super) enum Meant {
     OneOfSeveral,
 }
 
+/// Requests of one client, of which one is taken for the one that is meant.
+#[derive(Debug)]
+pub(super) struct Requests {
+    /// All that it may be; never empty.
+    pub(super) all: Vec<Arc<Running>>,
+    turn: Turn,
+}
+
+impl Requests {
+    /// Who is asked and told.
+    pub(super) fn caller(&self) -> Option<&Arc<dyn Caller>> {
+        self.turn.0.caller.as_ref()
+    }
+}
+
+/// A question that was given to a request, until it is answered.
+#[derive(Debug)]
+struct Turn(Arc<Running>);
+
+impl Turn {
+    fn take(running: &Arc<Running>) -> Turn {
+        running.turns.fetch_add(1, Ordering::Relaxed);
+        Turn(Arc::clone(running))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.turns.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Running {
     /// A request that begins; it is over when this token is cancelled.
     pub(super) fn new(caller: Option<Arc<dyn Caller>>, over: CancellationToken) -> Arc<Running> {
         Arc::new(Running {
             caller,
             questions: watch::Sender::new(0),
+            turns: AtomicUsize::new(0),
             over,
         })
     }
 
-    pub(super) fn caller(&self) -> Option<&Arc<dyn Caller>> {
-        self.caller.as_ref()
+    /// Tells clients apart; `None` where there is none.
+    fn client(&self) -> Option<(bool, usize)> {
+        let caller = self.caller.as_ref()?;
+        let address = || (false, Arc::as_ptr(caller).cast::<()>().addr());
+        Some(
+            caller
+                .client()
+                .map_or_else(address, |client| (true, client)),
+        )
     }
 
     /// How many questions wait for the caller's answer, now and whenever that changes.
@@ -90,20 +135,24 @@ impl fmt::Debug for Running {
     }
 }
 
-/// Whom a server means that may speak of any of these requests.
+/// Whom a server means that may speak of any of these requests, the oldest first.
 ///
-/// A request without a caller counts: what is asked for its sake is no caller's business.
+/// A request without a caller counts: what is asked for its sake is no client's business. Of several requests of one
+/// client it is the oldest that does not wait for an answer already, because most servers work on them in their order.
 pub(super) fn meant(running: Vec<Arc<Running>>) -> Meant {
-    let Some(first) = running.first() else {
+    let turns = |it: &&Arc<Running>| it.turns.load(Ordering::Relaxed);
+    let Some(next) = running.iter().min_by_key(turns) else {
         return Meant::Nobody;
     };
-    let address = |it: &Arc<Running>| it.caller.as_ref().map(|it| Arc::as_ptr(it).cast::<()>());
-    let same = address(first);
-    match same {
-        _ if running.iter().any(|it| address(it) != same) => Meant::OneOfSeveral,
-        None => Meant::NoCaller,
-        Some(_) => Meant::Caller(running),
+    let client = next.client();
+    if running.iter().any(|it| it.client() != client) {
+        return Meant::OneOfSeveral;
     }
+    if client.is_none() {
+        return Meant::NoCaller;
+    }
+    let turn = Turn::take(next);
+    Meant::Client(Requests { all: running, turn })
 }
 
 #[cfg(test)]
@@ -114,11 +163,15 @@ mod tests {
     use super::*;
     use crate::mcp::rpc::RpcError;
 
-    struct Silent(Value);
+    struct Silent(Option<usize>);
 
     impl Caller for Silent {
         fn capabilities(&self) -> &Value {
-            &self.0
+            &Value::Null
+        }
+
+        fn client(&self) -> Option<usize> {
+            self.0
         }
 
         fn ask<'a>(&'a self, _: &'a str, _: Value) -> BoxFuture<'a, Result<Value, RpcError>> {
@@ -129,7 +182,7 @@ mod tests {
     }
 
     fn caller() -> Arc<dyn Caller> {
-        Arc::new(Silent(Value::Null))
+        Arc::new(Silent(None))
     }
 
     fn running(caller: Option<&Arc<dyn Caller>>) -> Arc<Running> {
@@ -140,7 +193,31 @@ mod tests {
     fn requests_of_one_caller_mean_that_caller() {
         let one = caller();
         let both = vec![running(Some(&one)), running(Some(&one))];
-        assert!(matches!(meant(both), Meant::Caller(both) if both.len() == 2));
+        assert!(matches!(meant(both), Meant::Client(both) if both.all.len() == 2));
+    }
+
+    #[test]
+    fn requests_of_one_client_mean_one_after_another() {
+        let callers = [Some(7), Some(7)].map(|client| Arc::new(Silent(client)) as Arc<dyn Caller>);
+        let both = [running(Some(&callers[0])), running(Some(&callers[1]))];
+        let asked = |meant: &Meant| match meant {
+            Meant::Client(requests) => callers
+                .iter()
+                .position(|it| Arc::ptr_eq(it, requests.caller().unwrap())),
+            _ => None,
+        };
+        let first = meant(both.to_vec());
+        let second = meant(both.to_vec());
+        assert_eq!((asked(&first), asked(&second)), (Some(0), Some(1)));
+        drop(first);
+        assert_eq!(asked(&meant(both.to_vec())), Some(0));
+    }
+
+    #[test]
+    fn requests_of_two_clients_mean_nobody_for_sure() {
+        let callers = [Some(7), Some(8)].map(|client| Arc::new(Silent(client)) as Arc<dyn Caller>);
+        let both = callers.iter().map(|it| running(Some(it))).collect();
+        assert!(matches!(meant(both), Meant::OneOfSeveral));
     }
 
     #[test]

@@ -82,8 +82,8 @@ impl Unasked {
                 }
             }
             _ => match meant() {
-                Meant::Caller(running) => {
-                    if let Some(caller) = running.first().and_then(|it| it.caller()) {
+                Meant::Client(requests) => {
+                    if let Some(caller) = requests.caller() {
                         caller.tell(method, params);
                     }
                 }
