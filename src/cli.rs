@@ -11,6 +11,7 @@ mod answer;
 mod args;
 mod demo;
 mod mcp;
+mod paste;
 mod problems;
 mod run;
 mod serve;
@@ -75,9 +76,26 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
             Ok(served.map_or(Exit::Stopped, |()| Exit::Done))
         }),
         Command::Mcp(asked) => {
-            with_config(&asked.files.given(), &log.quiet_by_default(), |config| {
+            if let Some(client) = asked.print_config {
+                let (settings, place) = match paste::lines(client, &asked) {
+                    Ok(lines) => lines,
+                    Err(error) => {
+                        writeln!(
+                            anstream::stderr(),
+                            "{}",
+                            words::error(&format!("{error:#}"))
+                        )?;
+                        return Ok(Exit::Refused);
+                    }
+                };
+                write!(anstream::stderr(), "{place}")?;
+                print(&settings)?;
+                return Ok(Exit::Done);
+            }
+            with_config(&asked.given(), &log.quiet_by_default(), |config| {
                 if let Some(name) = mcp::missing_profile(&config, asked.profile.as_deref()) {
-                    let why = format!("there is no profile `{name}`; `[profiles.{name}]` makes one");
+                    let why =
+                        format!("there is no profile `{name}`; `[profiles.{name}]` makes one");
                     writeln!(anstream::stderr(), "{}", words::error(&why))?;
                     return Ok(Exit::Refused);
                 }

@@ -37,7 +37,7 @@ pub use self::{
     reference::reference,
 };
 use self::{check::Check, servers::Written};
-use crate::{gateway, server, telemetry, upstream};
+use crate::{gateway, server, telemetry, tool::ServerId, upstream};
 
 /// The file that is read when none is named.
 pub const DEFAULT_FILE: &str = "toolway.toml";
@@ -76,6 +76,10 @@ pub struct Given {
     pub bind: Option<String>,
     /// The one upstream; takes the place of those in the file.
     pub upstream: Option<String>,
+    /// A definitions file: one more group of functions, which `endpoint` runs.
+    pub functions: Option<PathBuf>,
+    /// The webhook that runs `functions`.
+    pub endpoint: Option<String>,
 }
 
 impl Config {
@@ -111,17 +115,43 @@ impl Config {
         if let Some(url) = &given.upstream {
             raw.upstreams = vec![upstreams::from_url(url)];
         }
+        let group = given.group(&raw);
+        if let (Some(name), Some(file)) = (&group, &given.functions) {
+            let group = RawFunctions {
+                definitions: Some(around.folder.join(file).display().to_string()),
+                endpoint: given.endpoint.clone(),
+                ..RawFunctions::default()
+            };
+            raw.functions.insert(name.clone(), group);
+            files.push(file.clone());
+        }
         let checked = check.config(raw, written, files);
-        checked.map_err(|problems| problems.into_iter().map(|it| given.place(it)).collect())
+        let place = |it| given.place(it, group.as_deref());
+        checked.map_err(|problems| problems.into_iter().map(place).collect())
     }
 }
 
 impl Given {
+    /// The name of the group that `functions` makes: the file's, if it can be one and is free.
+    fn group(&self, raw: &RawConfig) -> Option<String> {
+        let stem = self.functions.as_ref()?.file_stem()?.to_str();
+        let is_free = |name: &&str| {
+            ServerId::parse(name).is_ok()
+                && !raw.functions.contains_key(*name)
+                && !raw.servers.contains_key(*name)
+        };
+        Some(stem.filter(is_free).unwrap_or("functions").to_owned())
+    }
+
     /// What is wrong with an option is said of the option, not of the key it stands for.
-    fn place(&self, problem: Problem) -> Problem {
+    fn place(&self, problem: Problem, group: Option<&str>) -> Problem {
+        let in_group =
+            |key: &str| group.is_some_and(|name| problem.path == format!("functions.{name}.{key}"));
         let option = match problem.path.as_str() {
             "bind" if self.bind.is_some() => "--bind",
             "upstreams[0].base_url" if self.upstream.is_some() => "--upstream",
+            _ if in_group("definitions") => "--functions",
+            _ if in_group("endpoint") => "--endpoint",
             _ => return problem,
         };
         Problem {

@@ -102,13 +102,15 @@ pub fn start(config: &Config) {
 /// Messages that sound like trouble and are none, or say again what we say ourselves.
 ///
 /// rmcp reports an error for every stateless request that a server has finished (3.8.0, `service.rs`), and
-/// for every connection that ends (`transport/worker.rs`), which `upstream::mcp` tells with the server's name.
-const NOISE: [(&str, &str); 2] = [
+/// for every connection that ends (`transport/worker.rs`), which `upstream::mcp` tells with the server's name. It writes
+/// out what a server is refused, too, with whatever the client put into it.
+const NOISE: [(&str, &str); 3] = [
     (
         "rmcp::service",
         "failed to send pending response during drain",
     ),
     ("rmcp::transport::worker", "worker quit with fatal"),
+    ("rmcp::service", "response error"),
 ];
 
 /// Leaves out [`NOISE`].
@@ -192,6 +194,7 @@ mod tests {
         tracing::subscriber::with_default(log, || {
             let error = "closed";
             tracing::error!(target: "rmcp::service", %error, "failed to send pending response during drain");
+            tracing::warn!(target: "rmcp::service", ?error, "response error");
             tracing::error!(target: "rmcp::transport::worker", "worker quit with fatal: {error}, when connecting");
             tracing::error!(target: "rmcp::service", "fail to response message");
             tracing::error!(target: "toolway", "failed to send pending response during drain");

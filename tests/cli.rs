@@ -338,3 +338,35 @@ fn the_help_in_the_readme_is_the_help_of_the_program() {
         assert!(page == wanted, "run `UPDATE_DOCS=1 cargo test --test cli`");
     }
 }
+
+#[test]
+fn what_to_paste_into_another_client_is_printed_and_where_is_said_beside() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("toolway.toml"), "").unwrap();
+    fs::write(folder.path().join("other.json"), "{}").unwrap();
+    let args = ["mcp", "--mcp", "other.json", "--print-config"];
+    for (client, table) in [
+        ("claude", "mcpServers"),
+        ("cursor", "mcpServers"),
+        ("vscode", "servers"),
+    ] {
+        let output = toolway(folder.path(), &args).arg(client).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let settings: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let entry = &settings[table]["toolway"];
+        assert_eq!(entry["command"], env!("CARGO_BIN_EXE_toolway"));
+        let args = entry["args"].as_array().unwrap();
+        let options = [&args[0], &args[1], &args[3]];
+        assert_eq!(options, ["mcp", "--config", "--mcp"]);
+        for file in [&args[2], &args[4]] {
+            let file = Path::new(file.as_str().unwrap());
+            assert!(file.is_absolute() && file.is_file(), "{}", file.display());
+        }
+        assert!(text(&output.stderr).starts_with("Paste this into "));
+    }
+    let output = run(
+        "",
+        &["mcp", "--print-config", "claude", "--config", "gone.toml"],
+    );
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), ""));
+}

@@ -6,6 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use tracing::Level;
 
+use super::paste::Client;
 use crate::{config::Given, telemetry::Filter};
 
 /// One gateway between OpenAI tool calls and the Model Context Protocol.
@@ -97,13 +98,23 @@ pub(super) struct ServeArgs {
 #[command(after_help = "\
 Examples:
   toolway mcp
-  toolway mcp --config /path/to/toolway.toml --profile docs")]
+  toolway mcp --print-config claude --config toolway.toml
+  toolway mcp --functions billing.json --endpoint http://127.0.0.1:9000/tool_calls")]
 pub(super) struct McpArgs {
     #[command(flatten)]
     pub(super) files: FileArgs,
+    /// OpenAI-style functions besides: a file with a `tools` array.
+    #[arg(short, long, value_name = "FILE", requires = "endpoint")]
+    pub(super) functions: Option<PathBuf>,
+    /// The webhook that runs them: takes `tool_calls`, answers `tool_responses`.
+    #[arg(short, long, value_name = "URL", requires = "functions")]
+    pub(super) endpoint: Option<String>,
     /// Offer what `[profiles.NAME]` shows, instead of everything.
     #[arg(short, long, value_name = "NAME")]
     pub(super) profile: Option<String>,
+    /// Print what to paste into a client's settings, so that it starts toolway with these options.
+    #[arg(long, value_name = "CLIENT")]
+    pub(super) print_config: Option<Client>,
 }
 
 // Where the configuration is. (No doc comment, see above.)
@@ -211,7 +222,28 @@ pub(super) struct DemoArgs {
     pub(super) bind: SocketAddr,
 }
 
+impl McpArgs {
+    /// What the configuration has to know of the command line.
+    pub(super) fn given(&self) -> Given {
+        Given {
+            functions: self.functions.clone(),
+            endpoint: self.endpoint.clone(),
+            ..self.files.given()
+        }
+    }
+}
+
 impl FileArgs {
+    /// The configuration file, if one is named.
+    pub(super) fn config(&self) -> Option<&PathBuf> {
+        self.config.as_ref()
+    }
+
+    /// The files of other clients.
+    pub(super) fn mcp(&self) -> &[PathBuf] {
+        &self.mcp
+    }
+
     /// What the configuration has to know of the command line.
     pub(super) fn given(&self) -> Given {
         Given {

@@ -30,7 +30,14 @@ struct Shared {
     catalog: ArcSwap<Catalog>,
     shelf: ArcSwap<Shelf>,
     /// What the catalog was made of. Whoever makes one holds this, so that a late one never replaces a newer.
-    made_of: Mutex<(Arc<Vec<ServerTools>>, Arc<Vec<ServerFeatures>>)>,
+    made_of: Mutex<Listed>,
+}
+
+/// What servers have listed.
+#[derive(Default)]
+struct Listed {
+    tools: Arc<Vec<ServerTools>>,
+    features: Arc<Vec<ServerFeatures>>,
 }
 
 impl Current {
@@ -87,19 +94,19 @@ impl Shared {
         // A thread that panicked while it made a catalog has changed nothing.
         let mut made_of = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
         let features = self.servers.features().borrow().clone();
-        if !Arc::ptr_eq(&features, &made_of.1) {
+        if !Arc::ptr_eq(&features, &made_of.features) {
             self.shelf.store(Arc::new(Shelf::build(&features)));
-            made_of.1 = features;
+            made_of.features = features;
         }
         let tools = self.servers.subscribe().borrow().clone();
-        if !Arc::ptr_eq(&tools, &made_of.0) {
+        if !Arc::ptr_eq(&tools, &made_of.tools) {
             let catalog = self
                 .catalog
                 .load()
                 .rebuild(&[&tools[..], &self.functions].concat());
             log(&catalog, &self.models);
             self.catalog.store(Arc::new(catalog));
-            made_of.0 = tools;
+            made_of.tools = tools;
         }
     }
 }

@@ -203,6 +203,10 @@ impl Malformed {
 }
 
 /// Reads what came in one body or one line.
+#[expect(
+    clippy::result_large_err,
+    reason = "what is malformed is answered at once"
+)]
 pub fn read(bytes: &[u8]) -> Result<Incoming, Malformed> {
     let value: Value = serde_json::from_slice(bytes).map_err(|error| {
         Malformed::new(None, code::PARSE_ERROR, format!("Parse error: {error}"))
@@ -221,6 +225,10 @@ pub fn read(bytes: &[u8]) -> Result<Incoming, Malformed> {
 }
 
 /// Reads one message.
+#[expect(
+    clippy::result_large_err,
+    reason = "what is malformed is answered at once"
+)]
 pub fn read_message(value: Value) -> Result<Message, Malformed> {
     let Value::Object(mut object) = value else {
         return Err(Malformed::new(
@@ -305,16 +313,25 @@ pub fn write_answer(id: Option<&Id>, outcome: &Result<Value, RpcError>) -> Vec<u
 }
 
 /// A request.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the params become part of it"
+)]
 pub fn request(id: &Id, method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id.to_value(), "method": method, "params": params})
 }
 
 /// A notification.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the params become part of it"
+)]
 pub fn notification(method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "method": method, "params": params})
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "the cases read better")]
 mod tests {
     use proptest::prelude::*;
 

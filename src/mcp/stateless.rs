@@ -88,6 +88,7 @@ pub fn unsupported(requested: &str) -> RpcError {
 }
 
 /// The result of `server/discover`.
+#[expect(clippy::needless_pass_by_value, reason = "they become part of it")]
 pub fn discovered(capabilities: Value, server_info: Value, instructions: Option<String>) -> Value {
     let mut result = json!({
         "resultType": "complete",
@@ -206,6 +207,7 @@ pub fn ended(subscription: &Id) -> Value {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "the cases read better")]
 mod tests {
     use super::*;
 

@@ -104,9 +104,9 @@ impl Face {
         self.stopping.cancel();
     }
 
-    /// Ends idle sessions, for ever.
+    /// Ends idle sessions, and those of lent functions that are no more, for ever.
     pub(super) async fn sweep(&self) {
-        self.sessions.sweep().await;
+        self.sessions.sweep(self.gateway.handed().ends()).await;
     }
 
     /// How many sessions there are, and how many streams that last.

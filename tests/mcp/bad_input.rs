@@ -24,19 +24,54 @@ async fn every_malformed_message_is_answered_with_its_code_and_400() {
         ("5", INVALID, Value::Null),
         ("{}", INVALID, Value::Null),
         ("[]", INVALID, Value::Null),
-        (r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#, INVALID, json!(1)),
-        (r#"{"jsonrpc":"2.0","id":"a","method":5}"#, INVALID, json!("a")),
-        (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, INVALID, Value::Null),
-        (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, INVALID, Value::Null),
-        (r#"{"jsonrpc":"2.0","id":7,"method":"ping","params":[]}"#, PARAMS, json!(7)),
+        (
+            r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#,
+            INVALID,
+            json!(1),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":"a","method":5}"#,
+            INVALID,
+            json!("a"),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+            INVALID,
+            Value::Null,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#,
+            INVALID,
+            Value::Null,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":7,"method":"ping","params":[]}"#,
+            PARAMS,
+            json!(7),
+        ),
         (r#"{"jsonrpc":"2.0","id":7}"#, INVALID, json!(7)),
-        (r#"{"jsonrpc":"2.0","id":7,"result":1,"error":{}}"#, INVALID, json!(7)),
-        (r#"[{"jsonrpc":"2.0","id":7,"method":"ping"}]"#, INVALID, Value::Null),
+        (
+            r#"{"jsonrpc":"2.0","id":7,"result":1,"error":{}}"#,
+            INVALID,
+            json!(7),
+        ),
+        (
+            r#"[{"jsonrpc":"2.0","id":7,"method":"ping"}]"#,
+            INVALID,
+            Value::Null,
+        ),
     ] {
         let got = client.post_text(body).await;
-        assert_eq!((got.refusal(), &got.json()["id"]), ((400, code), &id), "{body}");
+        assert_eq!(
+            (got.refusal(), &got.json()["id"]),
+            ((400, code), &id),
+            "{body}"
+        );
     }
-    let deep = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"ping","params":{{"a":{}"#, "[".repeat(10_000));
+    let deep = format!(
+        r#"{{"jsonrpc":"2.0","id":7,"method":"ping","params":{{"a":{}"#,
+        "[".repeat(10_000)
+    );
     assert_eq!(client.post_text(deep).await.refusal(), (400, PARSE));
     assert_eq!(client.call(request(8, "ping", json!({}))).await, json!({}));
     gw.join().await;
@@ -59,7 +94,11 @@ async fn a_request_that_nobody_knows_is_answered_in_its_session() {
         ("tools/call", json!({"name": "no_such"}), PARAMS),
     ] {
         let got = client.post(request("x", method, params.clone())).await;
-        assert_eq!((got.refusal(), &got.json()["id"]), ((200, code), &json!("x")), "{method} {params}");
+        assert_eq!(
+            (got.refusal(), &got.json()["id"]),
+            ((200, code), &json!("x")),
+            "{method} {params}"
+        );
     }
     gw.join().await;
 }
@@ -75,7 +114,11 @@ async fn wrong_headers_have_their_status() {
         ("accept", "text/html", (406, INVALID)),
         ("content-encoding", "gzip", (415, INVALID)),
         ("mcp-session-id", "-", (400, INVALID)),
-        ("mcp-session-id", "0123456789abcdef0123456789abcdef", (404, NO_SESSION)),
+        (
+            "mcp-session-id",
+            "0123456789abcdef0123456789abcdef",
+            (404, NO_SESSION),
+        ),
         ("mcp-protocol-version", "1999-01-01", (400, UNSUPPORTED)),
         ("host", "evil.example", (403, INVALID)),
         ("origin", "https://evil.example", (403, INVALID)),
@@ -90,9 +133,16 @@ async fn wrong_headers_have_their_status() {
         ("mcp-protocol-version", "-"),
         ("origin", "http://localhost:3000"),
     ] {
-        assert_eq!(client.with(name, value).post(ping()).await.status, 200, "{name}: {value}");
+        assert_eq!(
+            client.with(name, value).post(ping()).await.status,
+            200,
+            "{name}: {value}"
+        );
     }
-    let got = client.with("accept", "application/json").send(Method::GET).await;
+    let got = client
+        .with("accept", "application/json")
+        .send(Method::GET)
+        .await;
     assert_eq!(got.refusal(), (406, INVALID));
     assert_eq!(client.send(Method::PUT).await.status, 405);
     gw.join().await;
@@ -100,9 +150,18 @@ async fn wrong_headers_have_their_status() {
 
 #[tokio::test]
 async fn only_what_is_there_can_be_connected_to() {
-    let gw = toolway("[profiles.one]\nserver = \"gone\"\n[servers.gone]\ncommand = \"/no/such\"").await;
-    for (path, status) in [("/mcp", 200), ("/mcp/one", 200), ("/mcp/two", 404), ("/mcp/s/0123", 404), ("/mcp/one/x", 404)] {
-        let got = Client::at(&gw, path).post(initialize("2025-11-25", json!({}))).await;
+    let gw =
+        toolway("[profiles.one]\nserver = \"gone\"\n[servers.gone]\ncommand = \"/no/such\"").await;
+    for (path, status) in [
+        ("/mcp", 200),
+        ("/mcp/one", 200),
+        ("/mcp/two", 404),
+        ("/mcp/s/0123", 404),
+        ("/mcp/one/x", 404),
+    ] {
+        let got = Client::at(&gw, path)
+            .post(initialize("2025-11-25", json!({})))
+            .await;
         assert_eq!(got.status, status, "{path}");
     }
     gw.join().await;
@@ -128,7 +187,11 @@ async fn a_key_is_asked_for_where_there_are_keys() {
     let session = known.initialized("2025-11-25", json!({})).await;
     let other = session.with("authorization", "Bearer l");
     let got = other.post(request(1, "ping", json!({}))).await;
-    assert_eq!(got.refusal(), (404, NO_SESSION), "another key does not get the session");
+    assert_eq!(
+        got.refusal(),
+        (404, NO_SESSION),
+        "another key does not get the session"
+    );
     gw.join().await;
 }
 
@@ -140,14 +203,26 @@ async fn batches_are_for_those_versions_that_have_them() {
         request(1, "ping", json!({})), 5, {"jsonrpc": "2.0", "method": "notifications/x"}, request("b", "no/such", json!({})),
     ]);
     let got = client.post(batch).await;
-    let codes: Vec<_> = got.json().as_array().unwrap().iter().map(|it| (it["id"].clone(), it["error"]["code"].clone())).collect();
-    let expected = [(json!(1), Value::Null), (Value::Null, json!(INVALID)), (json!("b"), json!(UNKNOWN))];
+    let codes: Vec<_> = got
+        .json()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["id"].clone(), it["error"]["code"].clone()))
+        .collect();
+    let expected = [
+        (json!(1), Value::Null),
+        (Value::Null, json!(INVALID)),
+        (json!("b"), json!(UNKNOWN)),
+    ];
     assert_eq!(codes, expected);
     let told = json!([{"jsonrpc": "2.0", "method": "notifications/x"}]);
     assert_eq!(client.post(told).await.status, 202);
     let many = Value::from(vec![request(1, "ping", json!({})); 65]);
     assert_eq!(client.post(many).await.refusal(), (400, INVALID));
-    let first = Client::at(&gw, "/mcp").post(json!([initialize("2025-03-26", json!({}))])).await;
+    let first = Client::at(&gw, "/mcp")
+        .post(json!([initialize("2025-03-26", json!({}))]))
+        .await;
     assert_eq!(first.refusal(), (400, INVALID));
     gw.join().await;
 }
@@ -159,7 +234,9 @@ async fn every_version_with_a_handshake_is_agreed_on_and_any_other_answered_with
         Client::begin(&gw, version, json!({})).await;
     }
     for version in ["2024-10-07", "2099-01-01", "x"] {
-        let got = Client::at(&gw, "/mcp").post(initialize(version, json!({}))).await;
+        let got = Client::at(&gw, "/mcp")
+            .post(initialize(version, json!({})))
+            .await;
         assert_eq!(got.json()["result"]["protocolVersion"], "2025-11-25");
     }
     gw.join().await;

@@ -27,7 +27,12 @@ impl Got {
     pub fn refusal(&self) -> (u16, i64) {
         let body = self.json();
         assert_eq!(body["jsonrpc"], "2.0");
-        (self.status, body["error"]["code"].as_i64().unwrap_or_else(|| panic!("{self:?}")))
+        (
+            self.status,
+            body["error"]["code"]
+                .as_i64()
+                .unwrap_or_else(|| panic!("{self:?}")),
+        )
     }
 }
 
@@ -47,7 +52,11 @@ pub fn request(id: impl Into<Value>, method: &str, params: Value) -> Value {
 
 /// A call of the scripted server's tool.
 pub fn act(id: impl Into<Value>, arguments: Value) -> Value {
-    request(id, "tools/call", json!({"name": "s__act", "arguments": arguments}))
+    request(
+        id,
+        "tools/call",
+        json!({"name": "s__act", "arguments": arguments}),
+    )
 }
 
 impl Client {
@@ -58,14 +67,19 @@ impl Client {
             url: format!("{}{path}", gw.base),
             headers: vec![
                 ("content-type".into(), "application/json".into()),
-                ("accept".into(), "application/json, text/event-stream".into()),
+                (
+                    "accept".into(),
+                    "application/json, text/event-stream".into(),
+                ),
             ],
         }
     }
 
     /// A session of this version at `/mcp`, of a client that can do this.
     pub async fn begin(gw: &Toolway, version: &str, capabilities: Value) -> Client {
-        Client::at(gw, "/mcp").initialized(version, capabilities).await
+        Client::at(gw, "/mcp")
+            .initialized(version, capabilities)
+            .await
     }
 
     pub async fn initialized(self, version: &str, capabilities: Value) -> Client {
@@ -73,7 +87,9 @@ impl Client {
         assert_eq!(got.status, 200, "{got:?}");
         assert_eq!(got.json()["result"]["protocolVersion"], version);
         let session = got.headers["mcp-session-id"].to_str().unwrap();
-        let client = self.with("mcp-session-id", session).with("mcp-protocol-version", version);
+        let client = self
+            .with("mcp-session-id", session)
+            .with("mcp-protocol-version", version);
         let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         assert_eq!(client.post(told).await.status, 202);
         client
@@ -139,9 +155,9 @@ impl Client {
 
     pub fn build(&self, method: Method) -> RequestBuilder {
         let request = self.http.request(method, &self.url);
-        self.headers
-            .iter()
-            .fold(request, |request, (name, value)| request.header(name, value))
+        self.headers.iter().fold(request, |request, (name, value)| {
+            request.header(name, value)
+        })
     }
 }
 
@@ -153,10 +169,20 @@ pub fn initialize(version: &str, capabilities: Value) -> Value {
 }
 
 async fn got(request: RequestBuilder) -> Got {
-    let response = timeout(PATIENCE, request.send()).await.expect("an answer").unwrap();
+    let response = timeout(PATIENCE, request.send())
+        .await
+        .expect("an answer")
+        .unwrap();
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    let body = timeout(PATIENCE, response.text()).await.expect("the whole answer").unwrap();
-    Got { status, headers, body }
+    let body = timeout(PATIENCE, response.text())
+        .await
+        .expect("the whole answer")
+        .unwrap();
+    Got {
+        status,
+        headers,
+        body,
+    }
 }
 
 /// A stream.
@@ -174,7 +200,10 @@ pub struct Events {
 
 impl Events {
     async fn of(request: RequestBuilder) -> Events {
-        let response = timeout(PATIENCE, request.send()).await.expect("an answer").unwrap();
+        let response = timeout(PATIENCE, request.send())
+            .await
+            .expect("an answer")
+            .unwrap();
         assert_eq!(response.status(), 200, "{response:?}");
         let headers = response.headers();
         assert_eq!(headers["content-type"], "text/event-stream");
@@ -198,8 +227,11 @@ impl Events {
                     return Some(message);
                 }
             }
-            let chunk = timeout(PATIENCE, self.response.chunk()).await.expect("an event");
-            self.text.push_str(std::str::from_utf8(&chunk.ok()??).unwrap());
+            let chunk = timeout(PATIENCE, self.response.chunk())
+                .await
+                .expect("an event");
+            self.text
+                .push_str(std::str::from_utf8(&chunk.ok()??).unwrap());
         }
     }
 
@@ -222,7 +254,10 @@ impl Events {
     fn read(&mut self, block: &str) -> Option<Value> {
         let mut data = None;
         for line in block.lines() {
-            match line.split_once(": ").unwrap_or((line.trim_end_matches(':'), "")) {
+            match line
+                .split_once(": ")
+                .unwrap_or((line.trim_end_matches(':'), ""))
+            {
                 ("id", id) => self.last_id = Some(id.to_owned()),
                 ("retry", retry) => self.retry = retry.parse().ok(),
                 ("data", text) => data = Some(text.to_owned()),

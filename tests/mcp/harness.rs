@@ -1,10 +1,6 @@
 //! A toolway on a port of its own, with scripted servers behind it.
 
-use std::{
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use serde_json::Value;
 use tokio::{
@@ -103,7 +99,10 @@ impl Toolway {
     /// Stops it; a panic anywhere in it fails the test.
     pub async fn join(mut self) {
         self.stop();
-        timeout(PATIENCE, self.serving).await.expect("it stops").unwrap();
+        timeout(PATIENCE, self.serving)
+            .await
+            .expect("it stops")
+            .unwrap();
         self.gateway.shutdown().await;
     }
 
@@ -123,7 +122,10 @@ impl Toolway {
             if open == (sessions, streams) {
                 return;
             }
-            assert!(Instant::now() < deadline, "never {sessions} and {streams}: {open:?}");
+            assert!(
+                Instant::now() < deadline,
+                "never {sessions} and {streams}: {open:?}"
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

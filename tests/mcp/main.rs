@@ -15,6 +15,10 @@ mod harness;
 
 /// Malformed messages, wrong headers, wrong methods: the status and the code of each.
 mod bad_input;
+/// An old client with a new server, a new client with an old one, and many servers as one.
+mod eras;
+/// A second opinion: rmcp's own client, in both eras.
+mod sdk;
 /// Sessions: begun, bound, ended, left.
 mod sessions;
 /// 2026-07-28 over HTTP.
@@ -23,5 +27,3 @@ mod stateless;
 mod stdio;
 /// What is said before the result, unasked, and once more.
 mod streams;
-/// A second opinion: rmcp's own client, in both eras.
-mod sdk;

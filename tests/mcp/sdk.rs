@@ -23,7 +23,10 @@ fn eras() -> [(ClientLifecycleMode, &'static str); 3] {
     };
     [
         (ClientLifecycleMode::Initialize, "2025-11-25"),
-        (ClientLifecycleMode::Discover { preferred_versions }, "2026-07-28"),
+        (
+            ClientLifecycleMode::Discover { preferred_versions },
+            "2026-07-28",
+        ),
         (auto, "2026-07-28"),
     ]
 }
@@ -43,7 +46,9 @@ async fn check(client: Session, version: &str) {
         assert_ne!(result.is_error, Some(true));
         assert!(!result.content.is_empty());
     }
-    let unknown = client.call_tool(CallToolRequestParams::new("no_such")).await;
+    let unknown = client
+        .call_tool(CallToolRequestParams::new("no_such"))
+        .await;
     assert!(unknown.is_err(), "{unknown:?}");
     client.cancel().await.unwrap();
 }
@@ -69,7 +74,10 @@ async fn its_client_is_content_over_pipes() {
     std::fs::write(folder.path().join("toolway.toml"), scripted("s", json!({}))).unwrap();
     for (era, version) in eras() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_toolway"));
-        command.arg("mcp").current_dir(folder.path()).env_remove("TOOLWAY_CONFIG");
+        command
+            .arg("mcp")
+            .current_dir(folder.path())
+            .env_remove("TOOLWAY_CONFIG");
         let transport = TokioChildProcess::new(command).unwrap();
         let client = serve_client_with_lifecycle(ClientConfig::default(), transport, era);
         let client = timeout(PATIENCE, client).await.unwrap().unwrap();

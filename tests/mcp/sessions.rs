@@ -13,7 +13,11 @@ use crate::{
 async fn a_session_lasts_from_initialize_to_delete() {
     let gw = acting().await;
     let client = Client::begin(&gw, "2025-11-25", json!({})).await;
-    let id = client.headers.iter().find(|(name, _)| name == "mcp-session-id").unwrap();
+    let id = client
+        .headers
+        .iter()
+        .find(|(name, _)| name == "mcp-session-id")
+        .unwrap();
     assert!(id.1.len() >= 32 && id.1.bytes().all(|b| b.is_ascii_graphic()));
     assert_eq!(gw.open().await.0, 1);
     let tools = client.call(request(1, "tools/list", json!({}))).await;
@@ -30,7 +34,8 @@ async fn a_session_lasts_from_initialize_to_delete() {
 
 #[tokio::test]
 async fn a_session_belongs_to_its_endpoint() {
-    let gw = toolway("[profiles.one]\nserver = \"gone\"\n[servers.gone]\ncommand = \"/no/such\"").await;
+    let gw =
+        toolway("[profiles.one]\nserver = \"gone\"\n[servers.gone]\ncommand = \"/no/such\"").await;
     let mut client = Client::begin(&gw, "2025-11-25", json!({})).await;
     client.url.push_str("/one");
     assert_eq!(client.post(request(1, "ping", json!({}))).await.status, 404);
@@ -48,7 +53,9 @@ async fn when_there_are_too_many_the_idlest_makes_room() {
     assert_eq!(second.post(request(1, "ping", json!({}))).await.status, 404);
     assert_eq!(first.post(request(1, "ping", json!({}))).await.status, 200);
     let held = third.listen().await;
-    let got = Client::at(&gw, "/mcp").post(initialize("2025-11-25", json!({}))).await;
+    let got = Client::at(&gw, "/mcp")
+        .post(initialize("2025-11-25", json!({})))
+        .await;
     assert_eq!(got.status, 503, "both are at work");
     drop((stream, held));
     gw.join().await;
@@ -56,7 +63,10 @@ async fn when_there_are_too_many_the_idlest_makes_room() {
 
 #[tokio::test]
 async fn an_idle_session_ends_and_one_at_work_does_not() {
-    let gw = tuned("", |config| config.mcp.session_idle = Duration::from_millis(200)).await;
+    let gw = tuned("", |config| {
+        config.mcp.session_idle = Duration::from_millis(200);
+    })
+    .await;
     let idle = Client::begin(&gw, "2025-11-25", json!({})).await;
     let held = Client::begin(&gw, "2025-11-25", json!({})).await;
     let stream = held.listen().await;
@@ -90,9 +100,18 @@ async fn a_thousand_sessions_opened_and_dropped_leave_nothing_behind() {
         config.mcp.session_idle = Duration::from_secs(2);
     })
     .await;
-    let uri = Client::begin(&gw, "2025-11-25", json!({})).await.resource().await;
-    let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
+    let uri = Client::begin(&gw, "2025-11-25", json!({}))
+        .await
+        .resource()
+        .await;
+    let before = tokio::runtime::Handle::current()
+        .metrics()
+        .num_alive_tasks();
+    let http = reqwest::Client::builder()
+        .no_proxy()
+        .pool_max_idle_per_host(0)
+        .build()
+        .unwrap();
     let sessions = stream::iter(0..1000).map(|n| {
         let client = Client { http: http.clone(), ..Client::at(&gw, "/mcp") };
         let uri = uri.clone();
@@ -123,11 +142,16 @@ async fn a_thousand_sessions_opened_and_dropped_leave_nothing_behind() {
     // Whatever is left of them, such as connections that are being closed, is gone in a moment.
     let deadline = tokio::time::Instant::now() + crate::harness::PATIENCE;
     loop {
-        let now = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let now = tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks();
         if now <= before + 2 {
             break;
         }
-        assert!(tokio::time::Instant::now() < deadline, "{now} tasks, {before} before");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{now} tasks, {before} before"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     gw.join().await;

@@ -26,7 +26,9 @@ fn request(id: i64, method: &str, params: Value) -> Value {
 fn client(gw: &Toolway, message: &Value) -> Client {
     let client = Client::at(gw, "/mcp").with("mcp-protocol-version", VERSION);
     let client = client.with("mcp-method", message["method"].as_str().unwrap());
-    let named = message["params"]["name"].as_str().or(message["params"]["uri"].as_str());
+    let named = message["params"]["name"]
+        .as_str()
+        .or(message["params"]["uri"].as_str());
     client.with("mcp-name", named.unwrap_or("-"))
 }
 
@@ -40,10 +42,19 @@ async fn a_server_is_discovered_and_used_without_a_session() {
     let about = call(&gw, request(1, "server/discover", json!({}))).await;
     assert_eq!(about["supportedVersions"][0], VERSION);
     assert_eq!(about["capabilities"]["tools"]["listChanged"], true);
-    assert_eq!(about["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "toolway");
-    assert_eq!((&about["resultType"], &about["cacheScope"]), (&json!("complete"), &json!("private")));
+    assert_eq!(
+        about["_meta"]["io.modelcontextprotocol/serverInfo"]["name"],
+        "toolway"
+    );
+    assert_eq!(
+        (&about["resultType"], &about["cacheScope"]),
+        (&json!("complete"), &json!("private"))
+    );
     let tools = call(&gw, request(2, "tools/list", json!({}))).await;
-    assert_eq!((&tools["tools"][0]["name"], &tools["resultType"]), (&json!("s__act"), &json!("complete")));
+    assert_eq!(
+        (&tools["tools"][0]["name"], &tools["resultType"]),
+        (&json!("s__act"), &json!("complete"))
+    );
     let message = whole(act(3, json!({"x": 1})), json!({}));
     let got = client(&gw, &message).post(message).await;
     assert!(!got.headers.contains_key("mcp-session-id"));
@@ -67,10 +78,21 @@ async fn headers_repeat_the_body_or_the_request_is_refused() {
         ("mcp-name", "=?base64?!?="),
     ] {
         let got = fitting.with(name, value).post(message.clone()).await;
-        assert_eq!((got.refusal(), &got.json()["id"]), (MISMATCH, &json!(7)), "{name}: {value}");
+        assert_eq!(
+            (got.refusal(), &got.json()["id"]),
+            (MISMATCH, &json!(7)),
+            "{name}: {value}"
+        );
     }
-    for (name, value) in [("mcp-name", "  s__act  "), ("mcp-name", "=?base64?c19fYWN0?=")] {
-        assert_eq!(fitting.with(name, value).post(message.clone()).await.status, 200, "{value}");
+    for (name, value) in [
+        ("mcp-name", "  s__act  "),
+        ("mcp-name", "=?base64?c19fYWN0?="),
+    ] {
+        assert_eq!(
+            fitting.with(name, value).post(message.clone()).await.status,
+            200,
+            "{value}"
+        );
     }
     gw.join().await;
 }
@@ -83,7 +105,14 @@ async fn arguments_that_a_schema_marks_are_in_headers() {
     let message = whole(act(1, json!({"where": "Hello"})), json!({}));
     let client = client(&gw, &message);
     assert_eq!(client.post(message.clone()).await.refusal(), MISMATCH);
-    assert_eq!(client.with("mcp-param-where", "there").post(message.clone()).await.refusal(), MISMATCH);
+    assert_eq!(
+        client
+            .with("mcp-param-where", "there")
+            .post(message.clone())
+            .await
+            .refusal(),
+        MISMATCH
+    );
     let fitting = client.with("Mcp-Param-Where", "=?base64?SGVsbG8=?=");
     assert_eq!(fitting.post(message).await.status, 200);
     gw.join().await;
@@ -92,7 +121,10 @@ async fn arguments_that_a_schema_marks_are_in_headers() {
 #[tokio::test]
 async fn a_request_that_does_not_say_what_it_must_is_refused() {
     let gw = acting().await;
-    let (version, able) = ("io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientCapabilities");
+    let (version, able) = (
+        "io.modelcontextprotocol/protocolVersion",
+        "io.modelcontextprotocol/clientCapabilities",
+    );
     for (header, meta, refusal) in [
         (VERSION, Value::Null, (400, -32602)),
         (VERSION, json!({able: {}}), (400, -32602)),
@@ -102,8 +134,15 @@ async fn a_request_that_does_not_say_what_it_must_is_refused() {
         ("-", json!({version: VERSION, able: {}}), MISMATCH),
     ] {
         let message = crate::client::request(5, "server/discover", json!({"_meta": meta}));
-        let got = client(&gw, &message).with("mcp-protocol-version", header).post(message).await;
-        assert_eq!((got.refusal(), &got.json()["id"]), (refusal, &json!(5)), "{header} {meta}");
+        let got = client(&gw, &message)
+            .with("mcp-protocol-version", header)
+            .post(message)
+            .await;
+        assert_eq!(
+            (got.refusal(), &got.json()["id"]),
+            (refusal, &json!(5)),
+            "{header} {meta}"
+        );
     }
     gw.join().await;
 }
@@ -111,18 +150,42 @@ async fn a_request_that_does_not_say_what_it_must_is_refused() {
 #[tokio::test]
 async fn what_only_handshake_versions_have_is_not_there() {
     let gw = acting().await;
-    for method in ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "no/such"] {
+    for method in [
+        "initialize",
+        "ping",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "no/such",
+    ] {
         let message = request(5, method, json!({}));
-        assert_eq!(client(&gw, &message).post(message).await.refusal(), (404, -32601), "{method}");
+        assert_eq!(
+            client(&gw, &message).post(message).await.refusal(),
+            (404, -32601),
+            "{method}"
+        );
     }
     let client = Client::at(&gw, "/mcp").with("mcp-protocol-version", VERSION);
-    assert_eq!(client.send(reqwest::Method::GET).await.refusal(), (405, -32600));
-    assert_eq!(client.send(reqwest::Method::DELETE).await.refusal(), (405, -32600));
-    let told = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    assert_eq!(
+        client.send(reqwest::Method::GET).await.refusal(),
+        (405, -32600)
+    );
+    assert_eq!(
+        client.send(reqwest::Method::DELETE).await.refusal(),
+        (405, -32600)
+    );
+    let told =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
     assert_eq!(client.post(told).await.status, 202);
     let answered = json!({"jsonrpc": "2.0", "id": 1, "result": {}});
     assert_eq!(client.post(answered).await.refusal(), (400, -32600));
-    assert_eq!(client.post(json!([request(1, "tools/list", json!({}))])).await.refusal(), (400, -32600));
+    assert_eq!(
+        client
+            .post(json!([request(1, "tools/list", json!({}))]))
+            .await
+            .refusal(),
+        (400, -32600)
+    );
     gw.join().await;
 }
 
@@ -132,43 +195,74 @@ async fn progress_and_logs_come_before_the_result_if_they_are_wanted() {
     let mut message = whole(act(1, json!({"do": "progress", "steps": 2})), json!({}));
     message["params"]["_meta"]["progressToken"] = 9.into();
     let mut stream = client(&gw, &message).stream(message).await;
-    assert_eq!(stream.method("notifications/progress").await["progressToken"], 9);
+    assert_eq!(
+        stream.method("notifications/progress").await["progressToken"],
+        9
+    );
     let rest = stream.rest().await;
     assert_eq!(rest.last().unwrap()["result"]["resultType"], "complete");
-    assert_eq!((stream.last_id, stream.primers), (None, 0), "nothing can be taken up again");
+    assert_eq!(
+        (stream.last_id, stream.primers),
+        (None, 0),
+        "nothing can be taken up again"
+    );
     gw.join().await;
 }
 
 #[tokio::test]
 async fn what_a_server_asks_is_a_result_and_the_answer_comes_with_the_next_request() {
     let gw = acting().await;
-    let params = json!({"message": "who?", "requestedSchema": {"type": "object", "properties": {}}});
-    let ask = act(1, json!({"do": "ask", "method": "elicitation/create", "params": params}));
+    let params =
+        json!({"message": "who?", "requestedSchema": {"type": "object", "properties": {}}});
+    let ask = act(
+        1,
+        json!({"do": "ask", "method": "elicitation/create", "params": params}),
+    );
     let message = whole(ask.clone(), json!({"elicitation": {}}));
     let asked = call(&gw, message).await;
     assert_eq!(asked["resultType"], "input_required");
-    let (key, input) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    let (key, input) = asked["inputRequests"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .next()
+        .unwrap();
     assert_eq!(input["method"], "elicitation/create");
     let mut again = whole(ask, json!({"elicitation": {}}));
     again["id"] = 2.into();
-    again["params"]["inputResponses"] = json!({key: {"action": "accept", "content": {"name": "me"}}});
+    again["params"]["inputResponses"] =
+        json!({key: {"action": "accept", "content": {"name": "me"}}});
     again["params"]["requestState"] = asked["requestState"].clone();
     let result = call(&gw, again).await;
     assert_eq!(result["resultType"], "complete");
-    assert!(result["content"][0]["text"].as_str().unwrap().contains(r#""name":"me""#), "{result}");
+    assert!(
+        result["content"][0]["text"]
+            .as_str()
+            .unwrap()
+            .contains(r#""name":"me""#),
+        "{result}"
+    );
     gw.join().await;
 }
 
 #[tokio::test]
 async fn closing_the_response_cancels_the_request() {
     let folder = tempfile::tempdir().unwrap();
-    for arguments in [json!({"do": "progress", "and_hang": true}), json!({"do": "hang"})] {
+    for arguments in [
+        json!({"do": "progress", "and_hang": true}),
+        json!({"do": "hang"}),
+    ] {
         let record = folder.path().join(arguments["do"].as_str().unwrap());
         let gw = toolway(&scripted("s", json!({"record": record}))).await;
         let mut message = whole(act(1, arguments), json!({}));
         message["params"]["_meta"]["progressToken"] = 9.into();
         let client = client(&gw, &message);
-        let sending = tokio::spawn(client.build(reqwest::Method::POST).body(message.to_string()).send());
+        let sending = tokio::spawn(
+            client
+                .build(reqwest::Method::POST)
+                .body(message.to_string())
+                .send(),
+        );
         until(&record, "tools/call").await;
         sending.abort();
         drop(sending.await);
@@ -180,7 +274,10 @@ async fn closing_the_response_cancels_the_request() {
 
 async fn until(record: &std::path::Path, word: &str) {
     let deadline = tokio::time::Instant::now() + crate::harness::PATIENCE;
-    while !fs::read_to_string(record).unwrap_or_default().contains(word) {
+    while !fs::read_to_string(record)
+        .unwrap_or_default()
+        .contains(word)
+    {
         assert!(tokio::time::Instant::now() < deadline, "never {word}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -189,18 +286,34 @@ async fn until(record: &std::path::Path, word: &str) {
 #[tokio::test]
 async fn a_subscription_tells_what_was_asked_for_and_ends_with_a_result() {
     let mut gw = acting().await;
-    let asked = json!({"notifications": {"toolsListChanged": true, "resourceSubscriptions": ["no:such"]}});
+    let asked =
+        json!({"notifications": {"toolsListChanged": true, "resourceSubscriptions": ["no:such"]}});
     let listen = request(4, "subscriptions/listen", asked);
     let mut tools = client(&gw, &listen).stream(listen).await;
-    let listen = request(5, "subscriptions/listen", json!({"notifications": {"promptsListChanged": true}}));
+    let listen = request(
+        5,
+        "subscriptions/listen",
+        json!({"notifications": {"promptsListChanged": true}}),
+    );
     let mut prompts = client(&gw, &listen).stream(listen).await;
     let of = |id: i64| json!({"io.modelcontextprotocol/subscriptionId": id});
-    let acknowledged = tools.method("notifications/subscriptions/acknowledged").await;
-    assert_eq!(acknowledged, json!({"notifications": {"toolsListChanged": true}, "_meta": of(4)}));
-    prompts.method("notifications/subscriptions/acknowledged").await;
+    let acknowledged = tools
+        .method("notifications/subscriptions/acknowledged")
+        .await;
+    assert_eq!(
+        acknowledged,
+        json!({"notifications": {"toolsListChanged": true}, "_meta": of(4)})
+    );
+    prompts
+        .method("notifications/subscriptions/acknowledged")
+        .await;
     gw.until_open(0, 2).await;
     let new = json!([{"name": "other", "inputSchema": {"type": "object"}}]);
-    call(&gw, whole(act(1, json!({"do": "change", "tools": new})), json!({}))).await;
+    call(
+        &gw,
+        whole(act(1, json!({"do": "change", "tools": new})), json!({})),
+    )
+    .await;
     let changed = tools.method("notifications/tools/list_changed").await;
     assert_eq!(changed["_meta"], of(4));
     gw.stop();
@@ -216,13 +329,21 @@ async fn a_subscription_tells_what_was_asked_for_and_ends_with_a_result() {
 #[tokio::test]
 async fn a_subscription_that_is_dropped_leaves_nothing_behind() {
     let gw = acting().await;
-    for wrong in [json!({}), json!({"notifications": {"toolsListChanged": "yes"}})] {
+    for wrong in [
+        json!({}),
+        json!({"notifications": {"toolsListChanged": "yes"}}),
+    ] {
         let listen = request(1, "subscriptions/listen", wrong);
-        assert_eq!(client(&gw, &listen).post(listen).await.refusal(), (200, -32602));
+        assert_eq!(
+            client(&gw, &listen).post(listen).await.refusal(),
+            (200, -32602)
+        );
     }
     let listen = request(1, "subscriptions/listen", json!({"notifications": {}}));
     let mut stream = client(&gw, &listen).stream(listen).await;
-    stream.method("notifications/subscriptions/acknowledged").await;
+    stream
+        .method("notifications/subscriptions/acknowledged")
+        .await;
     gw.until_open(0, 1).await;
     drop(stream);
     gw.until_open(0, 0).await;

@@ -39,7 +39,11 @@ fn start(toml: &str) -> Piped {
 
 fn command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toolway"));
-    command.arg("mcp").current_dir(folder).env_remove("TOOLWAY_CONFIG").env_remove("TOOLWAY_LOG");
+    command
+        .arg("mcp")
+        .current_dir(folder)
+        .env_remove("TOOLWAY_CONFIG")
+        .env_remove("TOOLWAY_LOG");
     command
 }
 
@@ -56,7 +60,10 @@ impl Piped {
 
     /// The next message; every line is one.
     async fn next(&mut self) -> Option<Value> {
-        let line = timeout(PATIENCE, self.output.next_line()).await.expect("a line").unwrap()?;
+        let line = timeout(PATIENCE, self.output.next_line())
+            .await
+            .expect("a line")
+            .unwrap()?;
         Some(serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}")))
     }
 
@@ -72,7 +79,9 @@ impl Piped {
         let mut piped = start(toml);
         let answer = piped.call(initialize(version, capabilities)).await;
         assert_eq!(answer["result"]["protocolVersion"], version);
-        piped.send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        piped
+            .send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+            .await;
         piped
     }
 
@@ -84,7 +93,11 @@ impl Piped {
     }
 
     async fn status(&mut self) -> Option<i32> {
-        timeout(PATIENCE, self.child.wait()).await.expect("it ends").unwrap().code()
+        timeout(PATIENCE, self.child.wait())
+            .await
+            .expect("it ends")
+            .unwrap()
+            .code()
     }
 }
 
@@ -141,7 +154,10 @@ async fn a_client_talks_to_everything_behind_toolway_and_ends_it_by_closing_its_
         assert_eq!(tools["result"]["tools"][0]["name"], "s__act");
         let result = piped.call(act("x", json!({"a": 1}))).await;
         assert_eq!(result["result"]["content"][0]["text"], r#"{"a":1}"#);
-        assert_eq!(piped.call(request(2, "ping", json!({}))).await["result"], json!({}));
+        assert_eq!(
+            piped.call(request(2, "ping", json!({}))).await["result"],
+            json!({})
+        );
         let again = piped.call(initialize(version, json!({}))).await;
         assert_eq!(again["error"]["code"], -32600);
         assert_eq!(piped.end().await, Some(0));
@@ -155,23 +171,50 @@ async fn a_line_that_is_no_message_is_answered_and_life_goes_on() {
         ("{bad".to_owned(), Value::Null, -32700),
         ("[]".to_owned(), Value::Null, -32600),
         (r#"{"jsonrpc":"2.0","id":3}"#.to_owned(), json!(3), -32600),
-        (request(4, "tools/list", json!({})).to_string(), json!(4), -32600),
-        (format!("[{}]", request(4, "tools/list", json!({}))), Value::Null, -32600),
-        (request(5, "tools/list", json!({"x": "x".repeat(5000)})).to_string(), json!(5), -32600),
-        (request(6, "server/discover", json!({})).to_string(), json!(6), -32602),
+        (
+            request(4, "tools/list", json!({})).to_string(),
+            json!(4),
+            -32600,
+        ),
+        (
+            format!("[{}]", request(4, "tools/list", json!({}))),
+            Value::Null,
+            -32600,
+        ),
+        (
+            request(5, "tools/list", json!({"x": "x".repeat(5000)})).to_string(),
+            json!(5),
+            -32600,
+        ),
+        (
+            request(6, "server/discover", json!({})).to_string(),
+            json!(6),
+            -32602,
+        ),
     ] {
         piped.write(&format!("{line}\n\n  \n")).await;
         let answer = piped.next().await.unwrap();
-        assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(code)), "{line:.80}");
+        assert_eq!(
+            (&answer["id"], &answer["error"]["code"]),
+            (&id, &json!(code)),
+            "{line:.80}"
+        );
     }
-    assert_eq!(piped.call(request(7, "ping", json!({}))).await["result"], json!({}));
+    assert_eq!(
+        piped.call(request(7, "ping", json!({}))).await["result"],
+        json!({})
+    );
     assert_eq!(piped.end().await, Some(0));
 }
 
 #[tokio::test]
 async fn all_that_was_asked_is_answered_when_the_input_ends_at_once() {
     let mut piped = start(&acting());
-    let messages = [initialize("2025-11-25", json!({})), request(1, "tools/list", json!({})), request(2, "ping", json!({}))];
+    let messages = [
+        initialize("2025-11-25", json!({})),
+        request(1, "tools/list", json!({})),
+        request(2, "ping", json!({})),
+    ];
     let text: String = messages.iter().map(|it| format!("{it}\n")).collect();
     piped.write(text.trim_end()).await;
     drop(piped.input.take());
@@ -207,39 +250,74 @@ async fn requests_stand_beside_each_other_and_one_can_be_cancelled() {
 async fn a_server_asks_the_client_and_tells_it_what_happens() {
     let mut piped = Piped::initialized(&acting(), "2025-11-25", json!({"elicitation": {}})).await;
     let params = json!({"message": "?", "requestedSchema": {"type": "object", "properties": {}}});
-    piped.send(act(1, json!({"do": "ask", "method": "elicitation/create", "params": params}))).await;
+    piped
+        .send(act(
+            1,
+            json!({"do": "ask", "method": "elicitation/create", "params": params}),
+        ))
+        .await;
     let asked = piped.next().await.unwrap();
-    assert_eq!((&asked["method"], &asked["params"]), (&json!("elicitation/create"), &params));
-    piped.send(json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}})).await;
+    assert_eq!(
+        (&asked["method"], &asked["params"]),
+        (&json!("elicitation/create"), &params)
+    );
+    piped
+        .send(json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}))
+        .await;
     let answer = piped.next().await.unwrap();
-    assert!(answer["result"]["content"][0]["text"].as_str().unwrap().contains("decline"), "{answer}");
+    assert!(
+        answer["result"]["content"][0]["text"]
+            .as_str()
+            .unwrap()
+            .contains("decline"),
+        "{answer}"
+    );
     let new = json!([{"name": "other", "inputSchema": {"type": "object"}}]);
-    piped.send(act(2, json!({"do": "change", "tools": new}))).await;
+    piped
+        .send(act(2, json!({"do": "change", "tools": new})))
+        .await;
     let mut seen = [piped.next().await.unwrap(), piped.next().await.unwrap()];
     seen.sort_by_key(|it| it["id"].is_null());
-    assert_eq!((&seen[0]["id"], &seen[1]["method"]), (&json!(2), &json!("notifications/tools/list_changed")));
+    assert_eq!(
+        (&seen[0]["id"], &seen[1]["method"]),
+        (&json!(2), &json!("notifications/tools/list_changed"))
+    );
     piped.end().await;
 }
 
 #[tokio::test]
 async fn both_eras_share_the_pipes() {
     let mut piped = start(&acting());
-    let about = piped.call(whole(request(1, "server/discover", json!({})))).await;
+    let about = piped
+        .call(whole(request(1, "server/discover", json!({}))))
+        .await;
     assert_eq!(about["result"]["supportedVersions"][0], "2026-07-28");
     let tools = piped.call(whole(request(2, "tools/list", json!({})))).await;
     assert_eq!(tools["result"]["resultType"], "complete");
-    assert_eq!(piped.call(whole(request(3, "ping", json!({})))).await["error"]["code"], -32601);
-    let listen = whole(request("sub", "subscriptions/listen", json!({"notifications": {"toolsListChanged": true}})));
+    assert_eq!(
+        piped.call(whole(request(3, "ping", json!({})))).await["error"]["code"],
+        -32601
+    );
+    let listen = whole(request(
+        "sub",
+        "subscriptions/listen",
+        json!({"notifications": {"toolsListChanged": true}}),
+    ));
     piped.send(listen.clone()).await;
     let acknowledged = piped.next().await.unwrap();
-    assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(
+        acknowledged["method"],
+        "notifications/subscriptions/acknowledged"
+    );
     let mut other = listen;
     other["id"] = "cancelled".into();
     piped.send(other).await;
     piped.next().await;
     piped.send(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "cancelled"}})).await;
     piped.call(initialize("2025-11-25", json!({}))).await;
-    assert!(piped.call(request(5, "tools/list", json!({}))).await["result"]["resultType"].is_null());
+    assert!(
+        piped.call(request(5, "tools/list", json!({}))).await["result"]["resultType"].is_null()
+    );
     drop(piped.input.take());
     let ended = piped.next().await.unwrap();
     assert_eq!(ended["id"], "sub");
@@ -264,19 +342,97 @@ async fn a_profile_is_offered_instead_of_everything() {
     let folder = tempfile::tempdir().unwrap();
     let toml = format!("{}\n[profiles.one]\nserver = \"s\"\n", acting());
     std::fs::write(folder.path().join("toolway.toml"), toml).unwrap();
-    let messages = format!("{}\n{}\n", initialize("2025-11-25", json!({})), request(1, "tools/list", json!({})));
+    let messages = format!(
+        "{}\n{}\n",
+        initialize("2025-11-25", json!({})),
+        request(1, "tools/list", json!({}))
+    );
     let mut child = command(folder.path())
         .args(["--profile", "one"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(messages.as_bytes()).await.unwrap();
-    let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(messages.as_bytes())
+        .await
+        .unwrap();
+    let output = timeout(PATIENCE, child.wait_with_output())
+        .await
+        .unwrap()
+        .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains(r#""name":"act""#), "{text}");
-    let output = command(folder.path()).args(["--profile", "two"]).stdin(Stdio::null()).output().await.unwrap();
+    let output = command(folder.path())
+        .args(["--profile", "two"])
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("no profile `two`") && output.stdout.is_empty(), "{said}");
+    assert!(
+        said.contains("no profile `two`") && output.stdout.is_empty(),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn functions_need_no_configuration_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let function = json!({"type": "function", "function": {"name": "invoice", "parameters": {"type": "object", "properties": {}}}});
+    std::fs::write(
+        folder.path().join("billing.json"),
+        json!([function]).to_string(),
+    )
+    .unwrap();
+    let listed = |arguments: &[&str]| {
+        let mut command = command(folder.path());
+        let child = command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        async move {
+            let mut child = child.unwrap();
+            let messages = format!(
+                "{}\n{}\n",
+                initialize("2025-11-25", json!({})),
+                request(1, "tools/list", json!({}))
+            );
+            // It may have ended already.
+            let _ = child
+                .stdin
+                .take()
+                .unwrap()
+                .write_all(messages.as_bytes())
+                .await;
+            let output = timeout(PATIENCE, child.wait_with_output())
+                .await
+                .unwrap()
+                .unwrap();
+            (
+                output.status.code(),
+                String::from_utf8(output.stdout).unwrap(),
+                String::from_utf8(output.stderr).unwrap(),
+            )
+        }
+    };
+    let endpoint = ["--endpoint", "http://127.0.0.1:9/tool_calls"];
+    let (code, said, _) = listed(&[&["--functions", "billing.json"], &endpoint[..]].concat()).await;
+    assert_eq!(code, Some(0));
+    assert!(said.contains(r#""name":"billing__invoice""#), "{said}");
+    let (code, said, problems) =
+        listed(&["--functions", "gone.json", "--endpoint", "ftp://x"]).await;
+    assert_eq!((code, said.as_str()), (Some(2), ""));
+    assert!(
+        problems.contains("--functions: ") && problems.contains("--endpoint: "),
+        "{problems}"
+    );
+    let (code, ..) = listed(&["--functions", "billing.json"]).await;
+    assert_eq!(code, Some(2));
 }

@@ -357,6 +357,11 @@ impl Server {
                 self.announce(method, &arguments["params"]);
                 say(&id, "said");
             }
+            // Answers with `result`, word for word, until there are `inputResponses`; then with all the params.
+            "need" => match message["params"].get("inputResponses") {
+                None => reply(&id, arguments["result"].clone()),
+                Some(_) => say(&id, &message["params"].to_string()),
+            },
             // Answers with all the params of the call.
             "params" => say(&id, &message["params"].to_string()),
             // Writes `lines` as they are; answers unless one of them did.

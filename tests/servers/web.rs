@@ -12,7 +12,7 @@ use toolway::{
 };
 
 use crate::{
-    harness::{Rig, options, text},
+    harness::{Rig, id, options, text},
     site::{Probe, Script, Site},
 };
 
@@ -188,6 +188,57 @@ async fn a_modern_request_names_its_method_and_tool_in_headers() {
             rig.listed().tools[0].input_schema["properties"]["region"]["type"],
             "string"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_modern_request_for_anything_else_names_it_in_headers_too() {
+    let site = Site::start(Script {
+        modern: true,
+        ..Script::default()
+    })
+    .await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    for (method, key, name) in [
+        ("prompts/get", "name", "a prompt"),
+        ("resources/read", "uri", "a:1"),
+    ] {
+        let params = [(key.to_owned(), json!(name))].into_iter().collect();
+        let error = rig
+            .servers
+            .request(&id("s"), method, params, options())
+            .await
+            .unwrap_err();
+        assert_eq!(error.to_string(), "no", "it is the site that says so");
+        let (headers, message) = site.got(method).remove(0);
+        assert_eq!(headers["mcp-method"], method);
+        assert_eq!(headers["mcp-name"], name);
+        assert_eq!(message["params"][key], name);
+    }
+}
+
+#[tokio::test]
+async fn a_web_server_that_wants_input_says_so_word_for_word() {
+    for answers_in_events in [false, true] {
+        let site = Site::start(Script {
+            modern: true,
+            answers_in_events,
+            ..Script::default()
+        })
+        .await;
+        let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+        let result = json!({
+            "resultType": "input_required", "requestState": "opaque",
+            "inputRequests": {"q": {"method": "elicitation/create", "params": {"x": null}}},
+        });
+        let arguments = json!({"do": "result", "result": result});
+        let params = json!({"name": "act", "arguments": arguments});
+        let params = params.as_object().cloned().unwrap();
+        let raw = rig
+            .servers
+            .request(&id("s"), "tools/call", params, options())
+            .await;
+        assert_eq!(raw.unwrap(), result);
     }
 }
 

@@ -87,7 +87,7 @@ impl Session {
         let outcome = tokio::select! {
             biased;
             answer = answer => answer.unwrap_or(Err(CallError::Cancelled)),
-            () = sleep_until(until) => Err(CallError::Timeout { after: begun.elapsed() }),
+            () = sleep_until(until) => Err(CallError::Timeout { after: until.saturating_duration_since(begun) }),
         };
         // Who did not get an answer takes the call back.
         drop(open);

@@ -52,7 +52,7 @@ impl Inquiry {
         gateway: &Arc<Gateway>,
         visit: &Visit,
     ) -> Result<Value, CallError> {
-        if visit.version.has_handshake() {
+        if visit.version.has_handshake() || gateway.backends.functions().has(&self.server) {
             return self.make_asking(gateway, visit).await;
         }
         match self.params.get("requestState").and_then(Value::as_str) {
@@ -61,7 +61,7 @@ impl Inquiry {
         }
     }
 
-    /// For a client that can be asked while its request is under way.
+    /// For a client that can be asked while its request is under way, or a function, which never asks.
     async fn make_asking(
         mut self,
         gateway: &Arc<Gateway>,

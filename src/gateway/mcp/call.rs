@@ -43,7 +43,8 @@ pub(super) async fn call(
         return refused(&misfit, visit.version);
     }
     if let Some(session) = visit.view.session() {
-        let deadline = Instant::now() + gateway.config.request_timeout;
+        // The caller said how long a call may wait, for a person may stand behind the answer.
+        let deadline = session.about().expires;
         let outcome = session.call(&name, arguments, deadline).await;
         return Ok(match outcome {
             Ok(result) => era::fit_call(write_result(&result), visit.version),

@@ -71,6 +71,21 @@ impl View {
         }
     }
 
+    /// Nothing is here any more: the session whose functions it shows has ended.
+    pub fn is_over(&self) -> bool {
+        self.session().is_some_and(|it| it.ended().is_some())
+    }
+
+    /// Waits until nothing is here any more; most views are there for ever. Cancel safe.
+    pub async fn over(&self) {
+        match self.session() {
+            Some(session) => {
+                session.over().await;
+            }
+            None => std::future::pending().await,
+        }
+    }
+
     /// The one server it shows under its own names.
     pub(super) fn only_server(&self) -> Option<&ServerId> {
         match &self.0 {

@@ -82,6 +82,7 @@ impl Subscription {
             let news = tokio::select! {
                 biased;
                 () = stopping.cancelled() => break,
+                () = self.view.over() => break,
                 news = self.news.recv() => news,
             };
             match news {

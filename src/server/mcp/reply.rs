@@ -3,7 +3,7 @@
 use axum::{
     body::Body,
     http::{HeaderValue, StatusCode, header},
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use bytes::Bytes;
 
@@ -84,6 +84,11 @@ fn streaming(body: Body) -> Response {
 
 /// What is refused by what stands in front of every face.
 pub(in crate::server) fn refusal(refusal: Refusal) -> Response {
+    // A JSON-RPC error without an id would answer nothing: rmcp 3.8 (2026-07-28, without a session) then waits for
+    // ever. To a 404 with anything else in it every client says that the request failed.
+    if refusal == Refusal::NoSession {
+        return refusal.into_response();
+    }
     let (status, why) = refusal.status_and_message();
     let code = if status.is_server_error() {
         code::INTERNAL_ERROR

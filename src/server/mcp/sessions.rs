@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{feed::Feed, talk::Talk};
@@ -110,12 +110,17 @@ impl Sessions {
         is_there
     }
 
-    /// Ends those that were idle for too long, again and again.
-    pub(super) async fn sweep(&self) {
+    /// Ends those that were idle for too long, and those at an endpoint that is no more, again and again.
+    /// `ends` changes when an endpoint ends.
+    pub(super) async fn sweep(&self, mut ends: watch::Receiver<u64>) {
         loop {
-            tokio::time::sleep(self.idle / 4).await;
+            tokio::select! {
+                () = tokio::time::sleep(self.idle / 4) => {}
+                Ok(()) = ends.changed() => {}
+            }
             self.table().retain(|_, session| {
-                let stays = session.is_at_work() || session.used().elapsed() < self.idle;
+                let is_used = session.is_at_work() || session.used().elapsed() < self.idle;
+                let stays = is_used && !session.talk.view().is_over();
                 if !stays {
                     session.gone.cancel();
                 }

@@ -103,6 +103,11 @@ impl Talk {
         Ok((talk, result))
     }
 
+    /// What its endpoint shows.
+    pub(in crate::server) fn view(&self) -> &View {
+        &self.view
+    }
+
     /// The version that was agreed on.
     pub(in crate::server) fn version(&self) -> Version {
         self.version

@@ -1,0 +1,148 @@
+//! What to paste into the settings of another MCP client, so that it starts `toolway mcp`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+use super::args::McpArgs;
+use crate::config::DEFAULT_FILE;
+
+/// A client whose settings are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Client {
+    /// Claude Desktop.
+    Claude,
+    /// Cursor.
+    Cursor,
+    /// Visual Studio Code.
+    #[value(name = "vscode")]
+    VsCode,
+}
+
+/// The text to paste, and where.
+pub(super) fn lines(client: Client, asked: &McpArgs) -> Result<(String, String)> {
+    let program = std::env::current_exe().context("cannot tell where toolway is")?;
+    let folder = std::env::current_dir().context("cannot tell where this is")?;
+    let args = arguments(asked, &folder)?;
+    let settings = settings(client, &text(program)?, &args);
+    Ok((
+        format!("{settings:#}\n"),
+        place(client, std::env::consts::OS),
+    ))
+}
+
+/// The arguments with which a client starts it, from wherever it does.
+fn arguments(asked: &McpArgs, folder: &Path) -> Result<Vec<String>> {
+    let mut args = vec!["mcp".to_owned()];
+    let mut add = |option: &str, file: &Path| -> Result<()> {
+        let path = folder.join(file);
+        if !path.is_file() {
+            bail!("there is no file {}", path.display());
+        }
+        args.extend([option.to_owned(), text(path)?]);
+        Ok(())
+    };
+    let default = || Some(PathBuf::from(DEFAULT_FILE)).filter(|it| folder.join(it).is_file());
+    if let Some(config) = asked.files.config().cloned().or_else(default) {
+        add("--config", &config)?;
+    }
+    for file in asked.files.mcp() {
+        add("--mcp", file)?;
+    }
+    if let Some(file) = &asked.functions {
+        add("--functions", file)?;
+    }
+    for (option, value) in [
+        ("--endpoint", &asked.endpoint),
+        ("--profile", &asked.profile),
+    ] {
+        args.extend(value.iter().flat_map(|it| [option.to_owned(), it.clone()]));
+    }
+    Ok(args)
+}
+
+fn text(path: PathBuf) -> Result<String> {
+    let text = path.into_os_string().into_string();
+    text.map_err(|path| anyhow!("the path {} is no text", path.display()))
+}
+
+fn settings(client: Client, program: &str, args: &[String]) -> Value {
+    match client {
+        Client::Claude | Client::Cursor => {
+            json!({"mcpServers": {"toolway": {"command": program, "args": args}}})
+        }
+        Client::VsCode => {
+            json!({"servers": {"toolway": {"type": "stdio", "command": program, "args": args}}})
+        }
+    }
+}
+
+/// Where the settings are on this operating system.
+fn place(client: Client, os: &str) -> String {
+    let user = |mac: &str, windows: &str, other: &str| match os {
+        "macos" => format!("~/Library/Application Support/{mac}"),
+        "windows" => format!("%APPDATA%\\{windows}"),
+        _ => format!("~/.config/{other}"),
+    };
+    match client {
+        Client::Claude => {
+            let file = user(
+                "Claude/claude_desktop_config.json",
+                "Claude\\claude_desktop_config.json",
+                "Claude/claude_desktop_config.json",
+            );
+            format!(
+                "Paste this into {file} (Claude: Settings, Developer, Edit Config) and start Claude again.\n"
+            )
+        }
+        Client::Cursor => {
+            let file = match os {
+                "windows" => "%USERPROFILE%\\.cursor\\mcp.json",
+                _ => "~/.cursor/mcp.json",
+            };
+            format!("Paste this into {file}, or into .cursor/mcp.json of one project.\n")
+        }
+        Client::VsCode => {
+            let file = user(
+                "Code/User/mcp.json",
+                "Code\\User\\mcp.json",
+                "Code/User/mcp.json",
+            );
+            format!(
+                "Paste this into {file} (\"MCP: Open User Configuration\"), or into .vscode/mcp.json of one workspace.\n"
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_client_gets_what_it_reads() {
+        let args = ["mcp".to_owned()];
+        let claude = settings(Client::Claude, "/bin/toolway", &args);
+        assert_eq!(claude["mcpServers"]["toolway"]["command"], "/bin/toolway");
+        assert_eq!(claude["mcpServers"]["toolway"]["args"], json!(["mcp"]));
+        assert_eq!(settings(Client::Cursor, "/bin/toolway", &args), claude);
+        let code = settings(Client::VsCode, "/bin/toolway", &args);
+        assert_eq!(code["servers"]["toolway"]["type"], "stdio");
+    }
+
+    #[test]
+    fn every_system_has_its_place() {
+        for client in [Client::Claude, Client::Cursor, Client::VsCode] {
+            let places: Vec<_> = ["linux", "macos", "windows"]
+                .map(|os| place(client, os))
+                .into();
+            assert!(
+                places[2].contains('%') && places[0].contains("~/"),
+                "{places:?}"
+            );
+        }
+        assert!(place(Client::Claude, "macos").contains("Library/Application Support/Claude/"));
+    }
+}
