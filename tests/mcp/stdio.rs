@@ -113,9 +113,12 @@ fn whole(mut message: Value) -> Value {
 
 #[tokio::test]
 async fn what_servers_have_is_there_from_the_first_request_on() {
-    let prompts: Vec<_> = (0..8).map(|n| json!({"prompts": [{"name": format!("p{n}")}]})).collect();
-    let resources: Vec<_> =
-        (0..8).map(|n| json!({"resources": [{"uri": format!("a:{n}"), "name": "r"}]})).collect();
+    let prompts: Vec<_> = (0..8)
+        .map(|n| json!({"prompts": [{"name": format!("p{n}")}]}))
+        .collect();
+    let resources: Vec<_> = (0..8)
+        .map(|n| json!({"resources": [{"uri": format!("a:{n}"), "name": "r"}]}))
+        .collect();
     let script = json!({
         "capabilities": {"tools": {}, "prompts": {}, "resources": {}},
         "start_delay_ms": 200,
@@ -138,11 +141,28 @@ async fn what_servers_have_is_there_from_the_first_request_on() {
         }
     };
     let count = |result: &Value, key: &str| result[key].as_array().map(Vec::len);
-    assert_eq!(count(&first(request(1, "prompts/list", json!({}))).await, "prompts"), Some(8));
-    assert_eq!(count(&first(request(1, "resources/list", json!({}))).await, "resources"), Some(8));
+    assert_eq!(
+        count(
+            &first(request(1, "prompts/list", json!({}))).await,
+            "prompts"
+        ),
+        Some(8)
+    );
+    assert_eq!(
+        count(
+            &first(request(1, "resources/list", json!({}))).await,
+            "resources"
+        ),
+        Some(8)
+    );
     let got = first(request(1, "prompts/get", json!({"name": "s__p7"}))).await;
     assert_eq!(count(&got, "messages"), Some(0));
-    let called = first(request(1, "tools/call", json!({"name": "s__act", "arguments": {}}))).await;
+    let called = first(request(
+        1,
+        "tools/call",
+        json!({"name": "s__act", "arguments": {}}),
+    ))
+    .await;
     assert_eq!(count(&called, "content"), Some(1));
 }
 
