@@ -98,6 +98,11 @@ impl Caller for Client {
         &self.capabilities
     }
 
+    /// On a pipe all requests are of one client, and share its feed; over HTTP each has a feed of its own.
+    fn client(&self) -> Option<usize> {
+        self.feed.as_ref().map(|feed| Arc::as_ptr(feed).addr())
+    }
+
     fn ask<'a>(&'a self, method: &'a str, _: Value) -> BoxFuture<'a, Result<Value, RpcError>> {
         Box::pin(async move { Err(RpcError::method_not_found(method)) })
     }
