@@ -77,9 +77,9 @@ impl Feed {
         inner.replay.unread() > 0 || inner.is_closed
     }
 
-    /// The number of the last message.
-    pub(in crate::server) fn last(&self) -> u64 {
-        self.inner().replay.last()
+    /// The number of the last message that was read.
+    pub(in crate::server) fn read(&self) -> u64 {
+        self.inner().replay.read()
     }
 
     /// Ends when not much waits to be read: at most so many messages, and so many bytes.
