@@ -22,13 +22,13 @@ use tokio::{
 };
 
 pub use self::{
-    news::{LEVELS, LogInterest, News, Watch},
+    news::{LogInterest, News, Watch},
     view::{Profile, ProfileShows, View},
 };
 use super::Gateway;
 use crate::{
     catalog::{Offered, Shelf},
-    mcp::{rpc::RpcError, version::Version},
+    mcp::{level::Level, rpc::RpcError, version::Version},
     tool::{JsonObject, Progress},
     upstream::mcp::Caller,
 };
@@ -73,7 +73,7 @@ pub enum Topic {
     Resources,
     /// `notifications/resources/updated` of this URI, as the client knows it.
     Resource(String),
-    /// `notifications/message` of this level, one of [`LEVELS`].
+    /// `notifications/message` of this level, as the server wrote it.
     Log(String),
 }
 
@@ -194,8 +194,8 @@ impl Gateway {
         Ok(Watch { _watch: watch })
     }
 
-    /// Has servers log at least this level, one of [`LEVELS`].
-    pub fn log_interest(&self, level: &str) -> LogInterest {
+    /// Has servers log at least this level.
+    pub fn log_interest(&self, level: Level) -> LogInterest {
         LogInterest::take(level, &self.log_interests, &self.servers)
     }
 

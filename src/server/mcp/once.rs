@@ -65,7 +65,7 @@ impl Once {
                 let _interest = self
                     .about
                     .level
-                    .map(|level| self.gateway.log_interest(level.as_str()));
+                    .map(|level| self.gateway.log_interest(level));
                 work::run(&self.gateway, &visit, method, params, self.feed.as_deref()).await
             }
         }

@@ -273,7 +273,7 @@ impl Talk {
             let names = names.join(", ");
             RpcError::invalid_params(format!("Invalid params: `level` must be one of {names}"))
         })?;
-        let interest = self.gateway.log_interest(level.as_str());
+        let interest = self.gateway.log_interest(level);
         *locked(&self.level) = Some((level, interest));
         Ok(json!({}))
     }
