@@ -407,7 +407,7 @@ fn a_harmony_message_that_ends_twice_is_said_once() {
     let mut asked = settings(Mode::Loop);
     asked.text_calls.harmony = true;
     let mut filter = Filter::new(&asked);
-    let begun = "<|channel|>commentary to=functions.f<|message|>{\"a\":";
+    let begun = "<|channel|>commentary to=functions.a<|message|>{\"a\":";
     let mut pieces = filter.push(begun, &Tools);
     pieces.extend(filter.finish(&Tools));
     assert!(!pieces.is_empty(), "half a message is text");
