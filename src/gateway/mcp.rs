@@ -29,7 +29,7 @@ use super::Gateway;
 use crate::{
     catalog::{Offered, Shelf},
     mcp::{level::Level, rpc::RpcError, version::Version},
-    tool::{JsonObject, Progress},
+    tool::{JsonObject, Progress, ServerId},
     upstream::mcp::Caller,
 };
 
@@ -95,6 +95,11 @@ impl Gateway {
             None => Some(Arc::clone(&self.everything)),
             Some(name) => self.profiles.get(name).cloned(),
         }
+    }
+
+    /// One server or group of functions with all it has, under its own names.
+    pub fn view_of(&self, server: &ServerId) -> Arc<View> {
+        Arc::new(View::profile(ProfileShows::Server(server.clone())))
     }
 
     /// What the endpoint `/mcp/s/TOKEN` shows; `None` if no session has this token, or it is over.

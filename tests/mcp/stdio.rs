@@ -445,7 +445,19 @@ async fn functions_need_no_configuration_file() {
     let endpoint = ["--endpoint", "http://127.0.0.1:9/tool_calls"];
     let (code, said, _) = listed(&[&["--functions", "billing.json"], &endpoint[..]].concat()).await;
     assert_eq!(code, Some(0));
-    assert!(said.contains(r#""name":"billing__invoice""#), "{said}");
+    assert!(
+        said.contains(r#""name":"invoice""#),
+        "alone it keeps its name: {said}"
+    );
+    let beside =
+        "[functions.other]\ndefinitions = \"billing.json\"\nendpoint = \"http://127.0.0.1:9/\"\n";
+    std::fs::write(folder.path().join("toolway.toml"), beside).unwrap();
+    let (_, said, _) = listed(&[&["--functions", "billing.json"], &endpoint[..]].concat()).await;
+    assert!(
+        said.contains(r#""name":"billing__invoice""#),
+        "beside others it does not: {said}"
+    );
+    std::fs::remove_file(folder.path().join("toolway.toml")).unwrap();
     let (code, said, problems) =
         listed(&["--functions", "gone.json", "--endpoint", "ftp://x"]).await;
     assert_eq!((code, said.as_str()), (Some(2), ""));
