@@ -6,6 +6,7 @@
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures::{FutureExt, future::FusedFuture};
 use serde_json::json;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader},
@@ -96,7 +97,8 @@ pub async fn serve(
         stopping: CancellationToken::new(),
         max_depth: config.max_depth,
     };
-    let mut writing = tokio::spawn(write(output, pipe.feed.reader(0)));
+    // Looked at in three places, and it ends once.
+    let mut writing = tokio::spawn(write(output, pipe.feed.reader(0))).fuse();
     let mut shutdown = pin!(shutdown);
     let is_stopped = loop {
         let line = async {
@@ -125,7 +127,9 @@ pub async fn serve(
     }
     pipe.at_work.shutdown().await;
     pipe.feed.close();
-    let _ = timeout(LAST_WORDS, writing).await;
+    if !writing.is_terminated() {
+        let _ = timeout(LAST_WORDS, writing).await;
+    }
     if is_stopped {
         reading.abort();
         return Ok(());
@@ -257,8 +261,9 @@ impl Pipe {
             return self.fail(Some(&request.id), RpcError::new(code::INVALID_REQUEST, why));
         };
         let feed = Arc::clone(&self.feed);
+        let answer = talk.answer(request, Some(Arc::clone(&feed)));
         self.at_work.spawn(async move {
-            if let Some(answer) = talk.answer(request, Some(Arc::clone(&feed))).await {
+            if let Some(answer) = answer.await {
                 feed.must_say(answer);
             }
         });
@@ -273,9 +278,9 @@ impl Pipe {
             Ok(requests) if requests.is_empty() => {}
             Ok(requests) => {
                 let feed = Arc::clone(&self.feed);
+                let answers = talk.answer_all(requests, Some(Arc::clone(&feed)));
                 self.at_work.spawn(async move {
-                    let answers = talk.answer_all(requests, Some(Arc::clone(&feed))).await;
-                    if let Some(answers) = answers {
+                    if let Some(answers) = answers.await {
                         feed.must_say(answers);
                     }
                 });

@@ -468,3 +468,36 @@ async fn functions_need_no_configuration_file() {
     let (code, ..) = listed(&["--functions", "billing.json"]).await;
     assert_eq!(code, Some(2));
 }
+
+#[tokio::test]
+async fn what_is_cancelled_in_the_same_breath_has_no_answer() {
+    let toml = format!("[loop]\ntool_timeout = \"300ms\"\n{}", acting());
+    for batched in [false, true] {
+        let mut piped = Piped::initialized(&toml, "2025-03-26", json!({})).await;
+        let call = act(1, json!({"do": "hang"}));
+        let call = if batched { json!([call]) } else { call };
+        let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+            "params": {"requestId": 1}});
+        piped.write(&format!("{call}\n{cancel}\n")).await;
+        piped.call(request(2, "ping", json!({}))).await;
+        drop(piped.input.take());
+        assert_eq!(piped.next().await, None, "nothing is said any more");
+        assert_eq!(piped.status().await, Some(0));
+    }
+}
+
+#[tokio::test]
+async fn it_ends_when_nobody_reads_what_it_writes() {
+    let Piped {
+        mut child,
+        input,
+        output,
+        _folder,
+    } = start("");
+    drop(output);
+    let mut input = input.unwrap();
+    let ping = format!("{}\n", request(1, "ping", json!({})));
+    input.write_all(ping.as_bytes()).await.unwrap();
+    let ended = timeout(PATIENCE, child.wait()).await.expect("it ends");
+    assert_eq!(ended.unwrap().code(), Some(0));
+}

@@ -379,3 +379,24 @@ async fn a_session_that_is_ended_ends_its_streams() {
     gw.until_open(0, 0).await;
     gw.join().await;
 }
+
+#[tokio::test]
+async fn a_session_that_is_ended_ends_a_call_that_is_no_stream_yet() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = folder.path().join("record");
+    let toml = format!(
+        "[loop]\ntool_timeout = \"2s\"\n{}",
+        scripted("s", json!({"record": record}))
+    );
+    let gw = crate::harness::tuned(&toml, |it| it.mcp.patience = Duration::from_secs(60)).await;
+    let client = Client::begin(&gw, "2025-11-25", json!({})).await;
+    let call = tokio::spawn({
+        let client = client.clone();
+        async move { client.post(act(1, json!({"do": "hang"}))).await }
+    });
+    until(&record, "tools/call").await;
+    assert_eq!(client.send(reqwest::Method::DELETE).await.status, 204);
+    assert_eq!(call.await.unwrap().refusal(), (404, -32001));
+    until(&record, "notifications/cancelled").await;
+    gw.join().await;
+}

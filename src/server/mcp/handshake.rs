@@ -77,7 +77,7 @@ pub(super) async fn post(face: &Face, visitor: &Visitor, incoming: Incoming) -> 
             super::note(&request, session.short());
             let talk = Arc::clone(&session.talk);
             let answer = Box::pin(talk.answer(request, feed_for(visitor, &feed)));
-            respond(face, visitor, session, answer, feed).await
+            respond(face, visitor, session, id, answer, feed).await
         }
         Incoming::One(Message::Notification(notification)) => {
             session.talk.notified(&notification);
@@ -96,7 +96,7 @@ pub(super) async fn post(face: &Face, visitor: &Visitor, incoming: Incoming) -> 
             let feed = Arc::new(Feed::default());
             let talk = Arc::clone(&session.talk);
             let answer = Box::pin(talk.answer_all(requests, feed_for(visitor, &feed)));
-            respond(face, visitor, session, answer, feed).await
+            respond(face, visitor, session, None, answer, feed).await
         }
     }
 }
@@ -182,6 +182,7 @@ async fn respond(
     face: &Face,
     visitor: &Visitor,
     session: Arc<Session>,
+    id: Option<Id>,
     answer: BoxFuture<'static, Option<Bytes>>,
     feed: Arc<Feed>,
 ) -> Response {
@@ -202,6 +203,7 @@ async fn respond(
             Some(answer) => return reply::json(StatusCode::OK, answer),
             None => return reply::cancelled(),
         },
+        () = session.gone.cancelled() => return reply::no_session(id.as_ref()),
         () = feed.has_more(), if accepts.events => {}
         () = sleep(face.config.patience), if accepts.events => {}
         () = std::future::ready(()), if !accepts.json => {}

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::{
     self,
@@ -114,18 +114,21 @@ impl Talk {
     }
 
     /// The answer to a request; nothing if it was cancelled. What has to be said before goes to the feed; without
-    /// one nothing can be.
-    pub(in crate::server) async fn answer(
+    /// one nothing can be. It can be cancelled at once, before anybody waits for the answer.
+    pub(in crate::server) fn answer(
         self: Arc<Self>,
         request: Request,
         feed: Option<Arc<Feed>>,
-    ) -> Option<Bytes> {
+    ) -> impl Future<Output = Option<Bytes>> + Send + 'static {
         let id = request.id.clone();
-        let outcome = match self.running.begin(id.clone()) {
-            Ok(place) => place.hold(self.outcome(request, feed)).await?,
-            Err(busy) => Err(busy),
-        };
-        Some(rpc::write_answer(Some(&id), &outcome).into())
+        let begun = self.running.begin(id.clone());
+        async move {
+            let outcome = match begun {
+                Ok(place) => place.hold(self.outcome(request, feed)).await?,
+                Err(busy) => Err(busy),
+            };
+            Some(rpc::write_answer(Some(&id), &outcome).into())
+        }
     }
 
     /// Does what a batch tells and answers, and gives what it asks.
@@ -157,29 +160,32 @@ impl Talk {
     }
 
     /// The answers to a batch, in one array; nothing if all of it was cancelled.
-    pub(in crate::server) async fn answer_all(
+    pub(in crate::server) fn answer_all(
         self: Arc<Self>,
         requests: Vec<Result<Request, Malformed>>,
         feed: Option<Arc<Feed>>,
-    ) -> Option<Bytes> {
-        let answers = requests.into_iter().map(|request| {
-            let (talk, feed) = (Arc::clone(&self), feed.clone());
-            async move {
-                match request {
-                    Ok(request) => talk.answer(request, feed).await,
-                    Err(malformed) => Some(malformed.to_value().to_string().into()),
+    ) -> impl Future<Output = Option<Bytes>> + Send + 'static {
+        let answers: Vec<_> = requests
+            .into_iter()
+            .map(|request| match request {
+                Ok(request) => Either::Left(Arc::clone(&self).answer(request, feed.clone())),
+                Err(malformed) => {
+                    let answer = Bytes::from(malformed.to_value().to_string());
+                    Either::Right(std::future::ready(Some(answer)))
                 }
+            })
+            .collect();
+        async move {
+            let answers = futures::future::join_all(answers).await;
+            let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
+            if answers.is_empty() {
+                return None;
             }
-        });
-        let answers = futures::future::join_all(answers).await;
-        let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
-        if answers.is_empty() {
-            return None;
+            let mut array = vec![b'['];
+            array.extend_from_slice(&answers.join(&b","[..]));
+            array.push(b']');
+            Some(array.into())
         }
-        let mut array = vec![b'['];
-        array.extend_from_slice(&answers.join(&b","[..]));
-        array.push(b']');
-        Some(array.into())
     }
 
     /// Takes a notification.
