@@ -278,7 +278,7 @@ impl Pipe {
             Ok(requests) if requests.is_empty() => {}
             Ok(requests) => {
                 let feed = Arc::clone(&self.feed);
-                let answers = talk.answer_all(requests, Some(Arc::clone(&feed)));
+                let answers = talk.answer_all(requests, Some(&feed));
                 self.at_work.spawn(async move {
                     if let Some(answers) = answers.await {
                         feed.must_say(answers);

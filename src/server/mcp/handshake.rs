@@ -95,7 +95,7 @@ pub(super) async fn post(face: &Face, visitor: &Visitor, incoming: Incoming) -> 
             };
             let feed = Arc::new(Feed::default());
             let talk = Arc::clone(&session.talk);
-            let answer = Box::pin(talk.answer_all(requests, feed_for(visitor, &feed)));
+            let answer = Box::pin(talk.answer_all(requests, feed_for(visitor, &feed).as_ref()));
             respond(face, visitor, session, None, answer, feed).await
         }
     }

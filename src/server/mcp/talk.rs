@@ -163,12 +163,12 @@ impl Talk {
     pub(in crate::server) fn answer_all(
         self: Arc<Self>,
         requests: Vec<Result<Request, Malformed>>,
-        feed: Option<Arc<Feed>>,
-    ) -> impl Future<Output = Option<Bytes>> + Send + 'static {
+        feed: Option<&Arc<Feed>>,
+    ) -> impl Future<Output = Option<Bytes>> + Send + use<> {
         let answers: Vec<_> = requests
             .into_iter()
             .map(|request| match request {
-                Ok(request) => Either::Left(Arc::clone(&self).answer(request, feed.clone())),
+                Ok(request) => Either::Left(Arc::clone(&self).answer(request, feed.cloned())),
                 Err(malformed) => {
                     let answer = Bytes::from(malformed.to_value().to_string());
                     Either::Right(std::future::ready(Some(answer)))
