@@ -100,7 +100,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                     return Ok(Exit::Refused);
                 }
                 let stop = CancellationToken::new();
-                let work = mcp::run(config, asked.profile, stop.clone());
+                let work = mcp::run(config, asked.show(), stop.clone());
                 let served = until(serve::told_twice(stop), work)?;
                 Ok(served.map_or(Exit::Stopped, |()| Exit::Done))
             })

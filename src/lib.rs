@@ -10,6 +10,9 @@
 //! 6. `upstream::mcp` or `upstream::function` runs the call; `translate::results` turns what came back into a tool message.
 //! 7. `agent::Turn` asks the model again, until it stops or a bound is met.
 //!
+//! MCP clients come in through `server::mcp` and `server::stdio`, and `gateway::mcp` answers them: it says what an
+//! endpoint shows, checks and calls as above, and carries what servers ask to the client whose request it is.
+//!
 //! # Layers
 //!
 //! A module imports only from rows above it; `tests/layers.rs` keeps this so.

@@ -12,3 +12,14 @@ pub fn install_tls() {
     // An error means that somebody chose before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
+
+/// Why a request got no answer, in a word or two and without its URL. The reason lies at the bottom: "connection
+/// refused" and not "error sending request".
+fn reason(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut reason: &dyn std::error::Error = &error;
+    while let Some(source) = reason.source() {
+        reason = source;
+    }
+    reason.to_string()
+}

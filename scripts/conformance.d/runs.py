@@ -17,7 +17,7 @@ VERSIONS = ["2025-11-25", "2026-07-28"]
 RUNS = {
     "server-stdio": ("stdio", "both"),
     "server-http": ("http", "both"),
-    "server-handshake": ("stdio", "handshake"),
+    "server-handshake": ("http", "handshake"),
     "server-modern": ("stdio", "modern"),
     "client": None,
 }

@@ -1,9 +1,8 @@
 //! What came of one tool call, for people and for scripts.
 
-use serde_json::{Value, json};
-
 use super::{survey::ServerLine, words};
 use crate::{
+    mcp::results::write_result,
     tool::{CallError, Content, ToolResult},
     translate::results::error_to_openai,
 };
@@ -132,11 +131,8 @@ fn line(text: &str) -> String {
 pub(super) fn json(outcome: &Outcome) -> serde_json::Result<String> {
     let value = match outcome {
         Ok(result) => {
-            let content: Vec<Value> = result.content.iter().map(part_as_json).collect();
-            let mut value = json!({"content": content, "isError": result.is_error});
-            if let Some(structured) = &result.structured_content {
-                value["structuredContent"] = structured.clone();
-            }
+            let mut value = write_result(result);
+            value["isError"] = result.is_error.into();
             value
         }
         Err(error) => serde_json::from_str(&error_to_openai(error))?,
@@ -144,58 +140,10 @@ pub(super) fn json(outcome: &Outcome) -> serde_json::Result<String> {
     Ok(serde_json::to_string_pretty(&value)? + "\n")
 }
 
-fn part_as_json(part: &Content) -> Value {
-    let value = match part {
-        Content::Text(text) => json!({"type": "text", "text": text}),
-        Content::Image { mime_type, data } => {
-            json!({"type": "image", "mimeType": mime_type, "data": data})
-        }
-        Content::Audio { mime_type, data } => {
-            json!({"type": "audio", "mimeType": mime_type, "data": data})
-        }
-        Content::TextResource {
-            uri,
-            mime_type,
-            text,
-        } => {
-            let body = json!({"uri": uri, "mimeType": mime_type, "text": text});
-            json!({"type": "resource", "resource": without_nulls(body)})
-        }
-        Content::BlobResource {
-            uri,
-            mime_type,
-            blob,
-        } => {
-            let body = json!({"uri": uri, "mimeType": mime_type, "blob": blob});
-            json!({"type": "resource", "resource": without_nulls(body)})
-        }
-        Content::ResourceLink {
-            uri,
-            name,
-            description,
-            mime_type,
-        } => json!({
-            "type": "resource_link", "uri": uri, "name": name,
-            "description": description, "mimeType": mime_type,
-        }),
-        Content::Unknown(value) => value.clone(),
-    };
-    if matches!(part, Content::Unknown(_)) {
-        value
-    } else {
-        without_nulls(value)
-    }
-}
-
-fn without_nulls(mut value: Value) -> Value {
-    if let Some(object) = value.as_object_mut() {
-        object.retain(|_, member| !member.is_null());
-    }
-    value
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn plain(text: &str) -> String {

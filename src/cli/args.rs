@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use tracing::Level;
 
-use super::paste::Client;
+use super::{mcp::Show, paste::Client};
 use crate::{config::Given, telemetry::Filter};
 
 /// One gateway between OpenAI tool calls and the Model Context Protocol.
@@ -103,7 +103,7 @@ Examples:
 pub(super) struct McpArgs {
     #[command(flatten)]
     pub(super) files: FileArgs,
-    /// OpenAI-style functions besides: a file with a `tools` array.
+    /// OpenAI-style functions besides: a file with a `tools` array. With nothing else they keep their own names.
     #[arg(short, long, value_name = "FILE", requires = "endpoint")]
     pub(super) functions: Option<PathBuf>,
     /// The webhook that runs them: takes `tool_calls`, answers `tool_responses`.
@@ -250,6 +250,17 @@ impl FileArgs {
             config: self.config.clone(),
             mcp: self.mcp.clone(),
             ..Given::default()
+        }
+    }
+}
+
+impl McpArgs {
+    /// What the client is to see.
+    pub(super) fn show(&self) -> Show {
+        match (&self.profile, &self.functions) {
+            (Some(name), _) => Show::Profile(name.clone()),
+            (None, Some(_)) => Show::Functions,
+            (None, None) => Show::Everything,
         }
     }
 }

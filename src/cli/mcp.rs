@@ -6,19 +6,20 @@ use anyhow::{Context, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::serve;
-use crate::{config::Config, server::stdio};
+use crate::{config::Config, server::stdio, tool::ServerId};
 
 /// Serves the client until it closes its end, or until toolway is told to stop; leaves nothing running.
-pub(super) async fn run(
-    config: Config,
-    profile: Option<String>,
-    stop: CancellationToken,
-) -> Result<()> {
+pub(super) async fn run(config: Config, show: Show, stop: CancellationToken) -> Result<()> {
     let gateway = serve::gateway(&config)?;
-    let view = gateway.view(profile.as_deref());
+    let view = match (&show, lone_group(&config)) {
+        (Show::Profile(name), _) => gateway.view(Some(name)),
+        (Show::Functions, Some(group)) => Some(gateway.view_of(group)),
+        (Show::Functions | Show::Everything, _) => gateway.view(None),
+    };
     let view = view.context("there is no such profile")?;
     let bounds = stdio::Config {
         max_line_bytes: config.server.max_body_bytes,
+        max_depth: config.server.max_body_depth,
         ..stdio::Config::default()
     };
     let pipes = (tokio::io::stdin(), tokio::io::stdout());
@@ -26,6 +27,25 @@ pub(super) async fn run(
     let served = stdio::serve(Arc::clone(&gateway), view, bounds, pipes, stopped).await;
     gateway.shutdown().await;
     served.context("standard input cannot be read")
+}
+
+/// What the client is to see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Show {
+    /// All that is there, each name with its server in front.
+    Everything,
+    /// What `[profiles.NAME]` says.
+    Profile(String),
+    /// The functions of the command line; under their own names where nothing else is there.
+    Functions,
+}
+
+/// The one group of functions that is there, and no server beside it.
+fn lone_group(config: &Config) -> Option<&ServerId> {
+    match &config.functions[..] {
+        [group] if config.servers.is_empty() => Some(&group.group),
+        _ => None,
+    }
 }
 
 /// The profile that is asked for, if the configuration has none of that name.

@@ -22,19 +22,19 @@ use tokio::{
 };
 
 pub use self::{
-    news::{LEVELS, LogInterest, News, Watch},
+    news::{LogInterest, News, Watch},
     view::{Profile, ProfileShows, View},
 };
 use super::Gateway;
 use crate::{
     catalog::{Offered, Shelf},
-    mcp::{rpc::RpcError, version::Version},
-    tool::{JsonObject, Progress},
+    mcp::{level::Level, rpc::RpcError, version::Version},
+    tool::{JsonObject, Progress, ServerId},
     upstream::mcp::Caller,
 };
 
-/// How long after the start of the gateway a list waits for servers that are still being started. Many clients
-/// list once and never again.
+/// How long after the start of the gateway a list waits for servers that are still being started, and a request for
+/// what is not known yet. Many clients list once and never again, or know the name from another time.
 const START: Duration = Duration::from_secs(10);
 
 /// One MCP client at one endpoint, as far as its requests differ by it.
@@ -73,7 +73,7 @@ pub enum Topic {
     Resources,
     /// `notifications/resources/updated` of this URI, as the client knows it.
     Resource(String),
-    /// `notifications/message` of this level, one of [`LEVELS`].
+    /// `notifications/message` of this level, as the server wrote it.
     Log(String),
 }
 
@@ -95,6 +95,11 @@ impl Gateway {
             None => Some(Arc::clone(&self.everything)),
             Some(name) => self.profiles.get(name).cloned(),
         }
+    }
+
+    /// One server or group of functions with all it has, under its own names.
+    pub fn view_of(&self, server: &ServerId) -> Arc<View> {
+        Arc::new(View::profile(ProfileShows::Server(server.clone())))
     }
 
     /// What the endpoint `/mcp/s/TOKEN` shows; `None` if no session has this token, or it is over.
@@ -124,25 +129,43 @@ impl Gateway {
         progress: Option<mpsc::Sender<Progress>>,
     ) -> Result<Value, RpcError> {
         match method {
-            "tools/call" => call::call(self, visit, params, progress).await,
+            "tools/call" => {
+                let name = params.get("name").and_then(Value::as_str);
+                if name.is_some_and(|name| self.offered(&visit.view, name).is_none()) {
+                    self.started(&visit.view).await;
+                }
+                call::call(self, visit, params, progress).await
+            }
             "tools/list" => {
                 self.started(&visit.view).await;
                 lists::tools(visit, &self.catalog(), &params)
             }
             "prompts/list" => {
-                self.started(&visit.view).await;
+                self.acquainted(&visit.view).await;
                 lists::prompts(visit, &self.shelf(), &params)
             }
             "resources/list" => {
-                self.started(&visit.view).await;
+                self.acquainted(&visit.view).await;
                 lists::resources(visit, &self.shelf(), &params)
             }
             "resources/templates/list" => {
-                self.started(&visit.view).await;
+                self.acquainted(&visit.view).await;
                 lists::templates(visit, &self.shelf(), &params)
             }
-            "prompts/get" => forward::prompt(self, visit, params, progress).await,
-            "resources/read" => forward::resource(self, visit, params, progress).await,
+            "prompts/get" => {
+                let name = params.get("name").and_then(Value::as_str);
+                if name.is_some_and(|name| visit.view.prompt(&self.shelf(), name).is_none()) {
+                    self.acquainted(&visit.view).await;
+                }
+                forward::prompt(self, visit, params, progress).await
+            }
+            "resources/read" => {
+                let uri = params.get("uri").and_then(Value::as_str);
+                if uri.is_some_and(|uri| visit.view.resource(&self.shelf(), uri).is_none()) {
+                    self.acquainted(&visit.view).await;
+                }
+                forward::resource(self, visit, params, progress).await
+            }
             "completion/complete" => forward::completion(self, visit, params, progress).await,
             other => Err(RpcError::method_not_found(other)),
         }
@@ -176,8 +199,8 @@ impl Gateway {
         Ok(Watch { _watch: watch })
     }
 
-    /// Has servers log at least this level, one of [`LEVELS`].
-    pub fn log_interest(&self, level: &str) -> LogInterest {
+    /// Has servers log at least this level.
+    pub fn log_interest(&self, level: Level) -> LogInterest {
         LogInterest::take(level, &self.log_interests, &self.servers)
     }
 
@@ -188,9 +211,18 @@ impl Gateway {
 
     /// Waits until every server is ready or has failed, but not for long after the start of the gateway.
     async fn started(&self, view: &View) {
+        self.wait_at_start(view, self.servers.settled()).await;
+    }
+
+    /// Waits for the prompts and resources of every server, too.
+    async fn acquainted(&self, view: &View) {
+        self.wait_at_start(view, self.servers.acquainted()).await;
+    }
+
+    async fn wait_at_start(&self, view: &View, known: impl Future<Output = ()>) {
         let deadline = self.begun + START;
         if view.session().is_none() && Instant::now() < deadline {
-            let _ = timeout_at(deadline, self.servers.settled()).await;
+            let _ = timeout_at(deadline, known).await;
             self.current.renew();
         }
     }

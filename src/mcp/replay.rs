@@ -57,6 +57,11 @@ impl Replay {
         self.gone + self.kept.len() as u64
     }
 
+    /// The number of the last message that was read.
+    pub fn read(&self) -> u64 {
+        self.read
+    }
+
     /// How many messages nobody has read.
     pub fn unread(&self) -> usize {
         usize::try_from(self.last() - self.read).unwrap_or(usize::MAX)

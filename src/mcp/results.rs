@@ -39,14 +39,9 @@ pub fn read_result(raw: Value) -> ToolResult {
 }
 
 /// Writes a result as the `result` of a `tools/call`. What [`read_result`] read comes out as the same.
-///
-/// Structured content is said as text, too, where there is no other content, for clients that do not know it.
 pub fn write_result(result: &ToolResult) -> Value {
-    let mut content: Vec<Value> = result.content.iter().map(write_block).collect();
+    let content = result.content.iter().map(write_block).collect();
     let mut object = Map::new();
-    if let (true, Some(structured)) = (content.is_empty(), &result.structured_content) {
-        content.push(json!({"type": "text", "text": structured.to_string()}));
-    }
     object.insert("content".to_owned(), Value::Array(content));
     if let Some(structured) = &result.structured_content {
         object.insert("structuredContent".to_owned(), structured.clone());

@@ -202,15 +202,49 @@ impl Malformed {
     }
 }
 
+/// Reads what came in one body or one line; nested at most `max_depth` levels, and never more than 127.
+#[expect(
+    clippy::result_large_err,
+    reason = "what is malformed is answered at once"
+)]
+pub fn read_within(bytes: &[u8], max_depth: usize) -> Result<Incoming, Malformed> {
+    let parse_error =
+        |why: String| Malformed::new(None, code::PARSE_ERROR, format!("Parse error: {why}"));
+    let value: Value =
+        serde_json::from_slice(bytes).map_err(|error| parse_error(error.to_string()))?;
+    if max_depth < PARSER_DEPTH && is_deeper(&value, max_depth) {
+        return Err(parse_error(format!(
+            "it is nested more than {max_depth} levels deep"
+        )));
+    }
+    sort(value)
+}
+
 /// Reads what came in one body or one line.
 #[expect(
     clippy::result_large_err,
     reason = "what is malformed is answered at once"
 )]
 pub fn read(bytes: &[u8]) -> Result<Incoming, Malformed> {
-    let value: Value = serde_json::from_slice(bytes).map_err(|error| {
-        Malformed::new(None, code::PARSE_ERROR, format!("Parse error: {error}"))
-    })?;
+    read_within(bytes, usize::MAX)
+}
+
+/// How deep the parser itself goes.
+const PARSER_DEPTH: usize = 127;
+
+fn is_deeper(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(list) => levels == 0 || list.iter().any(|it| is_deeper(it, levels - 1)),
+        Value::Object(object) => levels == 0 || object.values().any(|it| is_deeper(it, levels - 1)),
+        _ => false,
+    }
+}
+
+#[expect(
+    clippy::result_large_err,
+    reason = "what is malformed is answered at once"
+)]
+fn sort(value: Value) -> Result<Incoming, Malformed> {
     match value {
         Value::Array(batch) if batch.is_empty() => Err(Malformed::new(
             None,
@@ -423,6 +457,18 @@ mod tests {
                 outcome: Err(error)
             })
         );
+    }
+
+    #[test]
+    fn what_is_nested_too_deep_is_no_message() {
+        let nested = |levels: usize| {
+            let (open, close) = ("[".repeat(levels - 2), "]".repeat(levels - 2));
+            format!(r#"{{"jsonrpc":"2.0","method":"x","params":{{"a":{open}{close}}}}}"#)
+        };
+        assert!(read_within(nested(8).as_bytes(), 8).is_ok());
+        let deep = read_within(nested(9).as_bytes(), 8).unwrap_err();
+        assert_eq!(deep.error.code, code::PARSE_ERROR);
+        assert!(read(nested(120).as_bytes()).is_ok() && read(nested(130).as_bytes()).is_err());
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl Face {
 pub(super) async fn everything(State(app): State<Arc<App>>, request: Request) -> Response {
     match app.gateway.view(None) {
         Some(view) => answer(&app, view, request).await,
-        None => no_profile(),
+        None => no_profile(&app, request).await,
     }
 }
 
@@ -143,7 +143,7 @@ pub(super) async fn profile(
 ) -> Response {
     match app.gateway.view(Some(&profile)) {
         Some(view) => answer(&app, view, request).await,
-        None => no_profile(),
+        None => no_profile(&app, request).await,
     }
 }
 
@@ -159,9 +159,19 @@ pub(super) async fn lent(
     }
 }
 
-fn no_profile() -> Response {
+/// Says so in answer to the request, because a client that got its URL wrong is to be told.
+async fn no_profile(app: &App, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let id = match body::read(&parts.headers, body, app.config.max_body_bytes).await {
+        Ok(body) => match rpc::read_within(&body, app.config.max_body_depth) {
+            Ok(Incoming::One(Message::Request(request))) => Some(request.id),
+            _ => None,
+        },
+        Err(refusal) => return reply::refusal(refusal),
+    };
     let why = "Nothing is here; `[profiles.NAME]` in the configuration makes `/mcp/NAME`";
-    reply::refused(StatusCode::NOT_FOUND, why)
+    let error = rpc::RpcError::new(rpc::code::INVALID_REQUEST, why);
+    reply::error(StatusCode::NOT_FOUND, id.as_ref(), error)
 }
 
 /// Whether a path is one of this face.
@@ -214,7 +224,7 @@ async fn post(app: &App, visitor: &Visitor, body: axum::body::Body) -> Response 
         Ok(body) => body,
         Err(refusal) => return reply::refusal(refusal),
     };
-    let incoming = match rpc::read(&body) {
+    let incoming = match rpc::read_within(&body, app.config.max_body_depth) {
         Ok(incoming) => incoming,
         Err(malformed) => {
             let answer = malformed.to_value().to_string();

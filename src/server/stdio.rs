@@ -39,6 +39,8 @@ use crate::{
 pub struct Config {
     /// Longest line, in bytes. Default: 32 MiB.
     pub max_line_bytes: usize,
+    /// Deepest nesting of a message. Default: 127, which is also the most.
+    pub max_depth: usize,
     /// How long requests may take to end when the client has closed its end. Default: 10 s.
     pub drain: Duration,
 }
@@ -47,6 +49,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             max_line_bytes: 32 << 20,
+            max_depth: 127,
             drain: Duration::from_secs(10),
         }
     }
@@ -92,6 +95,7 @@ pub async fn serve(
         talk: None,
         at_work: JoinSet::new(),
         stopping: CancellationToken::new(),
+        max_depth: config.max_depth,
     };
     // Looked at in three places, and it ends once.
     let mut writing = tokio::spawn(write(output, pipe.feed.reader(0))).fuse();
@@ -177,6 +181,7 @@ struct Pipe {
     talk: Option<Arc<Talk>>,
     at_work: JoinSet<()>,
     stopping: CancellationToken,
+    max_depth: usize,
 }
 
 impl Pipe {
@@ -190,7 +195,7 @@ impl Pipe {
                 return self.fail(id.as_ref(), RpcError::new(code::INVALID_REQUEST, why));
             }
         };
-        match rpc::read(&line) {
+        match rpc::read_within(&line, self.max_depth) {
             Ok(Incoming::One(message)) => self.message(message),
             Ok(Incoming::Batch(batch)) => self.batch(batch),
             Err(malformed) => self.feed.must_say(malformed.to_value().to_string().into()),
@@ -273,7 +278,7 @@ impl Pipe {
             Ok(requests) if requests.is_empty() => {}
             Ok(requests) => {
                 let feed = Arc::clone(&self.feed);
-                let answers = talk.answer_all(requests, Some(Arc::clone(&feed)));
+                let answers = talk.answer_all(requests, Some(&feed));
                 self.at_work.spawn(async move {
                     if let Some(answers) = answers.await {
                         feed.must_say(answers);

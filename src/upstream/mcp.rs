@@ -226,6 +226,14 @@ impl Servers {
         }
     }
 
+    /// Waits until every server's prompts and resources are known, too, or it has failed at least once. The caller
+    /// sets the deadline.
+    pub async fn acquainted(&self) {
+        for entry in &self.entries {
+            entry.acquainted().await;
+        }
+    }
+
     /// Calls a tool. A server that is being started is waited for, at most 5 s.
     ///
     /// Dropping the future cancels the call at the server.

@@ -22,6 +22,17 @@ impl Got {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
+    /// Status and the `code` of a refusal that answers no request.
+    #[track_caller]
+    pub fn turned_away(&self) -> (u16, String) {
+        let body = self.json();
+        assert!(body["jsonrpc"].is_null(), "rmcp would wait: {body}");
+        (
+            self.status,
+            body["error"]["code"].as_str().unwrap().to_owned(),
+        )
+    }
+
     /// Status and error code.
     #[track_caller]
     pub fn refusal(&self) -> (u16, i64) {

@@ -86,7 +86,10 @@ async fn lasting_streams_are_bounded_and_take_no_place_of_requests() {
     let streams = (client.listen().await, other.listen().await);
     assert_eq!(gw.open().await, (2, 2));
     let third = Client::begin(&gw, "2025-11-25", json!({})).await;
-    assert_eq!(third.send(Method::GET).await.refusal(), (503, -32603));
+    assert_eq!(
+        third.send(Method::GET).await.turned_away(),
+        (503, "overloaded".to_owned())
+    );
     drop(streams);
     gw.until_open(3, 0).await;
     gw.join().await;

@@ -112,6 +112,61 @@ fn whole(mut message: Value) -> Value {
 }
 
 #[tokio::test]
+async fn what_servers_have_is_there_from_the_first_request_on() {
+    let prompts: Vec<_> = (0..8)
+        .map(|n| json!({"prompts": [{"name": format!("p{n}")}]}))
+        .collect();
+    let resources: Vec<_> = (0..8)
+        .map(|n| json!({"resources": [{"uri": format!("a:{n}"), "name": "r"}]}))
+        .collect();
+    let script = json!({
+        "capabilities": {"tools": {}, "prompts": {}, "resources": {}},
+        "start_delay_ms": 200,
+        "results": {
+            "prompts/list": prompts, "resources/list": resources,
+            "resources/templates/list": {"resourceTemplates": []},
+            "prompts/get": {"messages": []},
+        },
+    });
+    let first = async |message: Value| {
+        let toml = scripted("s", script.clone());
+        let mut piped = Piped::initialized(&toml, "2025-11-25", json!({})).await;
+        piped.send(message).await;
+        loop {
+            // That there is something new may be said before.
+            let said = piped.next().await.expect("an answer");
+            if said["id"] == 1 {
+                return said["result"].clone();
+            }
+        }
+    };
+    let count = |result: &Value, key: &str| result[key].as_array().map(Vec::len);
+    assert_eq!(
+        count(
+            &first(request(1, "prompts/list", json!({}))).await,
+            "prompts"
+        ),
+        Some(8)
+    );
+    assert_eq!(
+        count(
+            &first(request(1, "resources/list", json!({}))).await,
+            "resources"
+        ),
+        Some(8)
+    );
+    let got = first(request(1, "prompts/get", json!({"name": "s__p7"}))).await;
+    assert_eq!(count(&got, "messages"), Some(0));
+    let called = first(request(
+        1,
+        "tools/call",
+        json!({"name": "s__act", "arguments": {}}),
+    ))
+    .await;
+    assert_eq!(count(&called, "content"), Some(1));
+}
+
+#[tokio::test]
 async fn a_client_talks_to_everything_behind_toolway_and_ends_it_by_closing_its_end() {
     for version in ["2024-11-05", "2025-11-25"] {
         let mut piped = Piped::initialized(&acting(), version, json!({})).await;
@@ -390,7 +445,19 @@ async fn functions_need_no_configuration_file() {
     let endpoint = ["--endpoint", "http://127.0.0.1:9/tool_calls"];
     let (code, said, _) = listed(&[&["--functions", "billing.json"], &endpoint[..]].concat()).await;
     assert_eq!(code, Some(0));
-    assert!(said.contains(r#""name":"billing__invoice""#), "{said}");
+    assert!(
+        said.contains(r#""name":"invoice""#),
+        "alone it keeps its name: {said}"
+    );
+    let beside =
+        "[functions.other]\ndefinitions = \"billing.json\"\nendpoint = \"http://127.0.0.1:9/\"\n";
+    std::fs::write(folder.path().join("toolway.toml"), beside).unwrap();
+    let (_, said, _) = listed(&[&["--functions", "billing.json"], &endpoint[..]].concat()).await;
+    assert!(
+        said.contains(r#""name":"billing__invoice""#),
+        "beside others it does not: {said}"
+    );
+    std::fs::remove_file(folder.path().join("toolway.toml")).unwrap();
     let (code, said, problems) =
         listed(&["--functions", "gone.json", "--endpoint", "ftp://x"]).await;
     assert_eq!((code, said.as_str()), (Some(2), ""));

@@ -19,7 +19,8 @@ ERAS = ["legacy", "modern"]
 def inspect(target, era, method, *more):
     """What the Inspector prints for one method."""
     command = [os.environ["INTEROP_NODE"], INSPECTOR, "--cli", *TARGETS[target], "--protocol-era", era, "--method", method, *more]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    env = {**os.environ, "MCP_INSPECTOR_SECRET_STORE": "memory"}  # It would look for a keyring.
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=env)
     assert done.returncode == 0, f"exit code {done.returncode}: {(done.stderr or done.stdout)[-500:]}"
     return json.loads(done.stdout)
 

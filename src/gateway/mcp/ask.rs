@@ -109,7 +109,7 @@ impl Inquiry {
     async fn begin(self, gateway: &Arc<Gateway>, visit: &Visit) -> Result<Value, CallError> {
         let (sender, events) = mpsc::channel(WAITING);
         let caller = Asked {
-            capabilities: visit.caller.capabilities().clone(),
+            behind: Arc::clone(&visit.caller),
             events: sender,
         };
         let (progress, reports) = match &self.progress {
@@ -259,13 +259,18 @@ pub(super) enum FromServer {
 
 /// A client that is asked with a result: the question waits until there is one.
 struct Asked {
-    capabilities: Value,
+    /// Kept, so that its number is nobody else's while the call is parked.
+    behind: Arc<dyn Caller>,
     events: mpsc::Sender<FromServer>,
 }
 
 impl Caller for Asked {
     fn capabilities(&self) -> &Value {
-        &self.capabilities
+        self.behind.capabilities()
+    }
+
+    fn client(&self) -> Option<usize> {
+        self.behind.client()
     }
 
     fn ask<'a>(&'a self, method: &'a str, params: Value) -> BoxFuture<'a, Result<Value, RpcError>> {

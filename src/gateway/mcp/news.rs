@@ -1,7 +1,7 @@
 //! What happens behind the gateway, told to every face: who changed what, which resource, which line of a log.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -13,24 +13,13 @@ use super::{Notice, Topic, View};
 use crate::{
     catalog::{ServerFeatures, ServerTools},
     gateway::current::Current,
+    mcp::level::Level,
     tool::ServerId,
     upstream::mcp::{ResourceWatch, ServerEvent, Servers},
 };
 
 /// News that wait for a slow face.
 const WAITING: usize = 1024;
-
-/// The levels of a log, the most verbose first (RFC 5424; MCP, `LoggingLevel`).
-pub const LEVELS: [&str; 8] = [
-    "debug",
-    "info",
-    "notice",
-    "warning",
-    "error",
-    "critical",
-    "alert",
-    "emergency",
-];
 
 /// Something happened that clients may want to hear of; [`super::Gateway::notice`] says who, and in what words.
 #[derive(Clone, Debug)]
@@ -223,22 +212,21 @@ pub struct Watch {
 
 /// How many clients want which level.
 #[derive(Debug, Default)]
-pub(in crate::gateway) struct LogInterests(Mutex<HashMap<usize, usize>>);
+pub(in crate::gateway) struct LogInterests(Mutex<BTreeMap<Level, usize>>);
 
 /// Keeps the servers' logs as verbose as somebody wants them, while it lives.
 pub struct LogInterest {
-    level: usize,
+    level: Level,
     interests: Arc<LogInterests>,
     servers: Arc<Servers>,
 }
 
 impl LogInterest {
     pub(super) fn take(
-        level: &str,
+        level: Level,
         interests: &Arc<LogInterests>,
         servers: &Arc<Servers>,
     ) -> LogInterest {
-        let level = LEVELS.iter().position(|it| *it == level).unwrap_or(1);
         let interest = LogInterest {
             level,
             interests: Arc::clone(interests),
@@ -252,7 +240,7 @@ impl LogInterest {
         let mut counts = self.interests.counts();
         by(counts.entry(self.level).or_default());
         counts.retain(|_, count| *count > 0);
-        let most_verbose = counts.keys().min().map(|level| LEVELS[*level]);
+        let most_verbose = counts.keys().next().map(|level| level.as_str());
         self.servers.set_log_level(most_verbose);
     }
 }
@@ -264,7 +252,7 @@ impl Drop for LogInterest {
 }
 
 impl LogInterests {
-    fn counts(&self) -> MutexGuard<'_, HashMap<usize, usize>> {
+    fn counts(&self) -> MutexGuard<'_, BTreeMap<Level, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -97,7 +97,9 @@ impl State {
 impl Events {
     /// The client was handed everything.
     fn leave(&mut self) {
-        if let (Some(session), Some(number)) = (&self.session, self.number) {
+        if let (Some(session), Some(number)) = (&self.session, self.number)
+            && self.reader.is_current()
+        {
             session.was_read(number, self.reader.feed());
         }
     }

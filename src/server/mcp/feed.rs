@@ -77,9 +77,9 @@ impl Feed {
         inner.replay.unread() > 0 || inner.is_closed
     }
 
-    /// The number of the last message.
-    pub(in crate::server) fn last(&self) -> u64 {
-        self.inner().replay.last()
+    /// The number of the last message that was read.
+    pub(in crate::server) fn read(&self) -> u64 {
+        self.inner().replay.read()
     }
 
     /// Ends when not much waits to be read: at most so many messages, and so many bytes.
@@ -156,6 +156,11 @@ impl Reader {
         self.feed.changed.notified().await;
     }
 
+    /// No other reader has taken its place.
+    pub(in crate::server) fn is_current(&self) -> bool {
+        self.feed.inner().readers == self.turn
+    }
+
     /// The number of the last message that was read.
     pub(in crate::server) fn at(&self) -> u64 {
         self.at
@@ -170,7 +175,7 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         // It may have taken the call that was meant for the reader after it.
-        if self.feed.inner().readers != self.turn {
+        if !self.is_current() {
             self.feed.changed.notify_one();
         }
     }

@@ -95,7 +95,7 @@ pub(super) async fn post(face: &Face, visitor: &Visitor, incoming: Incoming) -> 
             };
             let feed = Arc::new(Feed::default());
             let talk = Arc::clone(&session.talk);
-            let answer = Box::pin(talk.answer_all(requests, feed_for(visitor, &feed)));
+            let answer = Box::pin(talk.answer_all(requests, feed_for(visitor, &feed).as_ref()));
             respond(face, visitor, session, None, answer, feed).await
         }
     }
@@ -117,7 +117,7 @@ pub(super) fn get(face: &Face, visitor: &Visitor) -> Response {
         .and_then(|(stream, place): (u64, u64)| Some((stream, session.stream(stream)?, place)));
     let unasked = || (UNASKED, Arc::clone(&session.unasked), u64::MAX);
     let (number, feed, after) = resumed.unwrap_or_else(unasked);
-    let after = after.min(feed.last());
+    let after = after.min(feed.read());
     let drive = (number == UNASKED).then(|| {
         let (session, feed) = (Arc::clone(&session), Arc::clone(&feed));
         let stopping = face.stopping.clone();

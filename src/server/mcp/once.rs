@@ -65,7 +65,7 @@ impl Once {
                 let _interest = self
                     .about
                     .level
-                    .map(|level| self.gateway.log_interest(level.as_str()));
+                    .map(|level| self.gateway.log_interest(level));
                 work::run(&self.gateway, &visit, method, params, self.feed.as_deref()).await
             }
         }
@@ -96,6 +96,11 @@ struct Client {
 impl Caller for Client {
     fn capabilities(&self) -> &Value {
         &self.capabilities
+    }
+
+    /// On a pipe all requests are of one client, and share its feed; over HTTP each has a feed of its own.
+    fn client(&self) -> Option<usize> {
+        self.feed.as_ref().map(|feed| Arc::as_ptr(feed).addr())
     }
 
     fn ask<'a>(&'a self, method: &'a str, _: Value) -> BoxFuture<'a, Result<Value, RpcError>> {

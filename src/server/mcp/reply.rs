@@ -82,26 +82,22 @@ fn streaming(body: Body) -> Response {
     response
 }
 
-/// What is refused by what stands in front of every face.
+/// What is refused by what stands in front of every face, before anybody knows the request's id.
+///
+/// Only where clients look at the status first is it a JSON-RPC error. One without an id would answer nothing: rmcp
+/// 3.8 (2026-07-28, without a session) then waits for ever. To any other body every client says that the request
+/// failed.
 pub(in crate::server) fn refusal(refusal: Refusal) -> Response {
-    // A JSON-RPC error without an id would answer nothing: rmcp 3.8 (2026-07-28, without a session) then waits for
-    // ever. To a 404 with anything else in it every client says that the request failed.
-    if refusal == Refusal::NoSession {
+    let is_read_by_status = matches!(refusal, Refusal::Unauthorized | Refusal::ForeignHost(_));
+    if !is_read_by_status {
         return refusal.into_response();
     }
     let (status, why) = refusal.status_and_message();
-    let code = if status.is_server_error() {
-        code::INTERNAL_ERROR
-    } else {
-        code::INVALID_REQUEST
-    };
-    let mut response = error(status, None, RpcError::new(code, why));
-    let headers = response.headers_mut();
+    let mut response = refused(status, why);
     if status == StatusCode::UNAUTHORIZED {
-        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    }
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        let bearer = HeaderValue::from_static("Bearer");
+        let headers = response.headers_mut();
+        headers.insert(header::WWW_AUTHENTICATE, bearer);
     }
     response
 }

@@ -163,12 +163,12 @@ impl Talk {
     pub(in crate::server) fn answer_all(
         self: Arc<Self>,
         requests: Vec<Result<Request, Malformed>>,
-        feed: Option<Arc<Feed>>,
-    ) -> impl Future<Output = Option<Bytes>> + Send + 'static {
+        feed: Option<&Arc<Feed>>,
+    ) -> impl Future<Output = Option<Bytes>> + Send + use<> {
         let answers: Vec<_> = requests
             .into_iter()
             .map(|request| match request {
-                Ok(request) => Either::Left(Arc::clone(&self).answer(request, feed.clone())),
+                Ok(request) => Either::Left(Arc::clone(&self).answer(request, feed.cloned())),
                 Err(malformed) => {
                     let answer = Bytes::from(malformed.to_value().to_string());
                     Either::Right(std::future::ready(Some(answer)))
@@ -279,7 +279,7 @@ impl Talk {
             let names = names.join(", ");
             RpcError::invalid_params(format!("Invalid params: `level` must be one of {names}"))
         })?;
-        let interest = self.gateway.log_interest(level.as_str());
+        let interest = self.gateway.log_interest(level);
         *locked(&self.level) = Some((level, interest));
         Ok(json!({}))
     }

@@ -5,7 +5,10 @@ use std::iter::repeat_n;
 
 use serde_json::{Value, json};
 
-use super::*;
+use super::{
+    text::{Filter, Piece},
+    *,
+};
 
 /// Tools `a…` are the gateway's, tools `b…` the client's.
 struct Tools;
@@ -397,4 +400,19 @@ fn a_whole_call_is_written_with_what_is_not_known_of_it() {
     let expected = json!({"id": "i", "type": "function",
         "function": {"name": "n", "arguments": "{}", "thought": 1}, "extra_content": {"a": 2}});
     assert_eq!(Value::Object(call.to_json()), expected);
+}
+
+#[test]
+fn a_harmony_message_that_ends_twice_is_said_once() {
+    let mut asked = settings(Mode::Loop);
+    asked.text_calls.harmony = true;
+    let mut filter = Filter::new(&asked);
+    let begun = "<|channel|>commentary to=functions.a<|message|>{\"a\":";
+    let mut pieces = filter.push(begun, &Tools);
+    pieces.extend(filter.finish(&Tools));
+    assert!(!pieces.is_empty(), "half a message is text");
+    // A stream may end, and break off after that.
+    assert!(filter.finish(&Tools).is_empty());
+    let after = filter.push("more", &Tools);
+    assert!(matches!(&after[..], [Piece::Text(text)] if text == "more"));
 }

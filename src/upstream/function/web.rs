@@ -1,6 +1,6 @@
 //! What the ways that use HTTP share: the client, headers, a bounded answer, and what a failed request is called.
 
-use std::{error::Error, time::Duration};
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use reqwest::redirect::Policy;
@@ -9,6 +9,7 @@ use crate::{
     secret::Secret,
     tool::{CallError, ServerId, ToolResult},
     translate::functions::output,
+    upstream::reason,
 };
 
 /// Longest wait for a connection.
@@ -75,16 +76,9 @@ pub(super) enum WebFault {
 
 impl From<reqwest::Error> for WebFault {
     fn from(error: reqwest::Error) -> WebFault {
-        let is_connect = error.is_connect();
-        let error = error.without_url();
-        // The reason lies at the bottom: "connection refused" and not "error sending request".
-        let mut reason: &dyn Error = &error;
-        while let Some(source) = reason.source() {
-            reason = source;
-        }
-        match is_connect {
-            true => WebFault::Unreachable(reason.to_string()),
-            false => WebFault::Broken(reason.to_string()),
+        match error.is_connect() {
+            true => WebFault::Unreachable(reason(error)),
+            false => WebFault::Broken(reason(error)),
         }
     }
 }

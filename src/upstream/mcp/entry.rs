@@ -42,6 +42,7 @@ pub(super) struct Entry {
     offer: Offer,
     access: watch::Sender<Access>,
     settled: watch::Sender<bool>,
+    acquainted: watch::Sender<bool>,
     queue: Queue,
     facts: Mutex<Facts>,
 }
@@ -108,6 +109,7 @@ impl Entry {
             offer,
             access: watch::Sender::new(Access::Later),
             settled: watch::Sender::new(false),
+            acquainted: watch::Sender::new(false),
             queue: Queue::new(parallel),
             facts: Mutex::new(Facts {
                 state: State::Starting,
@@ -197,6 +199,7 @@ impl Entry {
             facts.last_error = Some(error);
         }
         self.settled.send_replace(true);
+        self.acquainted.send_replace(true);
     }
 
     /// The server is about to be started again.
@@ -209,6 +212,7 @@ impl Entry {
         self.access.send_replace(Access::Never);
         self.facts().state = State::Stopped;
         self.settled.send_replace(true);
+        self.acquainted.send_replace(true);
     }
 
     /// Offers these tools from now on. Nobody is woken, and false returned, if nothing changed.
@@ -269,6 +273,17 @@ impl Entry {
     /// The server is ready, has failed at least once, or was stopped.
     pub(super) async fn settled(&self) {
         let _ = self.settled.subscribe().wait_for(|settled| *settled).await;
+    }
+
+    /// Every list of the server was read once, or could not be.
+    pub(super) fn set_acquainted(&self) {
+        self.acquainted.send_replace(true);
+    }
+
+    /// What the server has besides tools is known, too; or it has failed at least once, or was stopped.
+    pub(super) async fn acquainted(&self) {
+        let mut acquainted = self.acquainted.subscribe();
+        let _ = acquainted.wait_for(|acquainted| *acquainted).await;
     }
 
     /// What is known about the server now.

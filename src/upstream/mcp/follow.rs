@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use rmcp::model::SubscriptionFilter;
 use tokio::{
-    sync::watch,
+    sync::{mpsc, watch},
     time::{Instant, sleep, timeout},
 };
 use tracing::{info, warn};
@@ -59,15 +59,17 @@ impl Subject {
 /// Reads the list again after each burst of changes. If that fails, the old list stays. The tools were read before;
 /// the other lists are read at once.
 ///
-/// `changes` counts them; what it counted before the first reading ended is read again.
+/// `changes` counts them; what it counted before the first reading ended is read again. `first` is dropped after it.
 pub(super) async fn follow_changes(
     entry: Arc<Entry>,
     session: Session,
     subject: Subject,
     mut changes: watch::Receiver<u64>,
     watching: Watching,
+    first: mpsc::Sender<()>,
 ) {
     let mut is_read = subject == Subject::Tools || refresh(&entry, &session, subject).await;
+    drop(first);
     loop {
         let rereads = watching == Watching::Unseen || !is_read;
         let is_over = tokio::select! {

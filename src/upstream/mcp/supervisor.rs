@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
+    sync::mpsc,
     task::JoinSet,
     time::{Instant, sleep},
 };
@@ -88,6 +89,8 @@ async fn serve(entry: &Arc<Entry>, mut connection: Connection, stop: &Cancellati
     let (pending, version) = (&session.pending, connection.protocol_version());
     entry.change_features(|features| features.introduce(version, &pending.hello()));
     let changes = pending.changes();
+    // Closed when each of the others has read its list once.
+    let (first, mut read) = mpsc::channel(1);
     for (subject, changed) in [
         (Subject::Tools, &connection.changes_seen),
         (Subject::Prompts, &changes.prompts.subscribe()),
@@ -100,9 +103,16 @@ async fn serve(entry: &Arc<Entry>, mut connection: Connection, stop: &Cancellati
                 subject,
                 changed.clone(),
                 connection.watching(),
+                first.clone(),
             ));
         }
     }
+    drop(first);
+    let acquaintance = Arc::clone(entry);
+    followers.spawn(async move {
+        let _closed: Option<()> = read.recv().await;
+        acquaintance.set_acquainted();
+    });
     if let Some(filter) = follow::announcements(&session) {
         followers.spawn(follow::subscribe(session.clone(), filter));
     }

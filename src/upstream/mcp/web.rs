@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use reqwest::redirect::Policy;
 
-use crate::secret::Secret;
+use crate::{secret::Secret, upstream::reason};
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -32,16 +32,10 @@ pub(super) enum WebFault {
 
 impl From<reqwest::Error> for WebFault {
     fn from(error: reqwest::Error) -> WebFault {
-        let error = error.without_url();
-        // The reason lies at the bottom: "connection refused" and not "error sending request".
-        let mut reason: &dyn std::error::Error = &error;
-        while let Some(source) = reason.source() {
-            reason = source;
+        match error.is_connect() {
+            true => WebFault::Unreachable(reason(error)),
+            false => WebFault::Broken(reason(error)),
         }
-        if error.is_connect() {
-            return WebFault::Unreachable(reason.to_string());
-        }
-        WebFault::Broken(reason.to_string())
     }
 }
 
