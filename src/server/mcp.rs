@@ -276,7 +276,11 @@ pub(super) fn client_name(params: &JsonObject) -> &str {
 
 /// As much of a client's word as a line of the log takes.
 fn head(word: &str) -> &str {
-    &word[..word.floor_char_boundary(MAX_WORD)]
+    let whole = (0..=MAX_WORD).rev().find(|end| word.is_char_boundary(*end));
+    match word.len() <= MAX_WORD {
+        true => word,
+        false => &word[..whole.unwrap_or(0)],
+    }
 }
 
 /// One line of the log: which method, which tool; never with what.

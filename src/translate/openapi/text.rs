@@ -14,6 +14,9 @@ use super::MAX_DOCUMENT;
 /// Most room that a document may take when its aliases are written out, in bytes, roughly.
 const MAX_EXPANDED: usize = 4 * MAX_DOCUMENT;
 
+/// Most brackets of a YAML document that are open at one place, those in its texts counted as well.
+const MAX_OPEN: usize = 4096;
+
 /// What a value costs besides its text.
 const VALUE: usize = 32;
 
@@ -27,10 +30,27 @@ pub fn parse(text: &str) -> Result<Value, String> {
     if text.trim_start().starts_with(['{', '[']) {
         return serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"));
     }
+    if is_nested_beyond_reason(text) {
+        return Err("it is no YAML that can be read: its brackets are nested too deep".to_owned());
+    }
     let room = Cell::new(MAX_EXPANDED);
     let document = serde_yaml_ng::Deserializer::from_str(text);
     let value = Counted { room: &room }.deserialize(document);
     value.map_err(|error| format!("it is no YAML: {error}"))
+}
+
+/// More brackets are open than any document has. The YAML parser looks at all of them for each word, and it
+/// refuses depth only after it has read everything.
+fn is_nested_beyond_reason(text: &str) -> bool {
+    let mut open = 0_usize;
+    text.bytes().any(|byte| {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        open > MAX_OPEN
+    })
 }
 
 /// Builds a value for as long as there is room.
@@ -196,5 +216,12 @@ mod tests {
     fn depth_is_bounded() {
         let deep = format!("a: {}1{}", "[".repeat(500), "]".repeat(500));
         assert!(parse(&deep).is_err());
+    }
+
+    #[test]
+    fn brackets_without_end_are_refused_at_once() {
+        let begun = std::time::Instant::now();
+        assert!(parse(&format!("a: {}", "[".repeat(1_000_000))).is_err());
+        assert!(begun.elapsed() < std::time::Duration::from_secs(5));
     }
 }
