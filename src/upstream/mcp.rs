@@ -275,6 +275,15 @@ impl Servers {
         self.entry(server)?.request(method, params, &options).await
     }
 
+    /// What one client's request does there may keep others waiting: calls run one after another, or all share a
+    /// pipe, on which a question does not say whose it is.
+    pub fn is_shared(&self, server: &ServerId) -> bool {
+        self.entry(server).is_ok_and(|entry| {
+            let is_pipe = matches!(entry.config.transport, Transport::Stdio { .. });
+            entry.config.stateful || is_pipe
+        })
+    }
+
     fn entry(&self, server: &ServerId) -> Result<&Arc<Entry>, CallError> {
         let mut entries = self.entries.iter();
         entries

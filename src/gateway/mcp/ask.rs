@@ -52,6 +52,9 @@ impl Inquiry {
         gateway: &Arc<Gateway>,
         visit: &Visit,
     ) -> Result<Value, CallError> {
+        if gateway.servers.is_shared(&self.server) {
+            gateway.parked.make_way(&self.server);
+        }
         if visit.version.has_handshake() || gateway.backends.functions().has(&self.server) {
             return self.make_asking(gateway, visit).await;
         }

@@ -6,6 +6,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
@@ -21,6 +22,9 @@ use crate::{
 
 /// Most calls that wait.
 const MAX_PARKED: usize = 1000;
+
+/// How long a parked call may keep others from a server that cannot serve two clients at once.
+const COURTESY: Duration = Duration::from_secs(60);
 
 /// What a `requestState` of ours begins with.
 const PREFIX: &str = "toolway-parked:";
@@ -99,6 +103,19 @@ impl ParkedCalls {
         Ok(key)
     }
 
+    /// Gives up calls on this server that have waited for more than a minute, because others want to use it.
+    pub(super) fn make_way(&self, server: &ServerId) {
+        let late = Instant::now() + PATIENCE - COURTESY;
+        let mut calls = lock(&self.0);
+        let stays = |kept: &Kept| kept.parked.server != *server || kept.until >= late;
+        let given_up: Vec<Kept> = calls
+            .extract_if(|_, kept| !stays(kept))
+            .map(|(_, kept)| kept)
+            .collect();
+        drop(calls);
+        drop(given_up);
+    }
+
     /// The call of this key, if whoever asks may have it.
     pub(super) fn take(&self, key: &str, may: impl Fn(&Parked) -> bool) -> Option<Parked> {
         let mut calls = lock(&self.0);
@@ -111,4 +128,66 @@ impl ParkedCalls {
 
 fn lock(calls: &Mutex<HashMap<String, Kept>>) -> MutexGuard<'_, HashMap<String, Kept>> {
     calls.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn call(server: &str) -> Parked {
+        Parked {
+            owner: "me".to_owned(),
+            method: "tools/call",
+            server: ServerId::parse(server).unwrap(),
+            name: Value::Null,
+            work: Box::pin(std::future::pending()),
+            events: mpsc::channel(1).1,
+            reports: None,
+            question: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_nobody_comes_back_to_makes_way_for_others_after_a_minute() {
+        let parked = ParkedCalls::default();
+        let (here, elsewhere) = (
+            ServerId::parse("a").unwrap(),
+            parked.keep(call("b")).unwrap(),
+        );
+        let key = parked.keep(call("a")).unwrap();
+        advance(COURTESY / 2).await;
+        parked.make_way(&here);
+        let taken = parked
+            .take(&key, |_| true)
+            .expect("half a minute is not long");
+        let key = parked.keep(taken).unwrap();
+        advance(COURTESY * 2).await;
+        parked.make_way(&here);
+        assert!(parked.take(&key, |_| true).is_none());
+        assert!(
+            parked.take(&elsewhere, |_| true).is_some(),
+            "another server is not in the way"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_parked_call_is_given_up_in_the_end_and_too_many_push_out_the_oldest() {
+        let parked = ParkedCalls::default();
+        let oldest = parked.keep(call("a")).unwrap();
+        advance(Duration::from_millis(1)).await;
+        let keys: Vec<String> = (0..MAX_PARKED)
+            .map(|_| parked.keep(call("a")).unwrap())
+            .collect();
+        assert!(parked.take(&oldest, |_| true).is_none());
+        assert!(
+            parked
+                .take(&keys[1], |parked| parked.owner == "you")
+                .is_none()
+        );
+        assert!(parked.take(&keys[1], |_| true).is_some());
+        tokio::time::sleep(PATIENCE * 2).await;
+        assert!(lock(&parked.0).is_empty());
+    }
 }

@@ -105,6 +105,18 @@ impl Events {
     }
 }
 
+impl Drop for State {
+    fn drop(&mut self) {
+        let feed = Arc::clone(self.events.reader.feed());
+        let session = self.events.session.take();
+        // Nobody reads it any more, unless somebody else has taken it up.
+        self.events.reader.leave();
+        if let Some(session) = session {
+            session.was_left(&feed);
+        }
+    }
+}
+
 fn event(stream: Option<u64>, place: u64, message: &[u8]) -> Bytes {
     let mut event = Vec::with_capacity(message.len() + 64);
     event.extend_from_slice(b"event: message\n");

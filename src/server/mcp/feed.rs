@@ -25,6 +25,8 @@ struct Inner {
     is_closed: bool,
     /// How many readers there were.
     readers: u64,
+    /// The last of them is still there.
+    is_read: bool,
 }
 
 /// Reads a feed from one message on.
@@ -101,6 +103,11 @@ impl Feed {
         self.inner().replay.bytes()
     }
 
+    /// Somebody reads it.
+    pub(in crate::server) fn is_read(&self) -> bool {
+        self.inner().is_read
+    }
+
     /// Lets go of what was read.
     pub(in crate::server) fn forget_all_read(&self) {
         self.inner().replay.forget_all_read();
@@ -110,6 +117,7 @@ impl Feed {
     pub(in crate::server) fn reader(self: &Arc<Self>, after: u64) -> Reader {
         let mut inner = self.inner();
         inner.readers += 1;
+        inner.is_read = true;
         let turn = inner.readers;
         drop(inner);
         self.changed.notify_waiters();
@@ -156,6 +164,18 @@ impl Reader {
         self.feed.changed.notified().await;
     }
 
+    /// It reads no more.
+    pub(in crate::server) fn leave(&mut self) {
+        let mut inner = self.feed.inner();
+        if inner.readers == self.turn {
+            inner.is_read = false;
+        } else {
+            drop(inner);
+            // It may have taken the call that was meant for the reader after it.
+            self.feed.changed.notify_one();
+        }
+    }
+
     /// No other reader has taken its place.
     pub(in crate::server) fn is_current(&self) -> bool {
         self.feed.inner().readers == self.turn
@@ -174,16 +194,25 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // It may have taken the call that was meant for the reader after it.
-        if !self.is_current() {
-            self.feed.changed.notify_one();
-        }
+        self.leave();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_feed_is_read_until_its_last_reader_leaves() {
+        let feed = Arc::new(Feed::default());
+        assert!(!feed.is_read());
+        let first = feed.reader(0);
+        let second = feed.reader(0);
+        drop(first);
+        assert!(feed.is_read(), "the second reader has taken its place");
+        drop(second);
+        assert!(!feed.is_read());
+    }
 
     #[tokio::test]
     async fn what_is_said_is_read_and_then_it_is_over() {

@@ -257,6 +257,7 @@ impl Drop for Work {
                 () = session.gone.cancelled() => {}
             }
             feed.close();
+            session.was_left(&feed);
         });
     }
 }

@@ -22,6 +22,10 @@ const MAX_STREAMS: usize = 8;
 /// Biggest stream that is kept although its client has read it all, in bytes.
 const MAX_READ: usize = 32 << 10;
 
+/// Most that is kept of a stream for a client that has lost it, in bytes. A bigger answer is not kept: whoever asks
+/// for such and goes away would fill the memory.
+const MAX_LEFT: usize = 1 << 20;
+
 /// The number of the stream that GET opens.
 pub(super) const UNASKED: u64 = 0;
 
@@ -171,6 +175,13 @@ impl Session {
         if feed.bytes() > MAX_READ {
             feed.forget_all_read();
             self.streams().retain(|(it, _)| *it != number);
+        }
+    }
+
+    /// A client has left a stream, or something was said on one that nobody reads.
+    pub(super) fn was_left(&self, feed: &Arc<Feed>) {
+        if !feed.is_read() && feed.bytes() > MAX_LEFT {
+            self.streams().retain(|(_, it)| !Arc::ptr_eq(it, feed));
         }
     }
 
