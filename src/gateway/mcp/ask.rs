@@ -37,14 +37,15 @@ const WAITING: usize = 16;
 const QUESTION: &str = "question";
 
 /// One request to one server.
-pub(super) struct Inquiry {
+pub(super) struct Inquiry<'p> {
     pub server: ServerId,
     pub method: &'static str,
-    pub params: JsonObject,
+    /// Borrowed, because it may be made again: what is sent is the one copy of them.
+    pub params: &'p JsonObject,
     pub progress: Option<mpsc::Sender<Progress>>,
 }
 
-impl Inquiry {
+impl Inquiry<'_> {
     /// Makes the request. What comes back is the server's result, or an `input_required` one for clients that
     /// know such. Dropping the future cancels it at the server.
     pub(super) async fn make(
@@ -52,28 +53,23 @@ impl Inquiry {
         gateway: &Arc<Gateway>,
         visit: &Visit,
     ) -> Result<Value, CallError> {
+        let state = self.params.get("requestState").and_then(Value::as_str);
         if gateway.servers.is_shared(&self.server) {
-            gateway.parked.make_way(&self.server);
+            gateway.parked.make_way(&self.server, state);
         }
         if visit.version.has_handshake() || gateway.backends.functions().has(&self.server) {
             return self.make_asking(gateway, visit).await;
         }
-        match self.params.get("requestState").and_then(Value::as_str) {
+        match state {
             Some(state) if Parked::is_key(state) => self.resume(gateway, visit).await,
             _ => self.begin(gateway, visit).await,
         }
     }
 
     /// For a client that can be asked while its request is under way, or a function, which never asks.
-    async fn make_asking(
-        mut self,
-        gateway: &Arc<Gateway>,
-        visit: &Visit,
-    ) -> Result<Value, CallError> {
+    async fn make_asking(self, gateway: &Arc<Gateway>, visit: &Visit) -> Result<Value, CallError> {
         let deadline = Instant::now() + gateway.config.request_timeout;
-        // These are of another era, and for the gateway to say.
-        self.params.remove("requestState");
-        self.params.remove("inputResponses");
+        let (mut answers, mut state) = (None, None);
         for _ in 0..MAX_ROUNDS {
             let options = CallOptions {
                 silence: gateway.config.tool_timeout,
@@ -81,7 +77,14 @@ impl Inquiry {
                 progress: self.progress.clone(),
                 caller: Some(Arc::clone(&visit.caller)),
             };
-            let params = self.params.clone();
+            let mut params = self.params.clone();
+            // These are of another era, and for the gateway to say.
+            for (key, said) in [("inputResponses", answers), ("requestState", state)] {
+                match said {
+                    Some(said) => params.insert(key.to_owned(), said),
+                    None => params.remove(key),
+                };
+            }
             let raw = gateway
                 .backends
                 .request(&self.server, self.method, params, options)
@@ -90,17 +93,13 @@ impl Inquiry {
                 return Ok(raw);
             }
             let answering = answer_all(&*visit.caller, &raw);
-            let answers = tokio::time::timeout_at(deadline, answering)
+            let answered = tokio::time::timeout_at(deadline, answering)
                 .await
                 .map_err(|_| CallError::Timeout {
                     after: gateway.config.request_timeout,
                 })??;
-            self.params
-                .insert("inputResponses".to_owned(), Value::Object(answers));
-            match raw.get("requestState") {
-                Some(state) => self.params.insert("requestState".to_owned(), state.clone()),
-                None => self.params.remove("requestState"),
-            };
+            answers = Some(Value::Object(answered));
+            state = raw.get("requestState").cloned();
         }
         Err(protocol(
             code::INTERNAL_ERROR,
@@ -128,26 +127,27 @@ impl Inquiry {
             progress,
             caller: Some(Arc::new(caller)),
         };
-        let (method, name) = (self.method, subject(&self.params));
-        let server = self.server.clone();
-        let asking = Arc::clone(gateway);
+        let (method, server, params) = (self.method, self.server.clone(), self.params.clone());
+        let (asked, asking) = (self.server, Arc::clone(gateway));
         let work = async move {
             asking
                 .backends
-                .request(&self.server, self.method, self.params, options)
+                .request(&asked, method, params, options)
                 .await
         };
         let parked = Parked {
             owner: visit.owner.clone(),
             method,
             server,
-            name,
+            subject: Value::Null,
             work: Box::pin(work),
             events,
             reports,
             question: None,
         };
-        parked.go_on(gateway, visit, self.progress).await
+        parked
+            .go_on(gateway, visit, self.params, self.progress)
+            .await
     }
 
     /// The client has come back with what a parked call was waiting for.
@@ -157,7 +157,7 @@ impl Inquiry {
             parked.owner == visit.owner
                 && parked.method == self.method
                 && parked.server == self.server
-                && parked.name == subject(&self.params)
+                && parked.subject == subject(self.params)
         };
         let Some(mut parked) = gateway.parked.take(state, is_same) else {
             return Err(protocol(
@@ -173,12 +173,14 @@ impl Inquiry {
             (Some(answer), Some(question)) => {
                 // A server that went away meanwhile is noticed when the call goes on.
                 let _ = question.answer.send(Ok(answer.clone()));
-                parked.go_on(gateway, visit, self.progress).await
+                parked
+                    .go_on(gateway, visit, self.params, self.progress)
+                    .await
             }
             // Without an answer the question is asked again.
             (_, question) => {
                 parked.question = question;
-                parked.park(gateway)
+                parked.park(gateway, self.params)
             }
         }
     }
@@ -196,6 +198,7 @@ impl Parked {
         mut self,
         gateway: &Arc<Gateway>,
         visit: &Visit,
+        params: &JsonObject,
         progress: Option<mpsc::Sender<Progress>>,
     ) -> Result<Value, CallError> {
         loop {
@@ -204,9 +207,9 @@ impl Parked {
                 Some(event) = self.events.recv() => match event {
                     FromServer::Question(question) => {
                         self.question = Some(question);
-                        return self.park(gateway);
+                        return self.park(gateway, params);
                     }
-                    FromServer::News(method, params) => visit.caller.tell(&method, params),
+                    FromServer::News(method, said) => visit.caller.tell(&method, said),
                 },
                 Some(report) = next(&mut self.reports) => {
                     if let Some(progress) = &progress {
@@ -231,7 +234,9 @@ impl Parked {
     }
 
     /// Keeps the call until the client comes back, and says what is asked.
-    fn park(self, gateway: &Arc<Gateway>) -> Result<Value, CallError> {
+    fn park(mut self, gateway: &Arc<Gateway>, params: &JsonObject) -> Result<Value, CallError> {
+        // Only now, because few calls are ever parked.
+        self.subject = subject(params);
         let question = self.question.as_ref();
         let asked = question.map(|it| json!({"method": it.method, "params": it.params}));
         let state = gateway.parked.keep(self)?;

@@ -93,7 +93,7 @@ async fn run(
         let inquiry = Inquiry {
             server: offered.server.clone(),
             method: "tools/call",
-            params: params.clone(),
+            params: &params,
             progress: progress.clone(),
         };
         match inquiry.make(gateway, visit).await {

@@ -37,8 +37,8 @@ pub(super) struct Parked {
     pub method: &'static str,
     /// Of whom.
     pub server: ServerId,
-    /// And about what.
-    pub name: Value,
+    /// And about what; noted when it is parked.
+    pub subject: Value,
     /// The call, not at its end.
     pub work: BoxFuture<'static, Result<Value, CallError>>,
     /// What the server says.
@@ -103,13 +103,14 @@ impl ParkedCalls {
         Ok(key)
     }
 
-    /// Gives up calls on this server that have waited for more than a minute, because others want to use it.
-    pub(super) fn make_way(&self, server: &ServerId) {
+    /// Gives up calls on this server that have waited for more than a minute, because others want to use it; not
+    /// the one whose client comes back to it right now.
+    pub(super) fn make_way(&self, server: &ServerId, resumed: Option<&str>) {
         let late = Instant::now() + PATIENCE - COURTESY;
         let mut calls = lock(&self.0);
         let stays = |kept: &Kept| kept.parked.server != *server || kept.until >= late;
         let given_up: Vec<Kept> = calls
-            .extract_if(|_, kept| !stays(kept))
+            .extract_if(|key, kept| resumed != Some(key.as_str()) && !stays(kept))
             .map(|(_, kept)| kept)
             .collect();
         drop(calls);
@@ -141,7 +142,7 @@ mod tests {
             owner: "me".to_owned(),
             method: "tools/call",
             server: ServerId::parse(server).unwrap(),
-            name: Value::Null,
+            subject: Value::Null,
             work: Box::pin(std::future::pending()),
             events: mpsc::channel(1).1,
             reports: None,
@@ -158,18 +159,32 @@ mod tests {
         );
         let key = parked.keep(call("a")).unwrap();
         advance(COURTESY / 2).await;
-        parked.make_way(&here);
+        parked.make_way(&here, None);
         let taken = parked
             .take(&key, |_| true)
             .expect("half a minute is not long");
         let key = parked.keep(taken).unwrap();
         advance(COURTESY * 2).await;
-        parked.make_way(&here);
+        parked.make_way(&here, None);
         assert!(parked.take(&key, |_| true).is_none());
         assert!(
             parked.take(&elsewhere, |_| true).is_some(),
             "another server is not in the way"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_back_after_more_than_a_minute_still_finds_its_call() {
+        let parked = ParkedCalls::default();
+        let here = ServerId::parse("a").unwrap();
+        let (mine, other) = (
+            parked.keep(call("a")).unwrap(),
+            parked.keep(call("a")).unwrap(),
+        );
+        advance(COURTESY * 2).await;
+        parked.make_way(&here, Some(&mine));
+        assert!(parked.take(&other, |_| true).is_none());
+        assert!(parked.take(&mine, |_| true).is_some());
     }
 
     #[tokio::test(start_paused = true)]
