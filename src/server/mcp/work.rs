@@ -5,7 +5,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -85,6 +85,8 @@ fn number(number: f64) -> Value {
 pub(in crate::server) struct Running {
     table: Mutex<HashMap<Id, (u64, oneshot::Sender<()>)>>,
     begun: AtomicU64,
+    /// How many are at work. More than are in the table, where one has the id of another.
+    places: AtomicUsize,
 }
 
 /// A request's place among those at work; dropping it gives the place back.
@@ -109,13 +111,15 @@ impl Running {
         let (cancel, cancelled) = oneshot::channel();
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let mut table = self.table();
-        if table.len() >= Running::MAX {
+        // Only added to under the lock.
+        if self.places.load(Ordering::Relaxed) >= Running::MAX {
             let most = Running::MAX;
             return Err(RpcError::new(
                 code::INTERNAL_ERROR,
                 format!("{most} requests of this client are at work; try again in a moment"),
             ));
         }
+        self.places.fetch_add(1, Ordering::Relaxed);
         table.insert(id.clone(), (number, cancel));
         drop(table);
         Ok(Place {
@@ -158,6 +162,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.running.places.fetch_sub(1, Ordering::Relaxed);
         let mut table = self.running.table();
         if table
             .get(&self.id)
@@ -210,6 +215,17 @@ mod tests {
         assert!(running.begin(Id::Text("x".to_owned())).is_err());
         drop(places);
         assert!(running.table().is_empty());
+    }
+
+    #[test]
+    fn one_id_for_all_is_no_way_around_the_bound() {
+        let running = Arc::new(Running::default());
+        let places: Vec<_> = (0..Running::MAX)
+            .map(|_| running.begin(1.into()).unwrap())
+            .collect();
+        assert!(running.begin(1.into()).is_err());
+        drop(places);
+        assert!(running.begin(1.into()).is_ok());
     }
 
     #[test]
