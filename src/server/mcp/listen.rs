@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
@@ -45,21 +46,26 @@ impl Subscription {
         let capabilities = once.gateway.describe(&once.view).capabilities;
         let mut filter = Filter::read(params)?.accepted(&capabilities);
         let visit = once.visit();
-        let mut watches = Vec::new();
-        let mut watched = Vec::new();
+        let mut asked: Vec<String> = Vec::new();
         for uri in std::mem::take(&mut filter.uris) {
-            if watched.contains(&uri) {
-                continue;
+            if !asked.contains(&uri) {
+                asked.push(uri);
             }
-            match once.gateway.watch(&visit, &uri).await {
+        }
+        // Side by side, so that servers that do not answer are waited for once, and a server of 2026-07-28 is asked
+        // for all of its own at once.
+        let answers = asked.iter().map(|uri| once.gateway.watch(&visit, uri));
+        let answers = join_all(answers).await;
+        let mut watches = Vec::new();
+        for (uri, answer) in asked.into_iter().zip(answers) {
+            match answer {
                 Ok(watch) => {
                     watches.push(watch);
-                    watched.push(uri);
+                    filter.uris.push(uri);
                 }
                 Err(error) => tracing::debug!(%error, "A resource cannot be watched"),
             }
         }
-        filter.uris = watched;
         Ok(Subscription {
             gateway: Arc::clone(&once.gateway),
             view: Arc::clone(&once.view),
