@@ -147,7 +147,12 @@ impl Server {
             Some("tools/list") if self.script["no_tools"] != true => self.list(message),
             Some("tools/call") => self.act(message),
             Some("subscriptions/listen") if self.script["modern"] == true => {
-                let accepted = message["params"]["notifications"].clone();
+                let mut accepted = message["params"]["notifications"].clone();
+                if self.script["listens_to_one"] == true
+                    && let Some(uris) = accepted["resourceSubscriptions"].as_array_mut()
+                {
+                    uris.drain(..uris.len().saturating_sub(1));
+                }
                 let meta = json!({"io.modelcontextprotocol/subscriptionId": id});
                 notify(
                     "notifications/subscriptions/acknowledged",

@@ -226,6 +226,22 @@ async fn a_modern_server_is_listened_to_for_what_is_watched() {
 }
 
 #[tokio::test]
+async fn a_watch_that_a_server_gave_up_is_asked_for_again() {
+    let mut script = rich_and_modern();
+    script["listens_to_one"] = json!(true);
+    let rig = Rig::recording(script).await;
+    let _one = rig.servers.watch_resource(&id("s"), "a:1").await.unwrap();
+    let _two = rig.servers.watch_resource(&id("s"), "a:2").await.unwrap();
+    // The server takes the later of the two alone, and the first watch is still held.
+    let error = rig
+        .servers
+        .watch_resource(&id("s"), "a:1")
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), "protocol_error", "{error}");
+}
+
+#[tokio::test]
 async fn what_is_watched_is_watched_again_after_a_restart() {
     for (script, method) in [
         (rich(), "resources/subscribe"),

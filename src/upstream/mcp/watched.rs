@@ -103,12 +103,13 @@ impl Watched {
 
     /// What was not answered yet is refused.
     fn refuse_asked(&self, error: &CallError) {
-        self.0.send_modify(|all| {
-            for wanted in all.values_mut() {
-                if wanted.state == State::Asked {
-                    wanted.state = State::Refused(error.clone());
-                }
+        self.0.send_if_modified(|all| {
+            let mut is_new = false;
+            for wanted in all.values_mut().filter(|it| it.state == State::Asked) {
+                wanted.state = State::Refused(error.clone());
+                is_new = true;
             }
+            is_new
         });
     }
 
@@ -235,10 +236,15 @@ async fn keep_listening(entry: &Entry, session: &Session) {
     let (mut current, mut since) = (None, Instant::now());
     let mut listened = BTreeSet::new();
     loop {
-        let uris: BTreeSet<String> = wanted.borrow_and_update().keys().cloned().collect();
+        let (uris, is_asked) = {
+            let all = wanted.borrow_and_update();
+            let uris: BTreeSet<String> = all.keys().cloned().collect();
+            // Somebody waits for the answer, also where it is one that was refused before.
+            (uris, all.values().any(|it| it.state == State::Asked))
+        };
         if uris.is_empty() {
             current = None;
-        } else if uris != listened || current.is_none() {
+        } else if uris != listened || current.is_none() || is_asked {
             // The old subscription stays until the new one stands, so that nothing is missed.
             if let Some(subscription) = listen(entry, session, &uris).await {
                 (current, since) = (Some(subscription), Instant::now());
