@@ -182,10 +182,14 @@ pub fn cacheable(raw: Value, version: Version) -> Value {
     raw
 }
 
-/// An error of a server: a resource that is not there has another code since 2026-07-28.
+/// An error of a server: a resource that is not there has another code since 2026-07-28. And what such a server finds
+/// wrong with headers and version is between it and toolway; the client would take it for its own fault.
 pub fn fit_error(error: RpcError, version: Version) -> RpcError {
     let code = match error.code {
         code::RESOURCE_NOT_FOUND if !version.has_handshake() => code::INVALID_PARAMS,
+        code::HEADER_MISMATCH | code::UNSUPPORTED_VERSION if !version.has_handshake() => {
+            code::INTERNAL_ERROR
+        }
         other => other,
     };
     RpcError { code, ..error }
@@ -276,6 +280,21 @@ mod tests {
             Version::V2024_11_05,
             json!({"name": "t", "inputSchema": {"type": "object"}, "description": "T"}),
         );
+    }
+
+    #[test]
+    fn what_a_server_has_against_toolway_is_not_the_fault_of_the_client() {
+        let check = |given, version, expected| {
+            let fitted = fit_error(RpcError::new(given, "why"), version);
+            assert_eq!((fitted.code, fitted.message.as_str()), (expected, "why"));
+        };
+        for given in [code::HEADER_MISMATCH, code::UNSUPPORTED_VERSION] {
+            check(given, Version::V2026_07_28, code::INTERNAL_ERROR);
+            // Before that version the number is nobody's, and the server's own.
+            check(given, Version::V2025_11_25, given);
+        }
+        let lacking = code::MISSING_CLIENT_CAPABILITY;
+        check(lacking, Version::V2026_07_28, lacking);
     }
 
     #[test]
