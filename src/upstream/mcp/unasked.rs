@@ -87,9 +87,10 @@ impl Unasked {
                         caller.tell(method, params);
                     }
                 }
-                // What is said in the course of a chat's call is for no client.
-                Meant::NoCaller => {}
-                Meant::Nobody | Meant::OneOfSeveral => self.publish(self.event(method, params)),
+                // What is said in the course of a chat's call is for no client, and what may be about one client's
+                // request for no other.
+                Meant::NoCaller | Meant::OneOfSeveral => {}
+                Meant::Nobody => self.publish(self.event(method, params)),
             },
         }
     }
