@@ -34,7 +34,7 @@ impl Check<'_> {
         if RESERVED.contains(&name.as_str()) {
             self.problem(
                 &path,
-                format_args!("`{name}` is taken; choose another name"),
+                format_args!("`/mcp/{name}` is where lent functions are; choose another name"),
             );
             return None;
         }

@@ -44,12 +44,30 @@ impl Written {
     }
 }
 
+impl Written {
+    /// The entry with which another MCP client starts or reaches toolway, as `toolway mcp --print-config` writes it.
+    fn is_toolway_itself(&self) -> bool {
+        if !matches!(self.origin, Origin::McpFile { .. }) {
+            return false;
+        }
+        let program = self.raw.command.as_deref().map(std::path::Path::new);
+        let is_program = program.is_some_and(|it| it.file_stem().is_some_and(|it| it == RESERVED));
+        let first = self.raw.args.iter().flatten().next();
+        self.name == RESERVED || (is_program && first.is_some_and(|it| it == "mcp"))
+    }
+}
+
 impl Check<'_> {
     /// All servers that are switched on; each name once.
     pub(super) fn servers(&mut self, written: impl Iterator<Item = Written>) -> Vec<mcp::Config> {
         let mut before: BTreeMap<String, (String, RawServer)> = BTreeMap::new();
         let mut servers = Vec::new();
         for one in written.filter(|one| one.raw.enabled != Some(false)) {
+            if one.is_toolway_itself() {
+                // It would start itself again and again.
+                self.warn(&one.path, "is toolway itself, and left out");
+                continue;
+            }
             match before.get(&one.name) {
                 Some((first, raw)) if *raw == one.raw => {
                     self.warn(

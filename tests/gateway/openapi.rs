@@ -16,6 +16,34 @@ fn document() -> Value {
     serde_yaml_ng::from_str(include_str!("../../openapi.yaml")).unwrap()
 }
 
+/// Every reference in a document that leads to nothing.
+fn dangling(document: &Value, value: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    match value {
+        Value::Object(object) => {
+            if let Some(target) = object.get("$ref").and_then(Value::as_str)
+                && document.pointer(target.trim_start_matches('#')).is_none()
+            {
+                found.push(target.to_owned());
+            }
+            found.extend(object.values().flat_map(|it| dangling(document, it)));
+        }
+        Value::Array(items) => found.extend(items.iter().flat_map(|it| dangling(document, it))),
+        _ => {}
+    }
+    found
+}
+
+#[test]
+fn every_key_is_there_once_and_every_reference_leads_somewhere() {
+    // Read into a mapping of its own, a key that is there twice is an error.
+    let strict: Result<serde_yaml_ng::Value, _> =
+        serde_yaml_ng::from_str(include_str!("../../openapi.yaml"));
+    assert!(strict.is_ok(), "{strict:?}");
+    let document = document();
+    assert_eq!(dangling(&document, &document), Vec::<String>::new());
+}
+
 /// One model named `m`, and a tool of every kind: plain, renamed, dropped, one too many, with a note.
 async fn start(config: &str) -> Toolway {
     let model = Model::start([]).await.then_always(say("ok"));

@@ -233,3 +233,19 @@ fn broken_files_are_named() {
         problems[0]
     );
 }
+
+#[test]
+fn the_entry_of_toolway_itself_is_left_out() {
+    let config = from_mcp(indoc! {r#"
+        {"mcpServers": {
+            "toolway": {"command": "/usr/bin/toolway", "args": ["mcp", "--mcp", "this.json"]},
+            "gateway": {"command": "toolway", "args": ["mcp"]},
+            "files": {"command": "npx", "args": ["-y", "x"]}
+        }}
+    "#});
+    let config = config.unwrap_or_else(|problems| panic!("{}", lines(&problems)));
+    let names: Vec<_> = config.servers.iter().map(|it| it.server.as_str()).collect();
+    assert_eq!(names, ["files"]);
+    assert_eq!(config.warnings.len(), 2);
+    assert!(config.warnings[0].message.contains("toolway itself"));
+}
