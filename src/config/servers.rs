@@ -44,6 +44,14 @@ impl Written {
     }
 }
 
+/// A program that is started, as far as it is written.
+pub(super) struct Started {
+    pub(super) command: String,
+    pub(super) args: Vec<String>,
+    pub(super) env: Vec<(String, Secret)>,
+    pub(super) cwd: Option<PathBuf>,
+}
+
 impl Written {
     /// The entry with which another MCP client starts or reaches toolway, as `toolway mcp --print-config` writes it.
     fn is_toolway_itself(&self) -> bool {
@@ -225,21 +233,41 @@ impl Check<'_> {
         raw: &RawServer,
         origin: &Origin,
     ) -> Option<Transport> {
+        let (args, env) = (raw.args.as_ref(), raw.env.as_ref());
+        let program = self.started(path, command, args, env, raw.cwd.as_ref(), origin)?;
+        Some(Transport::Stdio {
+            command: program.command,
+            args: program.args,
+            env: program.env,
+            cwd: program.cwd,
+        })
+    }
+
+    /// A program that is started: an MCP server, or what runs functions.
+    pub(super) fn started(
+        &mut self,
+        path: &str,
+        command: &str,
+        args: Option<&Vec<String>>,
+        env: Option<&BTreeMap<String, String>>,
+        cwd: Option<&String>,
+        origin: &Origin,
+    ) -> Option<Started> {
         let key = |key: &str| format!("{path}.{key}");
         let command = self.text(&key("command"), command, origin);
         if let Some(command) = &command {
-            self.check_command(&key("command"), command, raw.args.is_some());
+            self.check_command(&key("command"), command, args.is_some());
         }
-        let args = raw.args.iter().flatten().enumerate();
-        let args: Vec<Option<String>> = args
+        let written = args.into_iter().flatten().enumerate();
+        let args: Vec<Option<String>> = written
             .map(|(i, arg)| self.text(&key(&format!("args[{i}]")), arg, origin))
             .collect();
-        let env = self.env(&key("env"), raw.env.as_ref(), origin);
-        let cwd = match &raw.cwd {
+        let env = self.env(&key("env"), env, origin);
+        let cwd = match cwd {
             Some(cwd) => Some(self.folder(&key("cwd"), cwd, origin)?),
             None => None,
         };
-        Some(Transport::Stdio {
+        Some(Started {
             command: command.filter(|command| !command.trim().is_empty())?,
             args: args.into_iter().collect::<Option<_>>()?,
             env,
@@ -247,7 +275,7 @@ impl Check<'_> {
         })
     }
 
-    pub(super) fn check_command(&mut self, path: &str, command: &str, has_args: bool) {
+    fn check_command(&mut self, path: &str, command: &str, has_args: bool) {
         if command.trim().is_empty() {
             self.problem(path, "must not be empty");
         } else if !has_args && command.contains(' ') && !command.contains(['/', '\\']) {

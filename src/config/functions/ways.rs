@@ -216,27 +216,14 @@ impl Check<'_> {
     }
 
     fn command(&mut self, path: &str, raw: &RawFunctions) -> Option<command::Config> {
-        let key = |key: &str| format!("{path}.{key}");
-        let origin = &Origin::Toml;
-        let command = self.text(&key("command"), raw.command.as_deref()?, origin);
-        if let Some(command) = &command {
-            self.check_command(&key("command"), command, raw.args.is_some());
-        }
-        let command = command.map(|command| self.program(command));
-        let args = raw.args.iter().flatten().enumerate();
-        let args: Vec<Option<String>> = args
-            .map(|(i, arg)| self.text(&key(&format!("args[{i}]")), arg, origin))
-            .collect();
-        let env = self.env(&key("env"), raw.env.as_ref(), origin);
-        let cwd = match &raw.cwd {
-            Some(cwd) => Some(self.folder(&key("cwd"), cwd, origin)?),
-            None => None,
-        };
+        let command = raw.command.as_deref()?;
+        let (args, env, cwd) = (raw.args.as_ref(), raw.env.as_ref(), raw.cwd.as_ref());
+        let program = self.started(path, command, args, env, cwd, &Origin::Toml)?;
         Some(command::Config {
-            command: command.filter(|command| !command.trim().is_empty())?,
-            args: args.into_iter().collect::<Option<_>>()?,
-            env,
-            cwd,
+            command: self.program(program.command),
+            args: program.args,
+            env: program.env,
+            cwd: program.cwd,
         })
     }
 
