@@ -18,7 +18,7 @@ use super::{
 
 pub(super) const CASES: Table = &[
     ("completion/read_text", 200, || read(&text(SHORT))),
-    ("completion/read_calls", 200, || read(&calls())),
+    ("completion/read_calls", 500, || read(&calls())),
     ("completion/mend_text", 200, || mend(&text(SHORT))),
     ("completion/mend_16_kb_of_text", 100, || {
         mend(&text(16 << 10))
