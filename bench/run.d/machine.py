@@ -31,6 +31,8 @@ class Cores:
 
 def choose_cores(given):
     """The first and the last core that we may use, because neighbours often share what they are made of."""
+    if not hasattr(os, "sched_getaffinity"):
+        raise Missing("this is no Linux, and only Linux is known here")
     mine = sorted(os.sched_getaffinity(0))
     try:
         load, gateway = map(int, given.split(",")) if given else (mine[0], mine[-1])

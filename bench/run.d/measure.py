@@ -16,6 +16,7 @@ import gateways
 import machine
 
 LONGEST_RUN = 120  # Seconds that a run may take beyond its own.
+QUIET = 0.05  # The share of a core that others may have without a word about it.
 
 
 @dataclass
@@ -238,15 +239,20 @@ class Bench:
             f"{cores.load} for the load and the mocks, {cores.gateway} for the gateway.",
             f"Medians of {options.rounds} rounds of {options.secs:g} s.",
         ]
-        others = {
-            name: statistics.median([run[f"{name}_core_others"] for run in self.runs if f"{name}_core_others" in run] or [0])
-            for name in ("gateway", "load")
-        }
-        lines.append(
-            f"Others took {others['gateway']:.0%} of the gateway's core and {others['load']:.0%} of the load's"
-            + ("; measure again when the machine has less to do." if max(others.values()) > 0.05 else ".")
-        )
+        others = [self.others(core) for core in ("gateway", "load")]
+        if any(share is not None for share in others):
+            busy = max(others) > QUIET
+            lines.append(
+                f"Others took {others[0]:.0%} of the gateway's core and {others[1]:.0%} of the load's"
+                + ("; measure again when the machine has less to do." if busy else ".")
+            )
         return lines
+
+    def others(self, core):
+        """The share of a core that nothing of ours took, in the median of the runs."""
+        name = f"{core}_core_others"
+        shares = [run[name] for run in self.runs if name in run]
+        return statistics.median(shares) if shares else None
 
 
 def shown(found):
@@ -264,5 +270,6 @@ def version(binary, flag):
 
 
 def processor():
-    names = [line.partition(": ")[2] for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return names[0].strip() if names else platform.machine()
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(": ")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -153,9 +153,8 @@ def memory(bench):
         for way in (fresh, toolway):
             bench.once("a few requests", chat(way, PLAIN, 1), bench.options.warm_up, warm_up=True)
             held.append(bench.hold(f"{HELD} streams", streamed(way, 600, 1000, HELD, mode="hold"), HELD))
-        for run in [chat(toolway, PLAIN, 64), streamed(toolway, 100, 1, 64), looped(toolway, 64, False)]:
-            bench.once("load", run, bench.options.secs, warm_up=True)
-        for run in [chat(fresh, PLAIN, 64), streamed(fresh, 100, 1, 64)]:
+        loads = [run for way in (fresh, toolway) for run in (chat(way, PLAIN, 256), streamed(way, 100, 1, 64))]
+        for run in [*loads, looped(toolway, 64, False)]:
             bench.once("load", run, bench.options.secs, warm_up=True)
         time.sleep(min(1.0, bench.options.secs))
         after = [way.process.memory() for way in (fresh, toolway)]
@@ -178,7 +177,8 @@ def loop(bench):
     lines = []
     with bench.toolway(**THREE) as toolway:
         for what, streams in [("plain", False), ("streamed", True)]:
-            alone = {"workers": 16, "mcp": f"http://127.0.0.1:{bench.server}/mcp", "streamed": "yes" if streams else "no"}
+            server = f"http://127.0.0.1:{bench.server}/mcp"
+            alone = {"workers": 16, "mcp": server, "streamed": "yes" if streams else "no"}
             floor, through = bench.rounds(
                 f"tool loop, {what} c=16",
                 [Run(bench.direct, "loop", CHAT, alone), looped(toolway, 16, streams)],
