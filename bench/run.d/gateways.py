@@ -3,9 +3,9 @@
 import json
 import os
 
-# One worker, connections kept on both sides, nothing buffered that could be passed on, and no log: as cheap as nginx
-# can be made. `/buffered` is for comparison: there it has the whole request in memory before it asks the model, as
-# every gateway must that looks at what is asked.
+# One worker, connections kept on both sides, nothing buffered that could be passed on, and no log. With its defaults
+# nginx writes a request of more than 16 KB into a file first, which would make any gateway look good. `/buffered` is
+# for comparison: there the whole request is in memory before the model is asked, as in gateways that look into it.
 NGINX = """\
 daemon off;
 {user}
