@@ -160,7 +160,7 @@ class Bench:
         )
         said = self.wait(load, seconds)
         used = {name: after - before[name] for name, after in self.clocks(process).items()}
-        found = self.said(said)
+        found = self.report(said, f"{label}, {run.name}")
         found["cpu_seconds"] = used["gateway"]
         found["cpu_ms_per_1000"] = used["gateway"] * 1e6 / max(1, found["right"] + found["wrong"])
         found["core_busy"] = used["gateway"] / used["wall"]
@@ -183,10 +183,11 @@ class Bench:
         self.processes.running.remove(load)
         return said.decode()
 
-    def said(self, lines):
-        """The report of a load, or why there is none."""
+    def report(self, lines, what):
+        """What a load found, in its last line."""
         if not lines.strip():
-            raise machine.Failed((self.folder / "load.log").read_text()[-300:].strip() or "the load said nothing")
+            why = (self.folder / "load.log").read_text()[-300:].strip()
+            raise machine.Failed(f"{what}: {why or 'the load said nothing'}")
         return json.loads(lines.splitlines()[-1])
 
     def clocks(self, process):
@@ -221,7 +222,7 @@ class Bench:
             most = max(most, run.contender.process.memory())
             time.sleep(0.05)
         said = self.wait(load, 0)
-        found = self.said(said)
+        found = self.report(said, f"{label}, {run.name}")
         self.demand(not found["wrong"], f"{label}: {found['wrong']} streams: {found['first_wrong']}")
         kib = (most - before) / streams / 1024
         self.runs.append({"label": label, "contender": run.name, "before": before, "held": most, **found})
