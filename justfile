@@ -54,3 +54,7 @@ interop *args:
 # The MCP conformance suite against the release binary, as a server and as a client.
 conformance *args:
     scripts/conformance {{args}}
+
+# toolway beside nginx, as a table; `just bench --help` says how to run less of it.
+bench *args:
+    bench/run {{args}}
