@@ -9,6 +9,7 @@
 mod caller;
 mod connect;
 mod connection;
+mod direct;
 mod ears;
 mod entry;
 mod events;

@@ -169,13 +169,13 @@ async fn attempt_streamable(
     let (server, patience) = (&entry.config.server, patience(entry, era));
     let pending = Pending::new(entry.unasked());
     let (limit, parallel) = (entry.config.max_message_bytes, entry.config.parallel_calls);
-    let (transport, refusal) =
+    let (transport, poster) =
         streamable::transport(client, url, limit, parallel, patience, pending.clone());
     let failed = match handshake(transport, server, pending, era, deadline).await {
-        Ok(shaken) => return Ok(shaken.into_connection("http", Link::Streamable)),
+        Ok(shaken) => return Ok(shaken.into_connection("http", Link::Streamable(poster))),
         Err(failed) => failed,
     };
-    let next = match (refusal.fault(), era) {
+    let next = match (poster.refusal(), era) {
         (Some(WebFault::Unreachable(_)), _) => None,
         (Some(WebFault::Status(status)), _) if is_for_another_transport(status) => {
             kind.is_none().then_some(Era::EventStream)
@@ -184,8 +184,8 @@ async fn attempt_streamable(
         (_, Era::Unknown | Era::Discover) => Some(Era::Handshake),
         (_, Era::Handshake | Era::EventStream) => None,
     };
-    let message = refusal
-        .fault()
+    let message = poster
+        .refusal()
         .map_or(failed.message, |fault| fault.to_string());
     Err(Fault { message, next })
 }

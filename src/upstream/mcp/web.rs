@@ -87,15 +87,25 @@ pub(super) async fn read_body(
     Ok(Some(body))
 }
 
+/// The body is an event stream.
+pub(super) fn is_events(response: &reqwest::Response) -> bool {
+    written_type(response).eq_ignore_ascii_case("text/event-stream")
+}
+
+/// The body is JSON.
+pub(super) fn is_json(response: &reqwest::Response) -> bool {
+    written_type(response).eq_ignore_ascii_case("application/json")
+}
+
 /// The media type, without its parameters, in lower case.
 pub(super) fn media_type(response: &reqwest::Response) -> String {
+    written_type(response).to_ascii_lowercase()
+}
+
+fn written_type(response: &reqwest::Response) -> &str {
     let header = response.headers().get(http::header::CONTENT_TYPE);
     let text = header
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    text.split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_ascii_lowercase()
+    text.split(';').next().unwrap_or_default().trim()
 }
