@@ -126,7 +126,7 @@ impl Gateway {
     ///
     /// # Errors
     /// When the TLS setup of the machine cannot be used.
-    pub fn start(setup: Setup) -> Result<Arc<Gateway>, reqwest::Error> {
+    pub fn start(setup: Setup) -> Result<Arc<Gateway>, upstream::SetupError> {
         upstream::install_tls();
         let models = Arc::new(Models::new(setup.upstreams)?);
         let servers = Arc::new(Servers::start(setup.servers));

@@ -19,7 +19,7 @@
 //!
 //! | row | modules |
 //! |---|---|
-//! | 1 | `tool`, `secret` |
+//! | 1 | `tool`, `secret`, `gathered` |
 //! | 2 | `openai`, `mcp`, `sse` |
 //! | 3a | `translate` |
 //! | 3b | `catalog`, `health` |
@@ -37,6 +37,7 @@ pub mod agent;
 pub mod catalog;
 pub mod cli;
 pub mod config;
+mod gathered;
 pub mod gateway;
 pub mod health;
 pub mod mcp;

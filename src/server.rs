@@ -6,6 +6,7 @@ mod body;
 mod chat;
 pub mod error;
 mod forward;
+mod front;
 mod guard;
 mod headers;
 mod listener;
@@ -15,24 +16,15 @@ mod models;
 mod status;
 pub mod stdio;
 
-use std::{any::Any, future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
     extract::Request,
-    http::{HeaderName, HeaderValue, Uri, header},
-    middleware,
-    response::{IntoResponse, Response},
+    http::{HeaderName, Uri},
     routing::{any, get, post},
 };
 use tokio::{net::TcpListener, sync::Semaphore};
-use tower::ServiceBuilder;
-use tower_http::{
-    catch_panic::CatchPanicLayer,
-    request_id::{MakeRequestId, PropagateRequestIdLayer, RequestId, SetRequestIdLayer},
-    sensitive_headers::SetSensitiveRequestHeadersLayer,
-    trace::TraceLayer,
-};
 
 use crate::{gateway::Gateway, secret::Secret};
 
@@ -107,7 +99,9 @@ pub async fn serve(
         told.gateway.handed().close();
         let _ = stopping.send(());
     };
-    let serving = listener::serve(listener, routes(app.clone()), connections, shutdown);
+    let (routes, front) = (routes(app.clone()), app.clone());
+    let answer = move |request: Request| front::answer(front.clone(), routes.clone(), request);
+    let serving = listener::serve(listener, answer, connections, shutdown);
     let overdue = async {
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
@@ -121,11 +115,6 @@ pub async fn serve(
     }
 }
 
-/// The routes.
-pub fn router(gateway: Arc<Gateway>, config: Config) -> Router {
-    routes(app(gateway, config))
-}
-
 fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
     Arc::new(App {
         places: Arc::new(Semaphore::new(config.max_requests)),
@@ -135,26 +124,8 @@ fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
     })
 }
 
+/// The routes; every request comes to them through [`front`].
 fn routes(app: Arc<App>) -> Router {
-    let layers = ServiceBuilder::new()
-        .layer(SetRequestIdLayer::new(
-            REQUEST_ID,
-            NewRequestId { app: app.clone() },
-        ))
-        .layer(SetSensitiveRequestHeadersLayer::new([
-            header::AUTHORIZATION,
-            header::COOKIE,
-        ]))
-        .layer(
-            TraceLayer::new_for_http()
-                .make_span_with(span)
-                .on_request(())
-                .on_response(log)
-                .on_failure(()),
-        )
-        .layer(PropagateRequestIdLayer::new(REQUEST_ID))
-        .layer(CatchPanicLayer::custom(panicked))
-        .layer(middleware::from_fn_with_state(app.clone(), guard::check));
     Router::new()
         // The OpenAI API.
         .route(
@@ -198,68 +169,5 @@ fn routes(app: Arc<App>) -> Router {
         .route("/tools", get(status::tools))
         .fallback(async |uri: Uri| Refusal::NotFound(uri.path().to_owned()))
         .method_not_allowed_fallback(async || Refusal::MethodNotAllowed)
-        .layer(layers)
         .with_state(app)
-}
-
-/// Names requests that come without a name.
-#[derive(Clone)]
-struct NewRequestId {
-    app: Arc<App>,
-}
-
-impl MakeRequestId for NewRequestId {
-    fn make_request_id<B>(&mut self, _: &http::Request<B>) -> Option<RequestId> {
-        let id = format!("req_{:016x}", self.app.gateway.seed());
-        HeaderValue::from_str(&id).ok().map(RequestId::new)
-    }
-}
-
-fn span(request: &Request) -> tracing::Span {
-    let id = request
-        .headers()
-        .get(&REQUEST_ID)
-        .and_then(|id| id.to_str().ok())
-        .unwrap_or_default();
-    let path = mcp_sessions::without_secrets(request.uri().path());
-    tracing::info_span!("request", id, method = %request.method(), path = &*path)
-}
-
-fn log<B>(response: &http::Response<B>, latency: Duration, _: &tracing::Span) {
-    let (status, duration_ms) = (response.status().as_u16(), latency.as_millis());
-    tracing::info!(status, duration_ms, "Answered {status}");
-}
-
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "tower-http gives the panic by value"
-)]
-fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or_default();
-    tracing::error!(panic = text, "A handler panicked");
-    Refusal::Internal.into_response()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_panic_is_an_internal_error() {
-        let response = panicked(Box::new("oh"));
-        assert_eq!(response.status(), 500);
-        let body = axum::body::to_bytes(response.into_body(), 1000)
-            .await
-            .unwrap();
-        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(body["error"]["type"], "server_error");
-        assert_eq!(body["error"]["code"], "internal_error");
-        assert!(
-            !body.to_string().contains("oh"),
-            "what it says is for the log"
-        );
-    }
 }

@@ -3,9 +3,12 @@
 
 mod child;
 pub mod function;
+pub(crate) mod http;
 pub mod mcp;
 pub mod model;
 mod queue;
+
+pub use self::http::SetupError;
 
 /// Chooses the TLS implementation for the whole process; does nothing when that is done.
 pub fn install_tls() {

@@ -3,13 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use http::HeaderMap;
 use serde_json::Value;
-use tokio::{
-    sync::oneshot,
-    time::{Instant, timeout_at},
-};
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
     agent::{
@@ -38,7 +34,7 @@ use super::{
     calls::{Patience, Running},
     failure::{Failed, Failure},
     plain,
-    sink::{Body, Piece, Sink},
+    sink::{self, Begun, Body, Outcome, Sink},
     stream,
     watch::Watch,
     wishes::{self, refused},
@@ -87,33 +83,18 @@ impl Gateway {
     ///
     /// Dropping the future, or the body it gives, ends the model call and cancels every running tool.
     pub async fn chat(self: &Arc<Gateway>, input: Input) -> Result<Answer, Failed> {
-        let (sink, mut pieces) = Sink::new(self.config.keepalive);
         let gateway = self.clone();
-        let (done, outcome) = oneshot::channel();
-        let mut work: BoxFuture<'static, ()> = Box::pin(async move {
-            // Whoever streams does not wait for the outcome; it is told within the stream.
-            let _ = done.send(gateway.answer(input, sink).await);
-        });
-        // A plain answer is the outcome; a stream begins with a head and goes on within its body.
-        tokio::select! {
-            biased;
-            Some(Piece::Head(headers)) = pieces.recv() => Ok(Answer::Stream { headers, body: Body::new(work, pieces) }),
-            () = &mut work => match outcome.await {
-                Ok(Ok(Some((headers, body)))) => Ok(Answer::Plain { headers, body }),
-                Ok(Ok(None)) => match pieces.recv().await {
-                    Some(Piece::Head(headers)) => {
-                        Ok(Answer::Stream { headers, body: Body::new(Box::pin(async {}), pieces) })
-                    }
-                    _ => Err(nothing().into()),
-                },
-                Ok(Err(failed)) => Err(failed),
-                Err(_) => Err(nothing().into()),
-            },
+        let answer = |sink| async move { gateway.answer(input, sink).await };
+        match sink::begin(self.config.keepalive, answer).await {
+            Begun::Stream(headers, body) => Ok(Answer::Stream { headers, body }),
+            Begun::Ended(Ok(Some((headers, body)))) => Ok(Answer::Plain { headers, body }),
+            Begun::Ended(Ok(None)) => Err(nothing().into()),
+            Begun::Ended(Err(failed)) => Err(failed),
         }
     }
 
     /// The whole story: `Some` with a plain answer, `None` when it was streamed into the sink.
-    async fn answer(&self, input: Input, sink: Sink) -> Result<Option<(HeaderMap, Bytes)>, Failed> {
+    async fn answer(&self, input: Input, sink: Sink) -> Outcome {
         let request = ChatRequest::parse(&input.body, input.max_depth).map_err(refused)?;
         let model = request.model();
         let upstream = self.models.choose(model);
@@ -124,8 +105,9 @@ impl Gateway {
         match (chat.is_loop(), chat.request.stream()) {
             (false, true) => stream::pass_through(chat, sink).await.map(|()| None),
             (false, false) => plain::pass_through(chat).await.map(Some),
-            (true, true) => stream::run(chat, sink).await.map(|()| None),
-            (true, false) => plain::run(chat).await.map(Some),
+            // The loop's future is large, and boxed so that answers without one have no room to keep for it.
+            (true, true) => Box::pin(stream::run(chat, sink)).await.map(|()| None),
+            (true, false) => Box::pin(plain::run(chat)).await.map(Some),
         }
     }
 

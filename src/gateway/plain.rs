@@ -35,6 +35,7 @@ pub(super) async fn run(chat: Chat<'_>) -> Result<(HeaderMap, Bytes), Failed> {
         headers: HeaderMap::new(),
         envelope: None,
         said: Summary::default(),
+        verbatim: None,
         ids: chat.ids(),
     };
     let finish = rounds::run(&chat, &mut turn, &mut whole).await?;
@@ -62,6 +63,8 @@ struct Whole<'a> {
     /// The first answer without its choices: its id, model and so on stand for the whole.
     envelope: Option<JsonObject>,
     said: Summary,
+    /// The first answer, if it can be the whole one as it is.
+    verbatim: Option<Bytes>,
     ids: Ids,
 }
 
@@ -69,6 +72,12 @@ impl Form for Whole<'_> {
     async fn ask(&mut self, ask: &Ask) -> Result<Round, Failure> {
         let (headers, body) = read(self.chat, ask).await?;
         let settings = self.chat.settings(Mode::Loop);
+        let can_be_all = ask.first && self.chat.watch == Watch::Off;
+        if can_be_all && let Some(finish) = completion::final_answer(&body, &settings) {
+            self.headers = headers;
+            self.verbatim = Some(body);
+            return Ok(Round::without_a_word(finish));
+        }
         let completion = completion::read(&body, &settings, self.chat, &mut self.ids);
         let Completion {
             round,
@@ -95,6 +104,9 @@ impl Form for Whole<'_> {
 
 impl Whole<'_> {
     fn write(self, finish: Finish, turn: &Turn) -> (HeaderMap, Bytes) {
+        if let Some(body) = self.verbatim {
+            return (self.headers, body);
+        }
         let mut body = completion::write(
             self.envelope.unwrap_or_default(),
             &self.said,

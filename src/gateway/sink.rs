@@ -1,62 +1,72 @@
 //! The way from the loop to the client's connection.
 //!
 //! The loop and the response body live in one task: polling the body polls the loop, so a slow reader slows
-//! the model down, and a client that hangs up drops the loop with everything it has running.
+//! the model down, and a client that hangs up drops the loop with everything it has running. Between them is no
+//! channel but a place for one piece, and nobody has to be woken.
 
 use std::{
+    future::poll_fn,
     pin::{Pin, pin},
-    task::{Context, Poll, ready},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::Bytes;
 use futures::{Stream, future::BoxFuture};
 use http::HeaderMap;
-use tokio::{
-    sync::mpsc,
-    time::{Instant, Sleep, sleep_until},
-};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::failure::Failed;
 
 /// What goes out while nothing else does.
 const KEEPALIVE: &[u8] = b": keep-alive\n\n";
 
+/// What a loop comes to: `Some` with a plain answer, `None` when the answer was streamed.
+pub type Outcome = Result<Option<(HeaderMap, Bytes)>, Failed>;
+
 /// Pieces on the way out; the head first.
 #[derive(Debug)]
-pub enum Piece {
+enum Piece {
     /// The response is good; these headers go with it.
     Head(HeaderMap),
     /// Bytes of its body.
     Data(Bytes),
 }
 
+/// Where a piece lies until the body takes it.
+#[derive(Clone, Debug, Default)]
+struct Place(Arc<Mutex<Option<Piece>>>);
+
+impl Place {
+    fn piece(&self) -> MutexGuard<'_, Option<Piece>> {
+        // Whoever panicked with it has put down a whole piece, or none.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Where the loop writes.
 #[derive(Debug)]
 pub struct Sink {
-    pieces: mpsc::Sender<Piece>,
+    place: Place,
     /// Longest silence; `None` for any.
     keepalive: Option<Duration>,
     /// The client has its status; what fails from here on fails within the stream.
     has_begun: bool,
     silent_since: Instant,
-    timer: Pin<Box<Sleep>>,
+    /// Made when somebody waits.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Sink {
-    /// A sink and where its pieces come out. A comment is sent whenever nothing was for `keepalive`.
-    pub fn new(keepalive: Duration) -> (Sink, mpsc::Receiver<Piece>) {
-        let (pieces, out) = mpsc::channel(16);
-        let now = Instant::now();
-        let timer = Box::pin(sleep_until(now + keepalive));
-        (
-            Sink {
-                pieces,
-                keepalive: Some(keepalive),
-                has_begun: false,
-                silent_since: now,
-                timer,
-            },
-            out,
-        )
+    fn new(place: Place, keepalive: Duration) -> Sink {
+        Sink {
+            place,
+            keepalive: Some(keepalive),
+            has_begun: false,
+            silent_since: Instant::now(),
+            timer: None,
+        }
     }
 
     /// Sends no comments of its own accord, for an answer that is the upstream's.
@@ -111,62 +121,95 @@ impl Sink {
             if due <= Instant::now() {
                 return;
             }
-            if self.timer.deadline() != due {
-                self.timer.as_mut().reset(due);
+            let timer = &mut self.timer;
+            let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+            if timer.deadline() != due {
+                timer.as_mut().reset(due);
             }
-            self.timer.as_mut().await;
+            timer.as_mut().await;
         }
     }
 
+    /// Puts a piece down when the one before was taken. Whoever takes one polls the loop after, so nobody has to be
+    /// woken.
     async fn put(&mut self, piece: Piece) {
-        // A receiver that is gone takes this future with it; there is nobody to tell.
-        let _ = self.pieces.send(piece).await;
+        poll_fn(|_| match *self.place.piece() {
+            Some(_) => Poll::Pending,
+            None => Poll::Ready(()),
+        })
+        .await;
+        *self.place.piece() = Some(piece);
         self.silent_since = Instant::now();
     }
 }
 
-/// The body of a streamed response: the loop, and what comes out of it.
-pub struct Body {
-    work: Option<BoxFuture<'static, ()>>,
-    pieces: mpsc::Receiver<Piece>,
+/// How an answer begins.
+pub enum Begun {
+    /// The loop has ended, and no head was sent.
+    Ended(Outcome),
+    /// The head was sent, and this is the rest.
+    Stream(HeaderMap, Body),
 }
 
-impl Body {
-    /// A body that drives `work` and yields what it writes.
-    pub fn new(work: BoxFuture<'static, ()>, pieces: mpsc::Receiver<Piece>) -> Body {
-        Body {
-            work: Some(work),
-            pieces,
+/// Runs a loop until it has sent a head, or has ended without. A comment is sent whenever nothing was for `keepalive`.
+///
+/// Dropping the future, or the body it gives, drops the loop.
+pub async fn begin<W>(keepalive: Duration, work: impl FnOnce(Sink) -> W) -> Begun
+where
+    W: Future<Output = Outcome> + Send + 'static,
+{
+    let place = Place::default();
+    let mut work: BoxFuture<'static, Outcome> =
+        Box::pin(work(Sink::new(place.clone(), keepalive)));
+    let (head, ended) = poll_fn(|cx| {
+        let ended = work.as_mut().poll(cx);
+        let head = place.piece().take();
+        match (head, ended) {
+            (None, Poll::Pending) => Poll::Pending,
+            (head, Poll::Pending) => Poll::Ready((head, None)),
+            (head, Poll::Ready(outcome)) => Poll::Ready((head, Some(outcome))),
         }
-    }
+    })
+    .await;
+    let work = match ended {
+        Some(outcome) if head.is_none() => return Begun::Ended(outcome),
+        Some(_) => None,
+        None => Some(work),
+    };
+    let headers = match head {
+        Some(Piece::Head(headers)) => headers,
+        Some(Piece::Data(_)) | None => HeaderMap::new(),
+    };
+    Begun::Stream(headers, Body { work, place })
+}
+
+/// The body of a streamed response: the loop, and what comes out of it.
+pub struct Body {
+    work: Option<BoxFuture<'static, Outcome>>,
+    place: Place,
 }
 
 impl Stream for Body {
     type Item = Result<Bytes, std::convert::Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Poll::Ready(piece) = self.poll_piece(cx) {
-            return Poll::Ready(piece.map(Ok));
-        }
-        if let Some(work) = self.work.as_mut()
-            && work.as_mut().poll(cx).is_ready()
-        {
-            self.work = None;
-        }
-        // Asked once and not until the channel is empty: a task that has used up its share of a turn
-        // (tokio's cooperative budget) is told `Pending` whatever the channel holds, and is woken again.
-        self.poll_piece(cx).map(|piece| piece.map(Ok))
-    }
-}
-
-impl Body {
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
-            match ready!(self.pieces.poll_recv(cx)) {
-                Some(Piece::Data(bytes)) => return Poll::Ready(Some(bytes)),
-                Some(Piece::Head(_)) => {}
-                None => return Poll::Ready(None),
+            let mut piece = self.place.piece().take();
+            if piece.is_none()
+                && let Some(work) = self.work.as_mut()
+            {
+                // The outcome is told within the stream.
+                if work.as_mut().poll(cx).is_ready() {
+                    self.work = None;
+                }
+                piece = self.place.piece().take();
             }
+            return match piece {
+                Some(Piece::Data(bytes)) => Poll::Ready(Some(Ok(bytes))),
+                Some(Piece::Head(_)) => continue,
+                None if self.work.is_none() => Poll::Ready(None),
+                None => Poll::Pending,
+            };
         }
     }
 }
@@ -187,8 +230,16 @@ mod tests {
 
     /// A body whose work is written by the test.
     fn body<W: Future<Output = ()> + Send + 'static>(work: impl FnOnce(Sink) -> W) -> Body {
-        let (sink, pieces) = Sink::new(KEEP_ALIVE);
-        Body::new(Box::pin(work(sink)), pieces)
+        let place = Place::default();
+        let work = work(Sink::new(place.clone(), KEEP_ALIVE));
+        let work = async move {
+            work.await;
+            Ok(None)
+        };
+        Body {
+            work: Some(Box::pin(work)),
+            place,
+        }
     }
 
     async fn next(body: &mut Body) -> Option<String> {

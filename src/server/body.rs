@@ -6,7 +6,6 @@ use axum::{
     body::{Body, Bytes},
     http::{HeaderMap, header},
 };
-use bytes::BytesMut;
 use futures::{
     StreamExt,
     stream::{self, BoxStream},
@@ -14,9 +13,13 @@ use futures::{
 use tokio::time::timeout;
 
 use super::error::Refusal;
+use crate::gathered::Gathered;
 
 /// Longest silence of a client that is sending its body.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// Up to this length a body is copied out of the buffer it was read into, in bytes.
+const SHORT: usize = 4096;
 
 /// A body did not arrive whole: its client was silent for too long, or went away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,29 +58,23 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, max: usize) -> Result<
     {
         return Err(Refusal::BodyEncoded);
     }
-    let mut pieces = pieces(body);
-    let mut whole = BytesMut::new();
-    let mut only = Bytes::new();
-    while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|Incomplete| Refusal::BodyIncomplete)?;
-        if only.is_empty() && whole.is_empty() {
-            only = piece;
-        } else {
-            if whole.is_empty() {
-                whole.reserve(declared.unwrap_or(only.len() + piece.len()));
-                whole.extend_from_slice(&only);
-            }
-            whole.extend_from_slice(&piece);
+    let mut arriving = body.into_data_stream();
+    let mut whole = Gathered::expecting(declared.unwrap_or_default());
+    loop {
+        match timeout(SILENCE, arriving.next()).await {
+            Ok(None) => break,
+            Ok(Some(Ok(piece))) => whole.push(piece),
+            Ok(Some(Err(_))) | Err(_) => return Err(Refusal::BodyIncomplete),
         }
-        if whole.len().max(only.len()) > max {
+        if whole.len() > max {
             return Err(Refusal::BodyTooLarge(max));
         }
     }
-    // A body that came in one piece is not copied.
-    Ok(if whole.is_empty() {
-        only
-    } else {
-        whole.freeze()
+    let whole = whole.into_bytes();
+    // A short body lies in the connection's buffer, which is not to be kept for as long as the request takes.
+    Ok(match whole.len() <= SHORT {
+        true => Bytes::copy_from_slice(&whole),
+        false => whole,
     })
 }
 

@@ -3,49 +3,21 @@
 //! On loopback without keys anybody on the machine may call, but no web page: a page that got a name of its
 //! own to point to 127.0.0.1 (DNS rebinding) shows itself by its `Host`, any other page by its `Origin`.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
-
 use axum::{
-    body::{Body, Bytes},
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderMap, Uri, header},
-    middleware::Next,
-    response::{IntoResponse, Response},
 };
-use http_body::{Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::secret::Secret;
 
-use super::{App, Config, error::Refusal, mcp, mcp_sessions};
-
-/// Lets a request in, or says why not. The request's place is free again when its response has been sent, or at once
-/// if it lasts.
-pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let place = match admit(&app, &request) {
-        Ok(place) => place,
-        Err(refusal) if mcp::is_here(request.uri().path()) => return mcp::reply::refusal(refusal),
-        Err(refusal) => return refusal.into_response(),
-    };
-    let response = next.run(request).await;
-    let is_lasting = response.extensions().get::<mcp::reply::Lasting>().is_some();
-    match place {
-        Some(place) if !is_lasting => response.map(|body| {
-            Body::new(Placed {
-                body,
-                _place: place,
-            })
-        }),
-        _ => response,
-    }
-}
+use super::{App, Config, error::Refusal, mcp_sessions};
 
 /// A place for the request, if it needs one.
-fn admit(app: &App, request: &Request) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
+pub(super) fn admit(
+    app: &App,
+    request: &Request,
+) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
     host(&app.config, request.headers(), request.uri())?;
     if is_open(request.uri().path()) {
         return Ok(None);
@@ -136,32 +108,6 @@ fn without_port(host: &str) -> &str {
             name
         }
         _ => host,
-    }
-}
-
-/// A body that holds its request's place.
-struct Placed {
-    body: Body,
-    _place: OwnedSemaphorePermit,
-}
-
-impl http_body::Body for Placed {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

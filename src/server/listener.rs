@@ -14,7 +14,8 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body, extract::Request};
+use axum::{body::Body, extract::Request, response::Response};
+use futures::FutureExt;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -26,7 +27,6 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Sleep, sleep},
 };
-use tower::ServiceExt;
 
 /// Longest time in which a client takes not a single byte of what is there for it.
 const STALL: Duration = Duration::from_secs(60);
@@ -45,13 +45,16 @@ const IDLE: usize = 1024;
 const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 
 /// Serves connections until `shutdown` ends, then waits for those that have a request. More than `requests` and
-/// some idle ones wait to be accepted.
-pub(super) async fn serve(
+/// some idle ones wait to be accepted. `answer` answers a request.
+pub(super) async fn serve<A, F>(
     listener: TcpListener,
-    router: Router,
+    answer: A,
     requests: usize,
     shutdown: impl Future<Output = ()>,
-) {
+) where
+    A: Fn(Request) -> F + Clone + Send + 'static,
+    F: Future<Output = Response> + Send + 'static,
+{
     let connections = requests.saturating_add(IDLE).min(Semaphore::MAX_PERMITS);
     let places = Arc::new(Semaphore::new(connections));
     let graceful = GracefulShutdown::new();
@@ -76,10 +79,9 @@ pub(super) async fn serve(
         };
         // A socket that refuses the option works all the same.
         let _ = stream.set_nodelay(true);
-        let router = router.clone();
+        let answer = answer.clone();
         let service = service_fn(move |request: Request<Incoming>| {
-            let router = router.clone();
-            async move { Ok::<_, Infallible>(answer(router, request).await) }
+            answer(request.map(Body::new)).map(Ok::<_, Infallible>)
         });
         let stream = TokioIo::new(Bounded::new(stream));
         let connection = server.serve_connection_with_upgrades(stream, service);
@@ -106,13 +108,6 @@ fn server() -> auto::Builder<TokioExecutor> {
         .keep_alive_interval(STALL)
         .enable_connect_protocol();
     server
-}
-
-async fn answer(router: Router, request: Request<Incoming>) -> axum::response::Response {
-    match router.oneshot(request.map(Body::new)).await {
-        Ok(response) => response,
-        Err(never) => match never {},
-    }
 }
 
 async fn accept(
@@ -225,6 +220,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
 
 #[cfg(test)]
 mod tests {
+    use axum::response::IntoResponse;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt, duplex},
         time::{Instant, advance},
@@ -259,8 +255,8 @@ mod tests {
     async fn closed_after(sent: &[u8]) -> (String, Duration) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = Router::new().route("/", axum::routing::get(async || "hello"));
-        let serving = tokio::spawn(serve(listener, router, 1, std::future::pending()));
+        let answer = async |_| "hello".into_response();
+        let serving = tokio::spawn(serve(listener, answer, 1, std::future::pending()));
         let mut client = TcpStream::connect(address).await.unwrap();
         let begun = Instant::now();
         client.write_all(sent).await.unwrap();

@@ -2,11 +2,14 @@
 //!
 //! The same rules as for a stream, in `stream`; a whole message is read like one large delta.
 
+mod glance;
+
 use std::borrow::Cow;
 
 use bytes::Bytes;
 use serde_json::Value;
 
+pub use self::glance::final_answer;
 use super::{
     ids::Ids,
     stream::{
@@ -258,6 +261,9 @@ pub fn mend<'a>(
     known: &dyn Known,
     ids: &mut Ids,
 ) -> Result<Cow<'a, [u8]>, StreamError> {
+    if glance::is_clean(body, settings) {
+        return Ok(Cow::Borrowed(body));
+    }
     if sse::is_begun_by(body) {
         let answer = read_stream(body, settings, known)?;
         let mut said = Summary::default();

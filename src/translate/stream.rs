@@ -149,6 +149,21 @@ pub struct Round {
     pub extra: JsonObject,
 }
 
+impl Round {
+    /// A round that ended like this and of which nothing was read.
+    pub fn without_a_word(finish: FinishReason) -> Round {
+        Round {
+            content: None,
+            reasoning: None,
+            refusal: None,
+            calls: Vec::new(),
+            finish,
+            usage: None,
+            extra: JsonObject::new(),
+        }
+    }
+}
+
 /// The form of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallKind {

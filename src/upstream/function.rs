@@ -22,7 +22,7 @@ use serde::{Serialize, Serializer};
 use tokio::time::{Instant, timeout_at};
 
 use self::{command::Command, endpoint::Endpoint, openapi::Api, prompt::Prompt, request::Requests};
-use super::{mcp::CallOptions, model::Models, queue::Queue};
+use super::{SetupError, mcp::CallOptions, model::Models, queue::Queue};
 use crate::{
     catalog::{DroppedTool, ServerTools},
     tool::{CallError, JsonObject, ServerId, Tool, ToolResult},
@@ -120,7 +120,7 @@ impl Functions {
     ///
     /// # Errors
     /// When the TLS setup of the machine cannot be used.
-    pub fn start(configs: Vec<Config>, models: &Arc<Models>) -> Result<Functions, reqwest::Error> {
+    pub fn start(configs: Vec<Config>, models: &Arc<Models>) -> Result<Functions, SetupError> {
         let client = web::client()?;
         let group = |config: Config| Group {
             kind: config.kind.name(),

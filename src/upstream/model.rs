@@ -9,18 +9,19 @@ pub mod retry;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::StreamExt;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use futures::{StreamExt, TryStreamExt};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use tokio::time::{sleep, timeout};
 use url::Url;
 
+use super::http::{self as wire, Body, Client, HttpError, SetupError};
 use crate::{catalog, openai::ErrorBody, secret::Secret, translate::stream::TextCalls};
 
 pub use self::{
     error::{ModelError, Refused},
     incoming::Incoming,
 };
-use self::{incoming::reason, retry::Round};
+use self::retry::Round;
 
 /// One model provider, as configured and checked.
 #[derive(Clone, Debug)]
@@ -85,7 +86,7 @@ impl Models {
     ///
     /// # Errors
     /// When the TLS setup of the machine cannot be used.
-    pub fn new(configs: Vec<Config>) -> Result<Models, reqwest::Error> {
+    pub fn new(configs: Vec<Config>) -> Result<Models, SetupError> {
         let upstreams = configs
             .into_iter()
             .map(|config| Upstream::new(config).map(Arc::new));
@@ -117,27 +118,35 @@ impl Models {
 pub struct Upstream {
     /// As configured.
     pub config: Config,
-    /// Takes the content encoding off.
-    decoding: reqwest::Client,
-    /// Leaves bodies as they are.
+    name: Arc<str>,
+    /// Where chat completions are.
+    chat: Uri,
+    /// Its key and headers, which replace the client's.
+    own: Vec<(HeaderName, HeaderValue)>,
+    client: Client,
+    /// Passes bodies on in both directions, as they are.
     verbatim: reqwest::Client,
 }
 
 impl Upstream {
-    fn new(config: Config) -> Result<Upstream, reqwest::Error> {
-        let builder = || {
-            reqwest::Client::builder()
-                .connect_timeout(config.connect_timeout)
-                .pool_idle_timeout(Duration::from_secs(90))
-                .redirect(reqwest::redirect::Policy::none())
-                .tcp_nodelay(true)
-        };
-        let decoding = builder().gzip(true).build()?;
-        let verbatim = builder().no_gzip().build()?;
+    fn new(config: Config) -> Result<Upstream, SetupError> {
+        let chat = uri(&below(&config.base_url, "chat/completions"))?;
+        let client = Client::new(&chat, config.connect_timeout)?;
+        let verbatim = wire::reqwest(config.connect_timeout)?.no_gzip().build()?;
+        let key = config.api_key.as_ref();
+        let key = key.and_then(|key| sensitive(&format!("Bearer {}", key.expose())));
+        let headers = config.headers.iter();
+        let headers =
+            headers.filter_map(|(name, value)| Some((name.clone(), sensitive(value.expose())?)));
+        let own = key.map(|key| (header::AUTHORIZATION, key)).into_iter();
+        let own = own.chain(headers).collect();
         Ok(Upstream {
-            config,
-            decoding,
+            name: config.name.as_str().into(),
+            chat,
+            own,
+            client,
             verbatim,
+            config,
         })
     }
 
@@ -153,9 +162,7 @@ impl Upstream {
 
     /// Its address for a path below its base, `chat/completions` for instance.
     pub fn url(&self, path: &str, query: Option<&str>) -> Url {
-        let mut url = self.config.base_url.clone();
-        let base = url.path().trim_end_matches('/').to_owned();
-        url.set_path(&format!("{base}/{path}"));
+        let mut url = below(&self.config.base_url, path);
         if query.is_some() {
             url.set_query(query);
         }
@@ -181,14 +188,12 @@ impl Upstream {
             header::ACCEPT_ENCODING,
             HeaderValue::from_static("identity"),
         );
-        let url = self.url("chat/completions", None);
         let mut attempt = 0;
         loop {
-            let request = self
-                .decoding
-                .post(url.clone())
-                .headers(headers.clone())
-                .body(body.clone());
+            let mut request = Request::new(body.clone());
+            *request.method_mut() = Method::POST;
+            *request.uri_mut() = self.chat.clone();
+            *request.headers_mut() = headers.clone();
             let error = match self.send(request).await {
                 Ok(response) => match self.accept(response).await {
                     Ok(incoming) => return Ok(incoming),
@@ -220,17 +225,19 @@ impl Upstream {
             .request(method, url)
             .headers(self.outgoing(headers))
             .body(body);
-        let mut response = self.send(request).await?;
-        let headers = std::mem::take(response.headers_mut());
-        Ok((response.status(), self.incoming(response, headers)))
+        let sending = async { request.send().await.map_err(HttpError::from) };
+        let response = Response::from(self.in_time(sending).await?);
+        let (parts, body) = response.into_parts();
+        let pieces = http_body_util::BodyDataStream::new(body);
+        let body = Body::Other(pieces.map_err(HttpError::from).boxed());
+        Ok((parts.status, self.incoming(body, parts.headers)))
     }
 
     /// The models it lists, as it describes them.
     pub async fn models(&self, headers: &HeaderMap) -> Result<Vec<serde_json::Value>, ModelError> {
-        let request = self
-            .decoding
-            .get(self.url("models", None))
-            .headers(self.outgoing(headers));
+        let mut request = Request::new(Bytes::new());
+        *request.uri_mut() = uri(&self.url("models", None)).map_err(|_| self.invalid("nothing"))?;
+        *request.headers_mut() = self.outgoing(headers);
         let incoming = self.accept(self.send(request).await?).await?;
         let body = incoming.read_all(8 << 20).await?;
         #[derive(serde::Deserialize)]
@@ -245,56 +252,50 @@ impl Upstream {
     /// The client's headers with this upstream's own key and headers put in.
     fn outgoing(&self, client: &HeaderMap) -> HeaderMap {
         let mut headers = client.clone();
-        if let Some(key) = &self.config.api_key {
-            headers.remove(header::AUTHORIZATION);
-            if let Some(value) = sensitive(&format!("Bearer {}", key.expose())) {
-                headers.insert(header::AUTHORIZATION, value);
-            }
-        }
-        for (name, value) in &self.config.headers {
-            if let Some(value) = sensitive(value.expose()) {
-                headers.insert(name.clone(), value);
-            }
+        for (name, value) in &self.own {
+            headers.insert(name, value.clone());
         }
         headers
     }
 
-    async fn send(
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, ModelError> {
+        self.in_time(self.client.send(request)).await
+    }
+
+    /// Waits for the head of an answer as long as the upstream may take for it.
+    async fn in_time<T>(
         &self,
-        request: reqwest::RequestBuilder,
-    ) -> Result<reqwest::Response, ModelError> {
+        sending: impl Future<Output = Result<T, HttpError>>,
+    ) -> Result<T, ModelError> {
         let after = self.config.first_byte_timeout;
         let upstream = || self.config.name.clone();
-        match timeout(after, request.send()).await {
+        match timeout(after, sending).await {
             Err(_) => Err(ModelError::Timeout {
                 upstream: upstream(),
                 phase: "before its answer",
                 after,
             }),
-            Ok(Err(error)) if error.is_connect() => Err(ModelError::Unreachable {
+            Ok(Err(HttpError::Connect(reason))) => Err(ModelError::Unreachable {
                 upstream: upstream(),
-                reason: reason(&error),
+                reason,
             }),
-            Ok(Err(error)) => Err(ModelError::Broken {
+            Ok(Err(HttpError::Broken(reason))) => Err(ModelError::Broken {
                 upstream: upstream(),
-                reason: reason(&error),
+                reason,
             }),
             Ok(Ok(response)) => Ok(response),
         }
     }
 
     /// Tells an answer from an error, whatever form that has.
-    async fn accept(&self, response: reqwest::Response) -> Result<Incoming, ModelError> {
-        let status = response.status();
-        let content_type = response
-            .headers()
-            .get(header::CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok());
-        let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
-        let headers = telling(response.headers());
-        let mut incoming = self.incoming(response, headers);
-        incoming.is_stream = content_type.starts_with("text/event-stream");
-        if status.is_success() && !content_type.starts_with("text/html") {
+    async fn accept(&self, response: Response<Body>) -> Result<Incoming, ModelError> {
+        let (parts, body) = response.into_parts();
+        let status = parts.status;
+        let content_type = parts.headers.get(header::CONTENT_TYPE);
+        let content_type = content_type.map_or(&b""[..], HeaderValue::as_bytes);
+        let mut incoming = self.incoming(body, telling(&parts.headers));
+        incoming.is_stream = begins_with(content_type, b"text/event-stream");
+        if status.is_success() && !begins_with(content_type, b"text/html") {
             return Ok(incoming);
         }
         if status.is_success() || status.is_redirection() || status.is_informational() {
@@ -307,6 +308,7 @@ impl Upstream {
         }
         let headers = incoming.headers.clone();
         let body = incoming.read_start(MAX_ERROR_BYTES).await;
+        let content_type = String::from_utf8_lossy(content_type).to_ascii_lowercase();
         let error = ErrorBody::from_upstream(status.as_u16(), Some(&content_type), &body);
         Err(ModelError::Refused(Box::new(Refused {
             upstream: self.config.name.clone(),
@@ -316,13 +318,13 @@ impl Upstream {
         })))
     }
 
-    fn incoming(&self, response: reqwest::Response, headers: HeaderMap) -> Incoming {
+    fn incoming(&self, body: Body, headers: HeaderMap) -> Incoming {
         Incoming {
-            upstream: self.config.name.clone(),
+            upstream: Arc::clone(&self.name),
             is_stream: false,
             headers,
             silence: self.config.silence_timeout,
-            body: response.bytes_stream().boxed(),
+            body,
         }
     }
 
@@ -332,6 +334,25 @@ impl Upstream {
             what: what.to_owned(),
         }
     }
+}
+
+/// The address of a path below a base.
+fn below(base: &Url, path: &str) -> Url {
+    let mut url = base.clone();
+    let base = url.path().trim_end_matches('/').to_owned();
+    url.set_path(&format!("{base}/{path}"));
+    url
+}
+
+fn uri(url: &Url) -> Result<Uri, SetupError> {
+    let uri = url.as_str().parse();
+    uri.map_err(|error: http::uri::InvalidUri| SetupError::new(&error))
+}
+
+/// A media type is this one, whatever its letters' case and parameters.
+fn begins_with(value: &[u8], media_type: &[u8]) -> bool {
+    let start = value.get(..media_type.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(media_type))
 }
 
 fn telling(headers: &HeaderMap) -> HeaderMap {

@@ -1,29 +1,27 @@
 //! An answer of a model provider while its body is coming: bounded in silence, and in bytes where it is read whole.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use futures::{
-    Stream, StreamExt,
-    stream::{self, BoxStream},
-};
+use futures::{Stream, StreamExt, stream};
 use http::HeaderMap;
 use tokio::time::timeout;
 
-use super::ModelError;
+use super::{Body, HttpError, ModelError};
+use crate::gathered::Gathered;
 
 /// Longest wait for the words of an error whose status is known.
 const ERROR_PATIENCE: Duration = Duration::from_secs(5);
 
 /// An answer whose head is there and whose body is coming.
 pub struct Incoming {
-    pub(super) upstream: String,
+    pub(super) upstream: Arc<str>,
     /// It calls itself an event stream.
     pub is_stream: bool,
     /// Of a chat those of its headers that clients act on, of what is forwarded all.
     pub headers: HeaderMap,
     pub(super) silence: Duration,
-    pub(super) body: BoxStream<'static, reqwest::Result<Bytes>>,
+    pub(super) body: Body,
 }
 
 impl Incoming {
@@ -31,17 +29,19 @@ impl Incoming {
     ///
     /// Cancel safe: nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ModelError> {
-        let upstream = || self.upstream.clone();
+        let upstream = || self.upstream.to_string();
         match timeout(self.silence, self.body.next()).await {
             Err(_) => Err(ModelError::Timeout {
                 upstream: upstream(),
                 phase: "within its answer",
                 after: self.silence,
             }),
-            Ok(Some(Err(error))) => Err(ModelError::Broken {
-                upstream: upstream(),
-                reason: reason(&error),
-            }),
+            Ok(Some(Err(HttpError::Connect(reason) | HttpError::Broken(reason)))) => {
+                Err(ModelError::Broken {
+                    upstream: upstream(),
+                    reason,
+                })
+            }
             Ok(Some(Ok(bytes))) => Ok(Some(bytes)),
             Ok(None) => Ok(None),
         }
@@ -49,18 +49,18 @@ impl Incoming {
 
     /// The whole body, at most `max` bytes.
     pub async fn read_all(mut self, max: usize) -> Result<Bytes, ModelError> {
-        let mut whole = BytesMut::new();
+        let mut whole = Gathered::default();
         while let Some(piece) = self.next().await? {
-            whole.extend_from_slice(&piece);
+            whole.push(piece);
             if whole.len() > max {
                 let what = format!("with more than {} MiB", max >> 20);
                 return Err(ModelError::Invalid {
-                    upstream: self.upstream,
+                    upstream: self.upstream.to_string(),
                     what,
                 });
             }
         }
-        Ok(whole.freeze())
+        Ok(whole.into_bytes())
     }
 
     /// As much of an error's body as comes in a few seconds, at most `max` bytes; one that breaks off counts as
@@ -92,19 +92,6 @@ impl Incoming {
     }
 }
 
-/// The causes of a failed request, without its URL.
-pub(super) fn reason(error: &reqwest::Error) -> String {
-    let mut source = std::error::Error::source(error);
-    let mut parts = Vec::new();
-    while let Some(cause) = source {
-        parts.push(cause.to_string());
-        source = cause.source();
-    }
-    parts
-        .pop()
-        .unwrap_or_else(|| "the request failed".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::time::{Instant, sleep};
@@ -115,11 +102,11 @@ mod tests {
 
     fn incoming(body: impl Stream<Item = Bytes> + Send + 'static) -> Incoming {
         Incoming {
-            upstream: "u".to_owned(),
+            upstream: "u".into(),
             is_stream: false,
             headers: HeaderMap::new(),
             silence: SILENCE,
-            body: body.map(Ok).boxed(),
+            body: Body::Other(body.map(Ok).boxed()),
         }
     }
 

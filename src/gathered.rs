@@ -1,0 +1,74 @@
+//! Bytes that arrive in pieces and are wanted whole.
+
+use bytes::{Bytes, BytesMut};
+
+/// What has arrived so far. A body that comes in one piece is never copied.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    only: Bytes,
+    whole: BytesMut,
+    expected: usize,
+}
+
+impl Gathered {
+    /// So many bytes are announced.
+    pub(crate) fn expecting(bytes: usize) -> Gathered {
+        Gathered {
+            expected: bytes,
+            ..Gathered::default()
+        }
+    }
+
+    /// How many bytes are there.
+    pub(crate) fn len(&self) -> usize {
+        self.only.len() + self.whole.len()
+    }
+
+    /// Adds a piece.
+    pub(crate) fn push(&mut self, piece: Bytes) {
+        if self.len() == 0 {
+            self.only = piece;
+            return;
+        }
+        if self.whole.is_empty() {
+            let room = self.expected.max(self.only.len() + piece.len());
+            self.whole.reserve(room);
+            self.whole.extend_from_slice(&std::mem::take(&mut self.only));
+        }
+        self.whole.extend_from_slice(&piece);
+    }
+
+    /// All of them.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        match self.whole.is_empty() {
+            true => self.only,
+            false => self.whole.freeze(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_become_one_whatever_their_number() {
+        for pieces in [&[][..], &["abc"], &["", "a", "", "bc"]] {
+            for mut gathered in [Gathered::default(), Gathered::expecting(3)] {
+                for piece in pieces {
+                    gathered.push(Bytes::from_static(piece.as_bytes()));
+                }
+                assert_eq!(gathered.len(), pieces.concat().len());
+                assert_eq!(gathered.into_bytes(), pieces.concat());
+            }
+        }
+    }
+
+    #[test]
+    fn a_single_piece_is_not_copied() {
+        let piece = Bytes::from(vec![1, 2, 3]);
+        let mut gathered = Gathered::expecting(3);
+        gathered.push(piece.clone());
+        assert_eq!(gathered.into_bytes().as_ptr(), piece.as_ptr());
+    }
+}

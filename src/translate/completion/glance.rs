@@ -1,0 +1,213 @@
+//! The fast path of plain answers: one look, and if nothing is wrong with one, its bytes go on as they came.
+
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
+use serde_json::value::RawValue;
+
+use crate::{
+    openai::FinishReason,
+    translate::stream::{Settings, TextCalls},
+};
+
+/// A completion as far as the fast path has to know it. Whatever does not fit goes the slow way.
+#[derive(Deserialize)]
+struct Glance<'a> {
+    #[serde(borrow)]
+    id: &'a RawValue,
+    #[serde(borrow)]
+    object: &'a RawValue,
+    #[serde(borrow)]
+    created: &'a RawValue,
+    #[serde(borrow)]
+    model: &'a RawValue,
+    #[serde(borrow)]
+    choices: [Choice<'a>; 1],
+    #[serde(default)]
+    usage: Option<Usage>,
+    #[serde(default)]
+    error: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    index: u64,
+    #[serde(borrow)]
+    message: Message<'a>,
+    #[serde(borrow)]
+    finish_reason: &'a RawValue,
+    #[serde(borrow, default, deserialize_with = "present")]
+    logprobs: Option<&'a RawValue>,
+    #[serde(default)]
+    delta: Option<IgnoredAny>,
+}
+
+/// The members of a message that the fast path takes; any other makes it fail.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Message<'a> {
+    #[serde(borrow)]
+    role: &'a RawValue,
+    #[serde(borrow)]
+    content: &'a RawValue,
+    #[serde(borrow, default, deserialize_with = "present")]
+    refusal: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    reasoning_content: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    reasoning: Option<&'a RawValue>,
+    #[serde(default)]
+    #[expect(dead_code, reason = "read so that it is no unknown member")]
+    annotations: Option<IgnoredAny>,
+    #[serde(default)]
+    audio: Option<IgnoredAny>,
+    #[serde(default)]
+    tool_calls: Option<IgnoredAny>,
+    #[serde(default)]
+    function_call: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[expect(dead_code, reason = "a completion that lacks one goes the slow way")]
+struct Usage {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    total_tokens: u64,
+}
+
+/// Reads a member that is there, so that null can be told from nothing.
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(from).map(Some)
+}
+
+/// Nothing is to be mended in this completion.
+pub(super) fn is_clean(body: &[u8], settings: &Settings) -> bool {
+    look(body, settings).is_some()
+}
+
+/// How a completion ends that is the whole answer of a tool loop: nothing is to be mended in it, nothing to be added,
+/// and it calls nothing.
+pub fn final_answer(body: &[u8], settings: &Settings) -> Option<FinishReason> {
+    let glance = look(body, settings)?;
+    let [choice] = &glance.choices;
+    let is_complete = choice.index == 0
+        && choice.message.content.get().starts_with('"')
+        && choice.message.refusal.is_some()
+        && choice.logprobs.is_some()
+        && glance.usage.is_some();
+    is_complete.then(|| FinishReason::from_foreign(choice.finish_reason.get().trim_matches('"')))
+}
+
+fn look<'a>(body: &'a [u8], settings: &Settings) -> Option<Glance<'a>> {
+    let reads_text = settings.think_tags || settings.text_calls != TextCalls::default();
+    if reads_text || has_escaped_surrogates(body) {
+        return None;
+    }
+    let glance: Glance<'a> = serde_json::from_str(std::str::from_utf8(body).ok()?).ok()?;
+    glance.is_clean().then_some(glance)
+}
+
+/// Halves of a pair may be missing, which only a closer look tells.
+fn has_escaped_surrogates(body: &[u8]) -> bool {
+    memchr::memmem::find_iter(body, b"\\u").any(|at| matches!(body.get(at + 2), Some(b'd' | b'D')))
+}
+
+impl Glance<'_> {
+    fn is_clean(&self) -> bool {
+        let [choice] = &self.choices;
+        let message = &choice.message;
+        let is_text = |raw: &RawValue| raw.get().starts_with('"');
+        let is_said = |raw: &RawValue| is_text(raw) || raw.get() == "null";
+        let texts = [message.refusal, message.reasoning_content, message.reasoning];
+        is_text(self.id)
+            && is_text(self.model)
+            && self.object.get() == r#""chat.completion""#
+            && self.created.get().bytes().all(|b| b.is_ascii_digit())
+            && self.error.is_none()
+            && choice.delta.is_none()
+            && message.role.get() == r#""assistant""#
+            && is_said(message.content)
+            && texts.into_iter().flatten().all(is_said)
+            && message.audio.is_none()
+            && message.tool_calls.is_none()
+            && message.function_call.is_none()
+            && matches!(
+                choice.finish_reason.get(),
+                r#""stop""# | r#""length""# | r#""content_filter""#
+            )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::translate::stream::Mode;
+
+    const CLEAN: &str = r#"{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi","refusal":null},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3},"x":[1]}"#;
+
+    fn settings() -> Settings {
+        Settings {
+            mode: Mode::Loop,
+            text_calls: TextCalls::default(),
+            think_tags: false,
+            skip_invalid_events: false,
+            include_usage: false,
+            seed: 1,
+            created: 1,
+            model: "m".into(),
+        }
+    }
+
+    #[track_caller]
+    fn check(from: &str, to: &str, clean: bool, whole: bool) {
+        let body = CLEAN.replace(from, to);
+        assert!(from.is_empty() || body != CLEAN, "{from} is in the body");
+        assert_eq!(is_clean(body.as_bytes(), &settings()), clean, "{body}");
+        let end = final_answer(body.as_bytes(), &settings());
+        assert_eq!(end.is_some(), whole, "{body}");
+    }
+
+    #[test]
+    fn what_keeps_to_the_contract_needs_no_second_look() {
+        check("", "", true, true);
+        check(r#""hi""#, r#""h\u00e9\n""#, true, true);
+        check(r#""stop""#, r#""length""#, true, true);
+        check(r#"{"role""#, r#"{"annotations":[],"role""#, true, true);
+    }
+
+    #[test]
+    fn an_answer_that_lacks_what_clients_may_ask_for_is_not_the_whole_of_a_loop() {
+        check(r#","refusal":null"#, "", true, false);
+        check(r#""logprobs":null,"#, "", true, false);
+        check(r#""content":"hi""#, r#""content":null"#, true, false);
+        check(r#""index":0"#, r#""index":1"#, true, false);
+        check(r#""usage":{"#, r#""counts":{"#, true, false);
+    }
+
+    #[test]
+    fn what_breaks_the_contract_is_looked_at_closely() {
+        for (from, to) in [
+            (r#""id":"c""#, r#""id":null"#),
+            (r#""created":1"#, r#""created":1.5"#),
+            (r#""chat.completion""#, r#""""#),
+            (r#""role":"assistant""#, r#""role":null"#),
+            (r#""content":"hi""#, r#""content":[]"#),
+            (r#""hi""#, r#""\ud83d""#),
+            (r#""stop""#, r#""tool_calls""#),
+            (r#""stop""#, r#""eos""#),
+            (r#""stop""#, "null"),
+            (r#"{"role""#, r#"{"tool_calls":[],"role""#),
+            (r#"{"role""#, r#"{"thoughts":"x","role""#),
+            (r#""x":[1]"#, r#""error":{}"#),
+            (r#""x":[1]"#, r#""x":[1"#),
+            (r#""total_tokens":3"#, r#""total_tokens":null"#),
+        ] {
+            check(from, to, false, false);
+        }
+    }
+
+    #[test]
+    fn text_that_may_hold_calls_or_thoughts_is_read() {
+        let mut reading = settings();
+        reading.think_tags = true;
+        assert!(!is_clean(CLEAN.as_bytes(), &reading));
+    }
+}

@@ -1,0 +1,274 @@
+//! The HTTP client of whatever is asked for every request: model providers, functions, calls of MCP servers.
+//!
+//! It is hyper's client with its pool, and no more: no URL is parsed, no redirect prepared and no header copied for
+//! a request (reqwest, which does all that, costs as much as the rest of toolway together; see `bench/`). reqwest
+//! takes its place where the environment names a proxy.
+
+use std::{
+    fmt, io,
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use async_compression::tokio::bufread::GzipDecoder;
+use bytes::Bytes;
+use futures::{Stream, StreamExt, future::BoxFuture, stream::BoxStream};
+use http::{Request, Response, Uri, header};
+use http_body::Body as _;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::{
+        legacy::{self, connect::HttpConnector},
+        proxy::matcher::Matcher,
+    },
+    rt::{TokioExecutor, TokioTimer},
+};
+use tokio::time::timeout;
+use tokio_util::io::{ReaderStream, StreamReader};
+use tower::Service;
+
+/// How long an idle connection is kept.
+const IDLE: Duration = Duration::from_secs(90);
+
+/// Pause between the probes that tell a dead connection from a silent one.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// Why the TLS setup of the machine cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("TLS cannot be used: {0}")]
+pub struct SetupError(String);
+
+impl SetupError {
+    pub(crate) fn new(error: &dyn std::error::Error) -> SetupError {
+        SetupError(root(error))
+    }
+}
+
+impl From<reqwest::Error> for SetupError {
+    fn from(error: reqwest::Error) -> SetupError {
+        SetupError::new(&error)
+    }
+}
+
+/// Connections to one host or several, kept for the next request. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Client(Way);
+
+#[derive(Clone)]
+enum Way {
+    Direct(legacy::Client<Connector, Full<Bytes>>),
+    /// The environment names a proxy for this host.
+    Proxied(reqwest::Client),
+}
+
+/// Why there is no answer, or no more of it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HttpError {
+    /// There was no connection; nothing was sent.
+    #[error("{0}")]
+    Connect(String),
+    /// The connection broke.
+    #[error("{0}")]
+    Broken(String),
+}
+
+impl Client {
+    /// A client for the host of this address. `connect_timeout` is the longest wait for a connection, TLS included.
+    ///
+    /// # Errors
+    /// When the TLS setup of the machine cannot be used.
+    pub(crate) fn new(host: &Uri, connect_timeout: Duration) -> Result<Client, SetupError> {
+        if Matcher::from_system().intercept(host).is_some() {
+            return Ok(Client(Way::Proxied(reqwest(connect_timeout)?.build()?)));
+        }
+        let mut connect = HttpConnector::new();
+        connect.enforce_http(false);
+        connect.set_nodelay(true);
+        connect.set_keepalive(Some(TCP_KEEPALIVE));
+        let connector = Connector {
+            inner: HttpsConnectorBuilder::new()
+                .with_tls_config(tls()?)
+                .https_or_http()
+                .enable_all_versions()
+                .wrap_connector(connect),
+            timeout: connect_timeout,
+        };
+        let client = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .build(connector);
+        Ok(Client(Way::Direct(client)))
+    }
+
+    /// Sends a request; the head of the answer is there when this ends. Redirects are answers like any other.
+    ///
+    /// The URI is absolute. Dropping the future, or the body it gives, ends the exchange.
+    pub(crate) async fn send(
+        &self,
+        request: Request<Bytes>,
+    ) -> Result<Response<Body>, HttpError> {
+        match &self.0 {
+            Way::Direct(client) => {
+                let response = client.request(request.map(Full::new)).await;
+                Ok(response.map_err(HttpError::of_client)?.map(Body::Direct)).map(decoded)
+            }
+            Way::Proxied(client) => {
+                let request = request.try_into().map_err(HttpError::from)?;
+                let response = client.execute(request).await;
+                let response = Response::from(response.map_err(HttpError::from)?);
+                Ok(response.map(|body| {
+                    let pieces = http_body_util::BodyDataStream::new(body);
+                    Body::Other(pieces.map(|it| it.map_err(HttpError::from)).boxed())
+                }))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Way::Direct(_) => "Client(direct)",
+            Way::Proxied(_) => "Client(proxied)",
+        })
+    }
+}
+
+impl HttpError {
+    fn of_client(error: legacy::Error) -> HttpError {
+        let reason = root(&error);
+        match error.is_connect() {
+            true => HttpError::Connect(reason),
+            false => HttpError::Broken(reason),
+        }
+    }
+}
+
+impl From<reqwest::Error> for HttpError {
+    fn from(error: reqwest::Error) -> HttpError {
+        let is_connect = error.is_connect();
+        let reason = root(&error.without_url());
+        match is_connect {
+            true => HttpError::Connect(reason),
+            false => HttpError::Broken(reason),
+        }
+    }
+}
+
+/// The reason at the bottom: "connection refused" and not "client error (Connect)".
+fn root(error: &dyn std::error::Error) -> String {
+    let mut reason = error;
+    while let Some(source) = reason.source() {
+        reason = source;
+    }
+    reason.to_string()
+}
+
+/// The body of an answer while it arrives.
+pub(crate) enum Body {
+    /// As the connection gives it.
+    Direct(Incoming),
+    /// Decoded, or from a proxy.
+    Other(BoxStream<'static, Result<Bytes, HttpError>>),
+}
+
+impl Stream for Body {
+    type Item = Result<Bytes, HttpError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match &mut *self {
+            Body::Other(pieces) => pieces.poll_next_unpin(cx),
+            Body::Direct(body) => loop {
+                let frame = std::task::ready!(Pin::new(&mut *body).poll_frame(cx));
+                return Poll::Ready(match frame {
+                    None => None,
+                    Some(Err(error)) => Some(Err(HttpError::Broken(root(&error)))),
+                    Some(Ok(frame)) => match frame.into_data() {
+                        Ok(piece) => Some(Ok(piece)),
+                        // Trailers say nothing that anybody here asks for.
+                        Err(_) => continue,
+                    },
+                });
+            },
+        }
+    }
+}
+
+/// Takes off the encoding that some put on without being asked.
+fn decoded(response: Response<Body>) -> Response<Body> {
+    let encoding = response.headers().get(header::CONTENT_ENCODING);
+    if encoding.is_none_or(|encoding| encoding != "gzip") {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    parts.headers.remove(header::CONTENT_ENCODING);
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let pieces = body.map(|piece| piece.map_err(io::Error::other));
+    let mut decoder = GzipDecoder::new(StreamReader::new(pieces));
+    decoder.multiple_members(true);
+    let pieces = ReaderStream::new(decoder);
+    let pieces = pieces.map(|piece| piece.map_err(|error| HttpError::Broken(root(&error))));
+    Response::from_parts(parts, Body::Other(pieces.boxed()))
+}
+
+/// hyper's connector, which waits no longer than it may.
+#[derive(Clone)]
+struct Connector {
+    inner: HttpsConnector<HttpConnector>,
+    timeout: Duration,
+}
+
+impl Service<Uri> for Connector {
+    type Response = <HttpsConnector<HttpConnector> as Service<Uri>>::Response;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connecting = timeout(self.timeout, self.inner.call(uri));
+        Box::pin(async move {
+            match connecting.await {
+                Ok(connected) => connected,
+                Err(_) => {
+                    let why = io::Error::new(io::ErrorKind::TimedOut, "no connection in time");
+                    Err(why.into())
+                }
+            }
+        })
+    }
+}
+
+/// reqwest, set up alike.
+///
+/// # Errors
+/// When the TLS setup of the machine cannot be used.
+pub(crate) fn reqwest(connect_timeout: Duration) -> Result<reqwest::ClientBuilder, SetupError> {
+    let builder = reqwest::Client::builder();
+    Ok(builder
+        .tls_backend_preconfigured(tls()?)
+        .connect_timeout(connect_timeout)
+        .pool_idle_timeout(IDLE)
+        .redirect(reqwest::redirect::Policy::none())
+        .tcp_nodelay(true))
+}
+
+/// Whom the machine trusts, read once: it takes a while, and room.
+fn tls() -> Result<rustls::ClientConfig, SetupError> {
+    static TLS: OnceLock<Result<Arc<rustls::ClientConfig>, String>> = OnceLock::new();
+    let read = TLS.get_or_init(|| {
+        let config = rustls::ClientConfig::builder().try_with_platform_verifier();
+        let config = config.map_err(|error| error.to_string())?;
+        Ok(Arc::new(config.with_no_client_auth()))
+    });
+    match read {
+        Ok(config) => Ok(rustls::ClientConfig::clone(config)),
+        Err(error) => Err(SetupError(error.clone())),
+    }
+}
