@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use rmcp::model::{ErrorData, RequestId};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -22,10 +22,10 @@ use super::{
     events::{Events, RawEvent},
     pending::read_error,
     session::{CAPABILITIES, OF_THE_CONNECTION, PROTOCOL_VERSION},
-    streamable::{self, Pieces, Poster, Reply},
+    streamable::{self, Poster, Reply},
     web::{self, WebFault},
 };
-use crate::{sse::Event, tool::JsonObject};
+use crate::{gathered::Gathered, sse::Event, tool::JsonObject, upstream::http::Body};
 
 const METHOD: &str = "tools/call";
 
@@ -42,21 +42,15 @@ const CLIENT_INFO: &str = concat!(
     r#""}"#
 );
 
-/// What goes with every message of a connection, once both sides have agreed on a version.
+/// What goes with every call of a connection, once both sides have agreed on a version.
 #[derive(Debug)]
 pub(super) struct Standing {
-    headers: HeaderMap,
-    in_session: bool,
-}
-
-impl Standing {
-    /// These headers go with every POST.
-    pub(super) fn new(headers: HeaderMap, in_session: bool) -> Standing {
-        Standing {
-            headers,
-            in_session,
-        }
-    }
+    /// Where to.
+    pub(super) uri: Uri,
+    /// Those of the configuration, and of the connection: session and version.
+    pub(super) headers: HeaderMap,
+    /// The server knows the connection as a session.
+    pub(super) in_session: bool,
 }
 
 /// A request that toolway has posted and rmcp takes over: an extension of its message, never on the wire.
@@ -142,41 +136,60 @@ impl<'a> DirectCall<'a> {
         let version = version.and_then(|version| version.to_str().ok());
         let about = self.capabilities.zip(version);
         let body = body(id, self.params, about);
-        let head = match self.poster.send(self.headers, body).await {
-            Ok(Reply::Head(head)) => head,
-            other => return Met::Else(other),
+        let called = self.poster.call(&self.standing, self.headers, body).await;
+        let response = match called {
+            Ok(response) => response,
+            Err(fault) => return Met::Else(Err(fault)),
         };
-        match head.status() {
+        let (status, limit) = (response.status(), self.poster.limit());
+        match status {
             // The session may be lost, and rmcp makes a new one.
             StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST if self.standing.in_session => {
                 Met::Nothing
             }
-            StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Met::Else(Ok(Reply::Head(head))),
-            status if status.is_success() && web::is_events(&head) => {
-                read_events(head, self.poster.limit(), id).await
+            status if status.is_redirection() => {
+                self.poster.note_moved();
+                Met::Nothing
             }
-            status if status.is_success() && web::is_json(&head) => {
-                read_body(head, self.poster.limit(), id).await
+            StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Met::Else(Ok(head(response))),
+            _ if !status.is_success() => Met::Else(Ok(head(response))),
+            _ if web::is_events(response.headers()) => {
+                read_events(response.into_body(), limit, id).await
             }
-            _ => Met::Else(Ok(Reply::Head(head))),
+            _ if web::is_json(response.headers()) => {
+                read_body(response.into_body(), limit, id).await
+            }
+            _ => Met::Else(Ok(head(response))),
         }
     }
 }
 
-async fn read_body(response: reqwest::Response, limit: usize, id: i64) -> Met {
-    let body = match web::read_body(response, limit).await {
-        Ok(body) => body,
-        Err(fault) => return Met::Else(Err(fault)),
-    };
-    let answer = body.as_deref().and_then(|body| read_answer(body, id));
-    match answer {
+/// An answer of which nothing more than the head was read.
+fn head(response: http::Response<Body>) -> Reply {
+    let response = response.map(reqwest::Body::wrap_stream);
+    Reply::Head(response.into())
+}
+
+async fn read_body(mut pieces: Body, limit: usize, id: i64) -> Met {
+    let mut body = Gathered::default();
+    while let Some(piece) = pieces.next().await {
+        match piece {
+            Ok(piece) => body.push(piece),
+            Err(fault) => return Met::Else(Err(fault.into())),
+        }
+        if body.len() > limit {
+            return Met::Else(Ok(Reply::Body(None)));
+        }
+    }
+    let body = body.into_bytes();
+    match read_answer(&body, id) {
         Some(answer) => Met::Answer(answer),
-        None => Met::Else(Ok(Reply::Body(body))),
+        None => Met::Else(Ok(Reply::Body(Some(body)))),
     }
 }
 
-async fn read_events(response: reqwest::Response, limit: usize, id: i64) -> Met {
-    let mut events = Events::new(response.bytes_stream().boxed(), limit);
+async fn read_events(pieces: Body, limit: usize, id: i64) -> Met {
+    let mut events = Events::new(pieces, limit);
     let mut empty = Vec::new();
     loop {
         let event = match events.next().await {
@@ -193,7 +206,7 @@ async fn read_events(response: reqwest::Response, limit: usize, id: i64) -> Met 
             None | Some("") if empty.len() < MAX_EMPTY => empty.push(event),
             data => {
                 if let Some(answer) = data.and_then(|data| read_answer(data.as_bytes(), id)) {
-                    drain(events);
+                    drain(events.into_bytes());
                     return Met::Answer(answer);
                 }
                 events.put_back(Ok(RawEvent::Whole(event)));
@@ -208,12 +221,15 @@ async fn read_events(response: reqwest::Response, limit: usize, id: i64) -> Met 
 }
 
 /// Reads a body to its end, if that comes soon, so that the connection can be used again.
-fn drain(events: Events<Pieces, reqwest::Error>) {
-    let mut rest = events.into_bytes();
-    let mut drained = async move { while let Some(Ok(_)) = rest.next().await {} }.boxed();
-    if (&mut drained).now_or_never().is_none() {
-        tokio::spawn(timeout(DRAIN, drained));
+fn drain(mut rest: Body) {
+    while let Some(piece) = rest.next().now_or_never() {
+        if !matches!(piece, Some(Ok(_))) {
+            return;
+        }
     }
+    tokio::spawn(timeout(DRAIN, async move {
+        while let Some(Ok(_)) = rest.next().await {}
+    }));
 }
 
 #[derive(Deserialize)]

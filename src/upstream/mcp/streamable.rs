@@ -5,14 +5,17 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream::BoxStream};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use rmcp::{
     model::{
         ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions, RequestId,
@@ -36,9 +39,10 @@ use super::{
     direct::{Begun, Standing},
     events::{Events, RawEvent, raw_events},
     pending::{Pending, too_long},
-    web::{self, WebFault},
+    web::{self, Clients, WebFault},
     wrapped::{shows_header_arguments, wrap_message},
 };
+use crate::upstream::http::{Body, HttpError};
 
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
@@ -57,13 +61,14 @@ type Fault = StreamableHttpError<WebFault>;
 /// Posts messages to one server.
 #[derive(Clone, Debug)]
 pub(super) struct Poster {
-    client: reqwest::Client,
+    clients: Clients,
     limit: usize,
     patience: Duration,
     pending: Pending,
     refusal: Refusal,
     url: Url,
     standing: Arc<ArcSwapOption<Standing>>,
+    is_moved: Arc<AtomicBool>,
 }
 
 /// What a server has answered to a POST, as far as it was read.
@@ -71,13 +76,10 @@ pub(super) enum Reply {
     /// Nothing of the body.
     Head(reqwest::Response),
     /// All of a body of JSON; `None` if it is too long.
-    Body(Option<Vec<u8>>),
+    Body(Option<Bytes>),
     /// Some of a stream.
-    Events(Events<Pieces, reqwest::Error>),
+    Events(Events<Body, HttpError>),
 }
-
-/// The body of an answer as it comes.
-pub(super) type Pieces = BoxStream<'static, reqwest::Result<Bytes>>;
 
 /// The request that an answer belongs to.
 #[derive(Clone)]
@@ -109,7 +111,7 @@ impl Refusal {
 /// rmcp's transport to a server, and what posts for it. `patience` is how long the server may be silent on
 /// `server/discover`.
 pub(super) fn transport(
-    client: reqwest::Client,
+    clients: Clients,
     url: &Url,
     limit: usize,
     parallel_calls: usize,
@@ -117,13 +119,14 @@ pub(super) fn transport(
     pending: Pending,
 ) -> (StreamableHttpClientTransport<Poster>, Poster) {
     let poster = Poster {
-        client,
+        clients,
         limit,
         patience,
         pending,
         refusal: Refusal::default(),
         url: url.clone(),
         standing: Arc::default(),
+        is_moved: Arc::default(),
     };
     let mut backoff = ExponentialBackoff::default();
     backoff.max_delay = Some(LONGEST_BACKOFF);
@@ -145,11 +148,18 @@ fn is_about_session(body: &Value) -> bool {
 }
 
 impl Poster {
-    /// Posts a body with the headers of the connection, or of the configuration alone.
-    pub(super) async fn send(&self, headers: HeaderMap, body: Vec<u8>) -> Result<Reply, WebFault> {
-        let request = self.client.post(self.url.clone()).headers(headers);
-        let response = request.body(body).send().await?;
-        Ok(Reply::Head(response))
+    /// Posts a body by the client for calls.
+    pub(super) async fn call(
+        &self,
+        standing: &Standing,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<http::Response<Body>, WebFault> {
+        let mut request = http::Request::new(Bytes::from(body));
+        *request.method_mut() = http::Method::POST;
+        *request.uri_mut() = standing.uri.clone();
+        *request.headers_mut() = headers;
+        Ok(self.clients.quick.send(request).await?)
     }
 
     /// Posts a message, or goes on with what the server has answered to it already.
@@ -164,8 +174,10 @@ impl Poster {
         let reply = match came {
             Some(reply) => reply,
             None => {
-                let headers = headers_of(headers, session);
-                self.send(headers, serde_json::to_vec(message)?).await
+                let request = self.clients.client.post(self.url.clone());
+                let request = request.headers(headers_of(headers, session));
+                let sent = request.body(serde_json::to_vec(message)?).send().await;
+                sent.map(Reply::Head).map_err(WebFault::from)
             }
         };
         match reply.map_err(Fault::Client)? {
@@ -201,7 +213,7 @@ impl Poster {
     ) -> Result<StreamableHttpPostResponse, Fault> {
         let session = response.headers().get(SESSION_ID);
         let session = session.and_then(|id| id.to_str().ok()).map(str::to_owned);
-        if web::is_events(&response) {
+        if web::is_events(response.headers()) {
             let events = raw_events(response.bytes_stream(), self.limit);
             return Ok(StreamableHttpPostResponse::Sse(
                 self.read_events(events, asked.map(|asked| asked.id.clone())),
@@ -212,17 +224,23 @@ impl Poster {
         if asked.is_none() {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
-        if !web::is_json(&response) {
-            return Err(Fault::Client(WebFault::NotMcp(web::media_type(&response))));
+        if !web::is_json(response.headers()) {
+            return Err(Fault::Client(WebFault::NotMcp(web::media_type(
+                response.headers(),
+            ))));
         }
         let body = web::read_body(response, self.limit).await;
-        self.read_body(body.map_err(Fault::Client)?, asked, session)
+        self.read_body(
+            body.map_err(Fault::Client)?.map(Bytes::from),
+            asked,
+            session,
+        )
     }
 
     /// A body of JSON; `None` if it is too long.
     fn read_body(
         &self,
-        body: Option<Vec<u8>>,
+        body: Option<Bytes>,
         asked: Option<&Asked>,
         session: Option<String>,
     ) -> Result<StreamableHttpPostResponse, Fault> {
@@ -254,7 +272,7 @@ impl Poster {
     ) -> Result<StreamableHttpPostResponse, Fault> {
         let fault = || Fault::Client(WebFault::Status(status));
         let is_about_access = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        if is_about_access || !web::is_json(&response) {
+        if is_about_access || !web::is_json(response.headers()) {
             return Err(fault());
         }
         let Some(asked) = asked else {
@@ -295,11 +313,14 @@ impl Poster {
 
     /// The events of a response, with raw results wrapped. `asked` is the request the response belongs to, as the
     /// server knows it.
-    fn read_events(
+    fn read_events<E: Send + 'static>(
         &self,
-        events: impl Stream<Item = reqwest::Result<RawEvent>> + Send + 'static,
+        events: impl Stream<Item = Result<RawEvent, E>> + Send + 'static,
         asked: Option<RequestId>,
-    ) -> BoxStream<'static, Result<Sse, SseError>> {
+    ) -> BoxStream<'static, Result<Sse, SseError>>
+    where
+        WebFault: From<E>,
+    {
         let (pending, limit) = (self.pending.clone(), self.limit);
         events
             .filter_map(move |event| {
@@ -354,9 +375,18 @@ impl Poster {
         self.limit
     }
 
-    /// What goes with every message now; nothing before both sides agreed on a version.
+    /// The server is elsewhere, so that calls have to follow the way there.
+    pub(super) fn note_moved(&self) {
+        self.is_moved.store(true, Ordering::Relaxed);
+    }
+
+    /// What goes with every message now; nothing before both sides agreed on a version, or where no call can be
+    /// made directly.
     pub(super) fn standing(&self) -> Option<Arc<Standing>> {
-        self.standing.load_full()
+        match self.is_moved.load(Ordering::Relaxed) {
+            true => None,
+            false => self.standing.load_full(),
+        }
     }
 
     /// Notes the session and the version that both sides agreed on, now and after every later handshake.
@@ -383,9 +413,21 @@ impl Poster {
         if is_settled {
             let name = HeaderName::from_static(PROTOCOL_VERSION);
             let version = headers.get(&name).map(|version| (name, version.clone()));
-            let headers = headers_of(&version.into_iter().collect(), session);
-            self.standing
-                .store(Some(Arc::new(Standing::new(headers, session.is_some()))));
+            let mut headers = headers_of(&version.into_iter().collect(), session);
+            // What is configured, only where toolway says nothing itself.
+            for name in self.clients.headers.keys() {
+                if !headers.contains_key(name) {
+                    for value in self.clients.headers.get_all(name) {
+                        headers.append(name, value.clone());
+                    }
+                }
+            }
+            let standing = Uri::try_from(self.url.as_str()).map(|uri| Standing {
+                uri,
+                headers,
+                in_session: session.is_some(),
+            });
+            self.standing.store(standing.ok().map(Arc::new));
         }
     }
 
@@ -554,6 +596,7 @@ impl StreamableHttpClient for Poster {
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Fault> {
         let request = self
+            .clients
             .client
             .delete(uri.as_ref())
             .headers(custom_headers.into_iter().collect());
@@ -571,6 +614,7 @@ impl StreamableHttpClient for Poster {
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
         let mut request = self
+            .clients
             .client
             .get(uri.as_ref())
             .header(header::ACCEPT, EVENT_STREAM)
@@ -589,7 +633,7 @@ impl StreamableHttpClient for Poster {
             .await
             .map_err(|error| Fault::Client(error.into()))?;
         match response.status() {
-            status if status.is_success() && web::is_events(&response) => {
+            status if status.is_success() && web::is_events(response.headers()) => {
                 let events = raw_events(response.bytes_stream(), self.limit);
                 Ok(self.read_events(events, asked))
             }
