@@ -129,13 +129,7 @@ impl Gateway {
         progress: Option<mpsc::Sender<Progress>>,
     ) -> Result<Value, RpcError> {
         match method {
-            "tools/call" => {
-                let name = params.get("name").and_then(Value::as_str);
-                if name.is_some_and(|name| self.offered(&visit.view, name).is_none()) {
-                    self.started(&visit.view).await;
-                }
-                call::call(self, visit, params, progress).await
-            }
+            "tools/call" => call::call(self, visit, params, progress).await,
             "tools/list" => {
                 self.started(&visit.view).await;
                 lists::tools(visit, &self.catalog(), &params)

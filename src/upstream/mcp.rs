@@ -254,7 +254,7 @@ impl Servers {
         let mut params = JsonObject::new();
         params.insert("name".to_owned(), tool.into());
         params.insert("arguments".to_owned(), arguments.into());
-        let raw = self.request(server, "tools/call", params, options).await?;
+        let raw = self.request(server, "tools/call", &params, options).await?;
         session::read_answer(raw)
     }
 
@@ -270,7 +270,7 @@ impl Servers {
         &self,
         server: &ServerId,
         method: &str,
-        params: JsonObject,
+        params: &JsonObject,
         options: CallOptions,
     ) -> Result<Value, CallError> {
         self.entry(server)?.request(method, params, &options).await

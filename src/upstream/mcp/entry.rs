@@ -62,7 +62,7 @@ enum Access {
     /// The server is being started.
     Later,
     /// Through this session.
-    Now(Session),
+    Now(Arc<Session>),
     /// The server was stopped for good.
     Never,
 }
@@ -135,24 +135,30 @@ impl Entry {
     pub(super) async fn request(
         &self,
         method: &str,
-        params: JsonObject,
+        params: &JsonObject,
         options: &CallOptions,
     ) -> Result<Value, CallError> {
-        let _place = timeout_at(options.deadline, self.queue.enter())
-            .await
-            .map_err(|_| CallError::Busy)??;
+        let _place = match self.queue.try_enter() {
+            Some(place) => place,
+            None => timeout_at(options.deadline, self.queue.enter())
+                .await
+                .map_err(|_| CallError::Busy)??,
+        };
         let session = self.ready_session(options.deadline).await?;
         session.request(method, params, options).await
     }
 
     /// The session, after waiting for it at most 5 s, and not beyond the deadline.
-    pub(super) async fn ready_session(&self, deadline: Instant) -> Result<Session, CallError> {
+    pub(super) async fn ready_session(&self, deadline: Instant) -> Result<Arc<Session>, CallError> {
+        if let Access::Now(session) = &*self.access.borrow() {
+            return Ok(Arc::clone(session));
+        }
         let deadline = deadline.min(Instant::now() + WAIT_FOR_READY);
         let mut access = self.access.subscribe();
         let known = access.wait_for(|access| !matches!(access, Access::Later));
         match timeout_at(deadline, known).await {
             Ok(Ok(access)) => match &*access {
-                Access::Now(session) => Ok(session.clone()),
+                Access::Now(session) => Ok(Arc::clone(session)),
                 Access::Later | Access::Never => Err(faults::gone(true)),
             },
             Ok(Err(_)) | Err(_) => Err(faults::gone(true)),
@@ -172,7 +178,7 @@ impl Entry {
             facts.transport = transport;
             facts.protocol_version = version;
         }
-        self.access.send_replace(Access::Now(session));
+        self.access.send_replace(Access::Now(Arc::new(session)));
         self.settled.send_replace(true);
     }
 

@@ -150,7 +150,7 @@ impl Session {
     pub(super) async fn request(
         &self,
         method: &str,
-        params: JsonObject,
+        params: &JsonObject,
         options: &CallOptions,
     ) -> Result<Value, CallError> {
         let running = Running::new(options.caller.clone());
@@ -171,12 +171,12 @@ impl Session {
     async fn exchange(
         &self,
         method: &str,
-        params: JsonObject,
+        params: &JsonObject,
         options: &CallOptions,
         running: &Arc<Running>,
     ) -> Result<Value, CallError> {
         let caller = options.caller.as_deref();
-        let Some(call) = self.direct(method, &params, caller) else {
+        let Some(call) = self.direct(method, params, caller) else {
             return self
                 .through_rmcp(method, params, caller, running, None)
                 .await;
@@ -222,11 +222,12 @@ impl Session {
     async fn through_rmcp(
         &self,
         method: &str,
-        mut params: JsonObject,
+        params: &JsonObject,
         caller: Option<&dyn Caller>,
         running: &Arc<Running>,
         begun: Option<(Begun, CancelOnDrop<'_>)>,
     ) -> Result<Value, CallError> {
+        let mut params = params.clone();
         if let Some(Value::Object(meta)) = params.get_mut("_meta") {
             meta.retain(|name, _| !OF_THE_CONNECTION.contains(&name.as_str()));
         }
