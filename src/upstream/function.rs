@@ -236,9 +236,10 @@ impl Runner {
         match self {
             Runner::Endpoint(endpoint) => endpoint.call(&tool.name, arguments).await,
             Runner::Url(requests) => requests.call(&tool.name, arguments).await,
-            Runner::Command(command) => command.call(&tool.name, &arguments).await,
-            Runner::Model(prompt) => prompt.call(&tool.name, &arguments).await,
-            Runner::OpenApi(api) => api.call(&tool.name, &arguments).await,
+            // Their futures are large, and every call would carry them along.
+            Runner::Command(command) => Box::pin(command.call(&tool.name, &arguments)).await,
+            Runner::Model(prompt) => Box::pin(prompt.call(&tool.name, &arguments)).await,
+            Runner::OpenApi(api) => Box::pin(api.call(&tool.name, &arguments)).await,
         }
     }
 }

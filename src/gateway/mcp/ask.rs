@@ -61,7 +61,7 @@ impl Inquiry {
             return self.make_asking(gateway, visit).await;
         }
         match state {
-            Some(state) if Parked::is_key(state) => self.resume(gateway, visit).await,
+            Some(state) if Parked::is_key(state) => Box::pin(self.resume(gateway, visit)).await,
             _ => self.begin(gateway, visit).await,
         }
     }

@@ -30,7 +30,7 @@ pub(super) async fn call(
     };
     let mut catalog = gateway.catalog();
     if visit.view.tool(&catalog, &name).is_none() {
-        gateway.started(&visit.view).await;
+        Box::pin(gateway.started(&visit.view)).await;
         catalog = gateway.catalog();
     }
     let Some(offered) = visit.view.tool(&catalog, &name) else {
@@ -49,7 +49,7 @@ pub(super) async fn call(
     if let Some(session) = visit.view.session() {
         // The caller said how long a call may wait, for a person may stand behind the answer.
         let deadline = session.about().expires;
-        let outcome = session.call(&name, arguments, deadline).await;
+        let outcome = Box::pin(session.call(&name, arguments, deadline)).await;
         return Ok(match outcome {
             Ok(result) => era::fit_call(write_result(&result), visit.version),
             Err(error) => failed(&error, visit.version),

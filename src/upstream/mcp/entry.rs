@@ -1,7 +1,10 @@
 //! One server's record: what its supervisor writes and everybody else reads.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -54,6 +57,42 @@ pub(super) struct Offer {
     pub(super) place: usize,
     pub(super) tools: watch::Sender<Arc<Vec<ServerTools>>>,
     pub(super) features: watch::Sender<Arc<Vec<ServerFeatures>>>,
+    pub(super) later: Arc<Later>,
+}
+
+/// Counts how often each server has changed what it had offered before, in the order of the configuration. What comes
+/// while a server is started for the first time is no change.
+#[derive(Debug)]
+pub struct Later {
+    tools: Vec<AtomicU64>,
+    features: Vec<AtomicU64>,
+}
+
+impl Later {
+    /// Nothing has changed at so many servers.
+    pub(super) fn new(servers: usize) -> Later {
+        let none = || (0..servers).map(|_| AtomicU64::new(0)).collect();
+        Later {
+            tools: none(),
+            features: none(),
+        }
+    }
+
+    /// How often the tools of each server have changed.
+    pub fn tools(&self) -> Vec<u64> {
+        self.tools
+            .iter()
+            .map(|it| it.load(Ordering::Acquire))
+            .collect()
+    }
+
+    /// How often the prompts and resources of each server have changed.
+    pub fn features(&self) -> Vec<u64> {
+        self.features
+            .iter()
+            .map(|it| it.load(Ordering::Acquire))
+            .collect()
+    }
 }
 
 /// Whether calls can be made.
@@ -240,6 +279,8 @@ impl Entry {
             match Arc::make_mut(all).get_mut(self.offer.place) {
                 Some(mine) if *mine != offered => {
                     *mine = offered;
+                    let is_later = u64::from(*self.settled.borrow());
+                    self.offer.later.tools[self.offer.place].fetch_add(is_later, Ordering::AcqRel);
                     true
                 }
                 _ => false,
@@ -254,6 +295,9 @@ impl Entry {
                 Some(mine) => {
                     let before = mine.clone();
                     change(mine);
+                    let is_later = u64::from(*self.acquainted.borrow());
+                    self.offer.later.features[self.offer.place]
+                        .fetch_add(is_later, Ordering::AcqRel);
                     *mine != before
                 }
                 None => false,

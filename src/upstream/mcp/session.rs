@@ -201,8 +201,7 @@ impl Session {
                 None
             }
         };
-        self.through_rmcp(method, params, caller, running, begun)
-            .await
+        Box::pin(self.through_rmcp(method, params, caller, running, begun)).await
     }
 
     /// The call, where it can be made without rmcp.
@@ -218,7 +217,7 @@ impl Session {
         DirectCall::of(poster, method, params, declared, has_header_arguments)
     }
 
-    /// Has rmcp make a request, or go on with one that was begun without it.
+    /// Has rmcp make a request, or go on with one that was begun without it. Its future is large and seldom needed.
     async fn through_rmcp(
         &self,
         method: &str,
