@@ -5,8 +5,8 @@ _:
 
 # Format, lint, test, docs, dependencies: what should be green before a commit.
 check: && test doc deny
-    cargo fmt --check
-    cargo clippy --all-targets -- -D warnings
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
 
 # Every test that needs only Rust.
 test *args:
@@ -38,6 +38,14 @@ fuzz target seconds="60":
 specs *args:
     scripts/specs {{args}}
 
+# Time the hot paths with criterion: all, or those whose name holds a text.
+micro *args:
+    cargo bench --package toolway-benches --bench micro -- {{args}}
+
+# Count the instructions of the hot paths and compare with benches/instructions.json (needs valgrind).
+instructions *args:
+    scripts/instructions {{args}}
+
 # Real clients and real servers against the release binary.
 interop *args:
     cargo build --release
@@ -46,3 +54,7 @@ interop *args:
 # The MCP conformance suite against the release binary, as a server and as a client.
 conformance *args:
     scripts/conformance {{args}}
+
+# toolway beside nginx, as a table; `just bench --help` says how to run less of it.
+bench *args:
+    bench/run {{args}}

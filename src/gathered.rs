@@ -33,7 +33,8 @@ impl Gathered {
         if self.whole.is_empty() {
             let room = self.expected.max(self.only.len() + piece.len());
             self.whole.reserve(room);
-            self.whole.extend_from_slice(&std::mem::take(&mut self.only));
+            self.whole
+                .extend_from_slice(&std::mem::take(&mut self.only));
         }
         self.whole.extend_from_slice(&piece);
     }

@@ -2,11 +2,11 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 
 use crate::{
     catalog::{Offered, Selected},
-    openai::request::{Change, ChatRequest, McpChoice, ToolChoice, splice_messages},
+    openai::request::{Change, ChatRequest, McpChoice, Raw, ToolChoice, splice_messages},
 };
 
 use super::kept::read_more_tool;
@@ -112,7 +112,7 @@ fn tool_choice(request: &ChatRequest<'_>, first: bool, selected: &Selected) -> O
 }
 
 /// `allowed_tools` with the gateway's tools under their offered names, and not forced after the first question.
-fn allowed_tools(raw: &RawValue, first: bool, selected: &Selected) -> Option<Value> {
+fn allowed_tools(raw: Raw<'_>, first: bool, selected: &Selected) -> Option<Value> {
     let mut choice: Value = serde_json::from_str(raw.get()).ok()?;
     let allowed = choice.get_mut("allowed_tools")?.as_object_mut()?;
     if !first {

@@ -15,7 +15,7 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use crate::{tool::ToolCall, translate::calls};
+use crate::{openai::request::Raw, tool::ToolCall, translate::calls};
 
 use super::{kept::Kept, transcript::Transcript};
 
@@ -57,7 +57,7 @@ pub fn question(messages: &[&RawValue]) -> u64 {
 
 /// A client's call is named somewhere in these messages, so that something may have to be put back. A quick
 /// look, for most conversations have no calls at all.
-pub fn may_concern(messages: &RawValue) -> bool {
+pub fn may_concern(messages: Raw<'_>) -> bool {
     memchr::memmem::find(messages.get().as_bytes(), b"\"tool_calls\"").is_some()
 }
 
@@ -503,8 +503,9 @@ mod tests {
 
     #[test]
     fn only_messages_that_name_calls_may_be_concerned() {
-        let may =
-            |messages: &Value| may_concern(&serde_json::value::to_raw_value(messages).unwrap());
+        let may = |messages: &Value| {
+            may_concern((&*serde_json::value::to_raw_value(messages).unwrap()).into())
+        };
         assert!(may(&json!([user("q"), assistant(&["one"])])));
         assert!(!may(&json!([user("q")])));
     }

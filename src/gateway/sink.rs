@@ -159,8 +159,7 @@ where
     W: Future<Output = Outcome> + Send + 'static,
 {
     let place = Place::default();
-    let mut work: BoxFuture<'static, Outcome> =
-        Box::pin(work(Sink::new(place.clone(), keepalive)));
+    let mut work: BoxFuture<'static, Outcome> = Box::pin(work(Sink::new(place.clone(), keepalive)));
     let (head, ended) = poll_fn(|cx| {
         let ended = work.as_mut().poll(cx);
         let head = place.piece().take();

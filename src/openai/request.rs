@@ -7,7 +7,6 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::value::RawValue;
 
 mod choice;
 mod members;
@@ -16,7 +15,7 @@ mod tools;
 
 pub use self::{
     choice::{McpChoice, Mode, ToolChoice},
-    members::{Change, messages_of, splice_messages},
+    members::{Change, Raw, messages_of, splice_messages},
     tools::{AllowedTools, ClientTool, ClientToolKind, McpTool},
 };
 use self::{members::Members, tools::Tools};
@@ -63,7 +62,7 @@ impl RequestError {
         }
     }
 
-    fn wrong_type(param: &str, expected: &str, found: &RawValue) -> RequestError {
+    fn wrong_type(param: &str, expected: &str, found: &str) -> RequestError {
         let found = kind_of(found);
         RequestError {
             message: format!(
@@ -80,7 +79,7 @@ impl RequestError {
 pub struct ChatRequest<'a> {
     members: Members<'a>,
     model: Cow<'a, str>,
-    messages: &'a RawValue,
+    messages: Raw<'a>,
     stream: bool,
     include_usage: bool,
     n: u64,
@@ -97,15 +96,14 @@ impl<'a> ChatRequest<'a> {
         let text = std::str::from_utf8(body).map_err(|error| {
             RequestError::body(format!("The request body is not valid UTF-8: {error}."))
         })?;
-        scan::check_depth(text, max_depth)?;
-        let members = Members::parse(text)?;
+        let members = Members::parse(text, max_depth)?;
         let model = required(&members, "model")?;
         let messages = required(&members, "messages")?;
         if !messages.get().starts_with('[') {
             return Err(RequestError::wrong_type(
                 "messages",
                 "an array of objects",
-                messages,
+                messages.get(),
             ));
         }
         Ok(ChatRequest {
@@ -147,7 +145,7 @@ impl<'a> ChatRequest<'a> {
     }
 
     /// The messages as they came; a JSON array.
-    pub fn messages(&self) -> &'a RawValue {
+    pub fn messages(&self) -> Raw<'a> {
         self.messages
     }
 
@@ -174,7 +172,7 @@ impl<'a> ChatRequest<'a> {
     }
 
     /// The raw value of any member.
-    pub fn member(&self, name: &str) -> Option<&'a RawValue> {
+    pub fn member(&self, name: &str) -> Option<Raw<'a>> {
         self.members.find(name)
     }
 
@@ -218,7 +216,7 @@ fn number_of_choices(members: &Members<'_>) -> Result<u64, RequestError> {
     Ok(n)
 }
 
-fn required<'a>(members: &Members<'a>, name: &str) -> Result<&'a RawValue, RequestError> {
+fn required<'a>(members: &Members<'a>, name: &str) -> Result<Raw<'a>, RequestError> {
     members
         .present(name)
         .ok_or_else(|| RequestError::missing(name))
@@ -236,12 +234,9 @@ fn optional<T: DeserializeOwned>(
         .transpose()
 }
 
-fn read<T: DeserializeOwned>(
-    raw: &RawValue,
-    param: &str,
-    expected: &str,
-) -> Result<T, RequestError> {
-    serde_json::from_str(raw.get()).map_err(|_| RequestError::wrong_type(param, expected, raw))
+fn read<T: DeserializeOwned>(raw: Raw<'_>, param: &str, expected: &str) -> Result<T, RequestError> {
+    serde_json::from_str(raw.get())
+        .map_err(|_| RequestError::wrong_type(param, expected, raw.get()))
 }
 
 /// A reader's complaint, bounded: it may repeat a value of the body.
@@ -253,8 +248,8 @@ fn brief(error: &serde_json::Error) -> String {
     }
 }
 
-fn kind_of(raw: &RawValue) -> &'static str {
-    match raw.get().as_bytes().first() {
+fn kind_of(raw: &str) -> &'static str {
+    match raw.as_bytes().first() {
         Some(b'{') => "an object",
         Some(b'[') => "an array",
         Some(b'"') => "a string",

@@ -14,10 +14,7 @@ use crate::secret::Secret;
 use super::{App, Config, error::Refusal, mcp_sessions};
 
 /// A place for the request, if it needs one.
-pub(super) fn admit(
-    app: &App,
-    request: &Request,
-) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
+pub(super) fn admit(app: &App, request: &Request) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
     host(&app.config, request.headers(), request.uri())?;
     if is_open(request.uri().path()) {
         return Ok(None);

@@ -107,10 +107,7 @@ impl Client {
     /// Sends a request; the head of the answer is there when this ends. Redirects are answers like any other.
     ///
     /// The URI is absolute. Dropping the future, or the body it gives, ends the exchange.
-    pub(crate) async fn send(
-        &self,
-        request: Request<Bytes>,
-    ) -> Result<Response<Body>, HttpError> {
+    pub(crate) async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, HttpError> {
         match &self.0 {
             Way::Direct(client) => {
                 let response = client.request(request.map(Full::new)).await;

@@ -10,18 +10,20 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
+};
 use tokio::time::{sleep, timeout};
 use url::Url;
 
 use super::http::{self as wire, Body, Client, HttpError, SetupError};
 use crate::{catalog, openai::ErrorBody, secret::Secret, translate::stream::TextCalls};
 
+use self::retry::Round;
 pub use self::{
     error::{ModelError, Refused},
     incoming::Incoming,
 };
-use self::retry::Round;
 
 /// One model provider, as configured and checked.
 #[derive(Clone, Debug)]

@@ -1,9 +1,8 @@
 //! `tool_choice` and the deprecated `function_call`.
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
-use super::{Members, RequestError, brief};
+use super::{Members, Raw, RequestError, brief};
 
 /// What the client says about the use of tools.
 #[derive(Clone, Debug)]
@@ -32,7 +31,7 @@ pub enum ToolChoice<'a> {
         mcp: Vec<McpChoice>,
     },
     /// Something else; the upstream may know it.
-    Other(&'a RawValue),
+    Other(Raw<'a>),
 }
 
 /// The mode of `allowed_tools`.
@@ -65,7 +64,7 @@ impl<'a> ToolChoice<'a> {
     }
 }
 
-fn from_raw<'a>(raw: &'a RawValue, param: &str) -> Result<ToolChoice<'a>, RequestError> {
+fn from_raw<'a>(raw: Raw<'a>, param: &str) -> Result<ToolChoice<'a>, RequestError> {
     match raw.get().as_bytes().first() {
         Some(b'"') => Ok(match raw.get() {
             "\"none\"" => ToolChoice::None,
@@ -86,7 +85,7 @@ fn from_raw<'a>(raw: &'a RawValue, param: &str) -> Result<ToolChoice<'a>, Reques
         _ => Err(RequestError::wrong_type(
             param,
             "a string or an object",
-            raw,
+            raw.get(),
         )),
     }
 }

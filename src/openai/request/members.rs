@@ -5,11 +5,28 @@ use std::{borrow::Cow, fmt};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{RequestError, brief};
+use super::{RequestError, brief, scan};
 
 /// Most members a request may have. OpenAI documents about forty; the bound keeps look-ups, which are
 /// linear, cheap for every body.
 const MAX_MEMBERS: usize = 512;
+
+/// A value as it is written: a JSON text without space around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Raw<'a>(&'a str);
+
+impl<'a> Raw<'a> {
+    /// The text.
+    pub fn get(self) -> &'a str {
+        self.0
+    }
+}
+
+impl<'a> From<&'a RawValue> for Raw<'a> {
+    fn from(raw: &'a RawValue) -> Raw<'a> {
+        Raw(raw.get())
+    }
+}
 
 /// What becomes of a member when the body is written again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +41,22 @@ pub enum Change<'c> {
 #[derive(Debug)]
 pub(super) struct Members<'a> {
     body: &'a str,
-    list: Vec<(Cow<'a, str>, &'a RawValue)>,
+    list: Vec<(Cow<'a, str>, Raw<'a>)>,
 }
 
 impl<'a> Members<'a> {
-    /// Splits a JSON object into its members; their values are checked to be JSON and not read.
-    pub(super) fn parse(body: &'a str) -> Result<Members<'a>, RequestError> {
+    /// Splits a JSON object, nested at most `max_depth` levels, into its members; their values are checked to be JSON
+    /// and not read.
+    pub(super) fn parse(body: &'a str, max_depth: usize) -> Result<Members<'a>, RequestError> {
+        if let Some(list) = scan::members(body, max_depth, MAX_MEMBERS) {
+            let list = list.into_iter();
+            let list = list.map(|(key, value)| (Cow::Borrowed(key), Raw(value)));
+            return Ok(Members {
+                body,
+                list: list.collect(),
+            });
+        }
+        scan::check_depth(body, max_depth)?;
         let List(list) = serde_json::from_str(body).map_err(|error| {
             let what = match error.is_data() {
                 true => "The request body must be a JSON object",
@@ -41,7 +68,7 @@ impl<'a> Members<'a> {
     }
 
     /// The value of a member; of several with this name the last.
-    pub(super) fn find(&self, name: &str) -> Option<&'a RawValue> {
+    pub(super) fn find(&self, name: &str) -> Option<Raw<'a>> {
         self.list
             .iter()
             .rev()
@@ -50,7 +77,7 @@ impl<'a> Members<'a> {
     }
 
     /// The value of a member unless it is null, which OpenAI treats like an absent one.
-    pub(super) fn present(&self, name: &str) -> Option<&'a RawValue> {
+    pub(super) fn present(&self, name: &str) -> Option<Raw<'a>> {
         self.find(name).filter(|value| value.get() != "null")
     }
 
@@ -117,7 +144,7 @@ impl Writer {
 }
 
 /// The messages with more at the end; `appended` holds JSON objects joined by commas and may be empty.
-pub fn splice_messages(messages: &RawValue, appended: &str) -> String {
+pub fn splice_messages(messages: Raw<'_>, appended: &str) -> String {
     let text = messages.get();
     let inner = text
         .strip_prefix('[')
@@ -135,11 +162,11 @@ pub fn splice_messages(messages: &RawValue, appended: &str) -> String {
 }
 
 /// The single messages, raw; empty for what is no array.
-pub fn messages_of(messages: &RawValue) -> Vec<&RawValue> {
+pub fn messages_of(messages: Raw<'_>) -> Vec<&RawValue> {
     serde_json::from_str(messages.get()).unwrap_or_default()
 }
 
-struct List<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+struct List<'a>(Vec<(Cow<'a, str>, Raw<'a>)>);
 
 impl<'de> Deserialize<'de> for List<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -159,7 +186,8 @@ impl<'de> Deserialize<'de> for List<'de> {
                         let message = format_args!("it has more than {MAX_MEMBERS} members");
                         return Err(de::Error::custom(message));
                     }
-                    list.push((key, map.next_value()?));
+                    let value: &RawValue = map.next_value()?;
+                    list.push((key, value.into()));
                 }
                 Ok(List(list))
             }

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use serde_json::value::RawValue;
 
 const BODY: &str = r#"{ "model":"gpt-x",  "messages":[{"role":"user","content":"hi é"}],"temperature":1.0,"x":{"y":[1e400]}}"#;
 
@@ -219,19 +220,20 @@ mod compose {
 
     #[test]
     fn messages_are_added_at_the_end() {
-        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
-        assert_eq!(splice_messages(&raw("[ ]"), "{}"), "[ {}]");
-        assert_eq!(
-            splice_messages(&raw(r#"[{"a":1} ]"#), "{},{}"),
-            r#"[{"a":1} ,{},{}]"#
-        );
-        assert_eq!(splice_messages(&raw("[1]"), ""), "[1]");
+        let spliced = |text: &str, appended: &str| {
+            let messages: &RawValue = serde_json::from_str(text).unwrap();
+            splice_messages(messages.into(), appended)
+        };
+        assert_eq!(spliced("[ ]", "{}"), "[ {}]");
+        assert_eq!(spliced(r#"[{"a":1} ]"#, "{},{}"), r#"[{"a":1} ,{},{}]"#);
+        assert_eq!(spliced("[1]", ""), "[1]");
     }
 
     #[test]
     fn messages_can_be_had_one_by_one() {
         let raw = RawValue::from_string(r#"[{"a": [1]}, 2]"#.to_owned()).unwrap();
-        let messages: Vec<&str> = messages_of(&raw).into_iter().map(RawValue::get).collect();
+        let messages = messages_of((&*raw).into()).into_iter();
+        let messages: Vec<&str> = messages.map(RawValue::get).collect();
         assert_eq!(messages, [r#"{"a": [1]}"#, "2"]);
     }
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Members, RequestError, brief, read};
+use super::{Members, RequestError, brief};
 
 /// A tool that the client runs itself.
 #[derive(Clone, Debug)]
@@ -66,7 +66,10 @@ impl<'a> Tools<'a> {
         }
         for (place, raw) in entries(members, "functions")?.into_iter().enumerate() {
             let param = format!("functions[{place}]");
-            let Named { name } = read(raw, &param, "an object with a string 'name'")?;
+            let named: Result<Named, _> = serde_json::from_str(raw.get());
+            let Named { name } = named.map_err(|_| {
+                RequestError::wrong_type(&param, "an object with a string 'name'", raw.get())
+            })?;
             tools.client.push(ClientTool {
                 kind: ClientToolKind::LegacyFunction,
                 name,
@@ -78,7 +81,7 @@ impl<'a> Tools<'a> {
 
     fn add(&mut self, raw: &'a RawValue, param: String) -> Result<(), RequestError> {
         if !raw.get().starts_with('{') {
-            return Err(RequestError::wrong_type(&param, "an object", raw));
+            return Err(RequestError::wrong_type(&param, "an object", raw.get()));
         }
         let head: Head = serde_json::from_str(raw.get()).map_err(|error| {
             RequestError::value(
@@ -119,7 +122,7 @@ fn entries<'a>(members: &Members<'a>, name: &str) -> Result<Vec<&'a RawValue>, R
         return Ok(Vec::new());
     };
     serde_json::from_str(raw.get())
-        .map_err(|_| RequestError::wrong_type(name, "an array of objects", raw))
+        .map_err(|_| RequestError::wrong_type(name, "an array of objects", raw.get()))
 }
 
 #[derive(Deserialize)]

@@ -116,7 +116,11 @@ impl Glance<'_> {
         let message = &choice.message;
         let is_text = |raw: &RawValue| raw.get().starts_with('"');
         let is_said = |raw: &RawValue| is_text(raw) || raw.get() == "null";
-        let texts = [message.refusal, message.reasoning_content, message.reasoning];
+        let texts = [
+            message.refusal,
+            message.reasoning_content,
+            message.reasoning,
+        ];
         is_text(self.id)
             && is_text(self.model)
             && self.object.get() == r#""chat.completion""#

@@ -1,0 +1,35 @@
+"""Builds what is measured and what it is measured with."""
+
+import os
+import subprocess
+
+from machine import Missing
+
+
+def tools(root, log):
+    """The folder with mock-model, mock-server and load; CARGO_TARGET_DIR, or target/bench of the repository."""
+    target = root / os.environ.get("CARGO_TARGET_DIR", "target/bench")
+    cargo(root, target, ["--manifest-path", "bench/Cargo.toml"], "the mocks and the load", log)
+    return target / "release"
+
+
+def toolway(root, given, log):
+    """The binary that is measured: the one given, or a release build of what is here."""
+    if given:
+        if not given.is_file():
+            raise Missing(f"{given} is no file")
+        return given.resolve()
+    target = root / os.environ.get("CARGO_TARGET_DIR", "target")
+    cargo(root, target, ["--bin", "toolway"], "toolway", log)
+    return target / "release" / "toolway"
+
+
+def cargo(root, target, arguments, what, log):
+    log(f"building {what}")
+    command = ["cargo", "build", "--release", "--locked", "--quiet", *arguments]
+    try:
+        subprocess.run(command, cwd=root, env={**os.environ, "CARGO_TARGET_DIR": str(target)}, check=True)
+    except FileNotFoundError:
+        raise Missing("cargo is not here: https://rustup.rs") from None
+    except subprocess.CalledProcessError:
+        raise Missing(f"building {what} failed") from None

@@ -1,0 +1,146 @@
+//! What every request goes through: its id, its place, its line in the log, and what a panic costs.
+
+use std::{
+    any::Any,
+    panic::AssertUnwindSafe,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Instant,
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::Request,
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use futures::FutureExt;
+use http_body::{Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
+use tower::ServiceExt;
+use tracing::{Instrument, Span};
+
+use super::{App, REQUEST_ID, error::Refusal, guard, mcp, mcp_sessions};
+
+/// Answers a request, and puts the answer into the log.
+pub(super) async fn answer(app: Arc<App>, routes: Router, mut request: Request) -> Response {
+    let begun = Instant::now();
+    for name in [header::AUTHORIZATION, header::COOKIE] {
+        if let Some(value) = request.headers_mut().get_mut(name) {
+            value.set_sensitive(true);
+        }
+    }
+    let id = name(&app, &mut request);
+    let span = span(&id, &request);
+    let within = span.clone();
+    let answering = async move {
+        let answered = AssertUnwindSafe(admitted(&app, routes, request, within));
+        let answered = answered.catch_unwind().await;
+        let mut response = answered.unwrap_or_else(|panic| panicked(&*panic));
+        response.headers_mut().entry(REQUEST_ID).or_insert(id);
+        let (status, duration_ms) = (response.status().as_u16(), begun.elapsed().as_millis());
+        tracing::info!(status, duration_ms, "Answered {status}");
+        response
+    };
+    answering.instrument(span).await
+}
+
+/// Answers a request that may come in. Its place is free again when its response has been sent, or at once if it
+/// lasts.
+async fn admitted(app: &App, routes: Router, request: Request, span: Span) -> Response {
+    let place = match guard::admit(app, &request) {
+        Ok(place) => place,
+        Err(refusal) if mcp::is_here(request.uri().path()) => return mcp::reply::refusal(refusal),
+        Err(refusal) => return refusal.into_response(),
+    };
+    let response = match routes.oneshot(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    let is_lasting = response.extensions().get::<mcp::reply::Lasting>().is_some();
+    let place = place.filter(|_| !is_lasting);
+    response.map(|body| Body::new(Tracked { body, span, place }))
+}
+
+/// The request's id: the client's, or a new one.
+fn name(app: &App, request: &mut Request) -> HeaderValue {
+    if let Some(id) = request.headers().get(&REQUEST_ID) {
+        return id.clone();
+    }
+    let id = format!("req_{:016x}", app.gateway.seed());
+    let id = HeaderValue::try_from(id).unwrap_or_else(|_| HeaderValue::from_static("req"));
+    request.headers_mut().insert(REQUEST_ID, id.clone());
+    id
+}
+
+fn span(id: &HeaderValue, request: &Request) -> Span {
+    let id = id.to_str().unwrap_or_default();
+    let path = mcp_sessions::without_secrets(request.uri().path());
+    tracing::info_span!(
+        "request",
+        id,
+        method = request.method().as_str(),
+        path = &*path
+    )
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Response {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or_default();
+    tracing::error!(panic = text, "A handler panicked");
+    Refusal::Internal.into_response()
+}
+
+/// A body that holds its request's place, and whose work is logged as the request's.
+struct Tracked {
+    body: Body,
+    span: Span,
+    #[expect(dead_code, reason = "held")]
+    place: Option<OwnedSemaphorePermit>,
+}
+
+impl http_body::Body for Tracked {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let Tracked { body, span, .. } = self.get_mut();
+        span.in_scope(|| Pin::new(body).poll_frame(cx))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_internal_error() {
+        let response = panicked(&"oh");
+        assert_eq!(response.status(), 500);
+        let body = axum::body::to_bytes(response.into_body(), 1000)
+            .await
+            .unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["error"]["type"], "server_error");
+        assert_eq!(body["error"]["code"], "internal_error");
+        assert!(
+            !body.to_string().contains("oh"),
+            "what it says is for the log"
+        );
+    }
+}
