@@ -61,6 +61,11 @@ impl Event {
         Event::read(raw, true)
     }
 
+    /// One whole block, as it came.
+    pub fn of_block(raw: Bytes) -> Event {
+        Event::read(raw, true)
+    }
+
     /// The bytes as they came, with the blank line; without it where the stream ended before.
     pub fn raw(&self) -> &Bytes {
         &self.raw

@@ -50,14 +50,13 @@ impl Backends {
         &self,
         server: &ServerId,
         method: &str,
-        mut params: JsonObject,
+        params: &JsonObject,
         options: CallOptions,
     ) -> Result<Value, CallError> {
         if !self.functions.has(server) {
             return self.servers.request(server, method, params, options).await;
         }
-        let (name, arguments) = (params.remove("name"), params.remove("arguments"));
-        let (Some(Value::String(name)), "tools/call") = (name, method) else {
+        let (Some(Value::String(name)), "tools/call") = (params.get("name"), method) else {
             let error = RpcError::method_not_found(method);
             return Err(CallError::Protocol {
                 code: error.code,
@@ -65,13 +64,13 @@ impl Backends {
                 data: None,
             });
         };
-        let arguments = match arguments {
-            Some(Value::Object(arguments)) => arguments,
+        let arguments = match params.get("arguments") {
+            Some(Value::Object(arguments)) => arguments.clone(),
             _ => JsonObject::new(),
         };
         let result = self
             .functions
-            .call(server, &name, arguments, options)
+            .call(server, name, arguments, options)
             .await?;
         Ok(write_result(&result))
     }

@@ -128,14 +128,9 @@ impl Gateway {
         params: JsonObject,
         progress: Option<mpsc::Sender<Progress>>,
     ) -> Result<Value, RpcError> {
+        // The futures of what is seldom asked are boxed: every call would carry them along.
         match method {
-            "tools/call" => {
-                let name = params.get("name").and_then(Value::as_str);
-                if name.is_some_and(|name| self.offered(&visit.view, name).is_none()) {
-                    self.started(&visit.view).await;
-                }
-                call::call(self, visit, params, progress).await
-            }
+            "tools/call" => call::call(self, visit, params, progress).await,
             "tools/list" => {
                 self.started(&visit.view).await;
                 lists::tools(visit, &self.catalog(), &params)
@@ -157,16 +152,18 @@ impl Gateway {
                 if name.is_some_and(|name| visit.view.prompt(&self.shelf(), name).is_none()) {
                     self.acquainted(&visit.view).await;
                 }
-                forward::prompt(self, visit, params, progress).await
+                Box::pin(forward::prompt(self, visit, params, progress)).await
             }
             "resources/read" => {
                 let uri = params.get("uri").and_then(Value::as_str);
                 if uri.is_some_and(|uri| visit.view.resource(&self.shelf(), uri).is_none()) {
                     self.acquainted(&visit.view).await;
                 }
-                forward::resource(self, visit, params, progress).await
+                Box::pin(forward::resource(self, visit, params, progress)).await
             }
-            "completion/complete" => forward::completion(self, visit, params, progress).await,
+            "completion/complete" => {
+                Box::pin(forward::completion(self, visit, params, progress)).await
+            }
             other => Err(RpcError::method_not_found(other)),
         }
     }

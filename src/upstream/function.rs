@@ -16,7 +16,7 @@ pub mod prompt;
 pub mod request;
 mod web;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use serde::{Serialize, Serializer};
 use tokio::time::{Instant, timeout_at};
@@ -97,6 +97,8 @@ pub struct Functions {
 struct Group {
     name: ServerId,
     tools: Vec<Tool>,
+    /// The place of each tool among them.
+    by_name: HashMap<String, usize>,
     dropped: Vec<DroppedTool>,
     kind: &'static str,
     timeout: Option<Duration>,
@@ -121,18 +123,21 @@ impl Functions {
     /// # Errors
     /// When the TLS setup of the machine cannot be used.
     pub fn start(configs: Vec<Config>, models: &Arc<Models>) -> Result<Functions, SetupError> {
-        let client = web::client()?;
-        let group = |config: Config| Group {
-            kind: config.kind.name(),
-            queue: Queue::new(config.parallel_calls),
-            timeout: config.timeout,
-            runner: Runner::new(&config, &client, models),
-            dropped: dropped(config.kind),
-            name: config.group,
-            tools: config.tools,
+        let group = |config: Config| {
+            Ok(Group {
+                kind: config.kind.name(),
+                queue: Queue::new(config.parallel_calls),
+                timeout: config.timeout,
+                runner: Runner::new(&config, models)?,
+                dropped: dropped(config.kind),
+                name: config.group,
+                by_name: places(&config.tools),
+                tools: config.tools,
+            })
         };
+        let groups = configs.into_iter().map(group);
         Ok(Functions {
-            groups: configs.into_iter().map(group).collect(),
+            groups: groups.collect::<Result<_, SetupError>>()?,
         })
     }
 
@@ -175,8 +180,8 @@ impl Functions {
     ) -> Result<ToolResult, CallError> {
         let found = self.groups.iter().find(|it| it.name == *group);
         let found = found.and_then(|group| {
-            let tool = group.tools.iter().find(|tool| tool.name == function);
-            tool.map(|tool| (group, tool))
+            let place = group.by_name.get(function);
+            place.map(|place| (group, &group.tools[*place]))
         });
         let Some((group, tool)) = found else {
             return Err(CallError::UnknownTool {
@@ -184,9 +189,12 @@ impl Functions {
                 did_you_mean: Vec::new(),
             });
         };
-        let _place = timeout_at(options.deadline, group.queue.enter())
-            .await
-            .map_err(|_| CallError::Busy)??;
+        let _place = match group.queue.try_enter() {
+            Some(place) => place,
+            None => timeout_at(options.deadline, group.queue.enter())
+                .await
+                .map_err(|_| CallError::Busy)??,
+        };
         let begun = Instant::now();
         let patience = group.timeout.unwrap_or(options.silence);
         let until = options.deadline.min(begun + patience);
@@ -199,6 +207,11 @@ impl Functions {
     }
 }
 
+fn places(tools: &[Tool]) -> HashMap<String, usize> {
+    let names = tools.iter().map(|tool| tool.name.clone());
+    names.zip(0..).collect()
+}
+
 /// What was asked for and cannot be offered.
 fn dropped(kind: Kind) -> Vec<DroppedTool> {
     match kind {
@@ -208,24 +221,25 @@ fn dropped(kind: Kind) -> Vec<DroppedTool> {
 }
 
 impl Runner {
-    fn new(config: &Config, client: &reqwest::Client, models: &Arc<Models>) -> Runner {
+    fn new(config: &Config, models: &Arc<Models>) -> Result<Runner, SetupError> {
         let (group, limit) = (config.group.clone(), config.max_response_bytes);
-        match &config.kind {
-            Kind::Endpoint(it) => Runner::Endpoint(Endpoint::new(group, it, client.clone(), limit)),
-            Kind::Url(it) => Runner::Url(Requests::new(group, it, client.clone(), limit)),
+        Ok(match &config.kind {
+            Kind::Endpoint(it) => Runner::Endpoint(Endpoint::new(group, it, limit)?),
+            Kind::Url(it) => Runner::Url(Requests::new(group, it, limit)?),
             Kind::Command(it) => Runner::Command(Command::new(group, it.clone(), limit)),
             Kind::Model(it) => Runner::Model(Prompt::new(group, it.clone(), models.clone(), limit)),
-            Kind::OpenApi(it) => Runner::OpenApi(Api::new(group, it, client.clone(), limit)),
-        }
+            Kind::OpenApi(it) => Runner::OpenApi(Api::new(group, it, limit)?),
+        })
     }
 
     async fn run(&self, tool: &Tool, arguments: JsonObject) -> Result<ToolResult, CallError> {
         match self {
             Runner::Endpoint(endpoint) => endpoint.call(&tool.name, arguments).await,
             Runner::Url(requests) => requests.call(&tool.name, arguments).await,
-            Runner::Command(command) => command.call(&tool.name, &arguments).await,
-            Runner::Model(prompt) => prompt.call(&tool.name, &arguments).await,
-            Runner::OpenApi(api) => api.call(&tool.name, &arguments).await,
+            // Their futures are large, and every call would carry them along.
+            Runner::Command(command) => Box::pin(command.call(&tool.name, &arguments)).await,
+            Runner::Model(prompt) => Box::pin(prompt.call(&tool.name, &arguments)).await,
+            Runner::OpenApi(api) => Box::pin(api.call(&tool.name, &arguments)).await,
         }
     }
 }

@@ -9,6 +9,7 @@
 mod caller;
 mod connect;
 mod connection;
+mod direct;
 mod ears;
 mod entry;
 mod events;
@@ -49,6 +50,7 @@ use url::Url;
 use self::entry::{Entry, Offer};
 pub use self::{
     caller::{CallOptions, Caller},
+    entry::Later,
     unasked::ServerEvent,
     watched::ResourceWatch,
 };
@@ -117,6 +119,7 @@ pub struct Servers {
     entries: Vec<Arc<Entry>>,
     tools: watch::Receiver<Arc<Vec<ServerTools>>>,
     features: watch::Receiver<Arc<Vec<ServerFeatures>>>,
+    later: Arc<Later>,
     events: broadcast::Sender<ServerEvent>,
     log_level: watch::Sender<Option<String>>,
     stop: CancellationToken,
@@ -138,6 +141,7 @@ impl Servers {
         let (features_publisher, features) = watch::channel(Arc::default());
         let events = broadcast::Sender::new(EVENTS);
         let log_level = watch::Sender::new(None);
+        let later = Arc::new(Later::new(configs.len()));
         let entries: Vec<_> = configs
             .into_iter()
             .enumerate()
@@ -146,6 +150,7 @@ impl Servers {
                     place,
                     tools: publisher.clone(),
                     features: features_publisher.clone(),
+                    later: Arc::clone(&later),
                 };
                 let log_level = log_level.subscribe();
                 Arc::new(Entry::new(config, offer, events.clone(), log_level))
@@ -166,6 +171,7 @@ impl Servers {
             entries,
             tools,
             features,
+            later,
             events,
             log_level,
             stop,
@@ -183,6 +189,11 @@ impl Servers {
     /// that was never ready has nothing; one that died keeps what it had.
     pub fn features(&self) -> watch::Receiver<Arc<Vec<ServerFeatures>>> {
         self.features.clone()
+    }
+
+    /// Tells what came later from what came at the start.
+    pub fn later(&self) -> Arc<Later> {
+        Arc::clone(&self.later)
     }
 
     /// What servers say unasked, from now on. Bounded: a listener that is slow misses the oldest.
@@ -253,7 +264,7 @@ impl Servers {
         let mut params = JsonObject::new();
         params.insert("name".to_owned(), tool.into());
         params.insert("arguments".to_owned(), arguments.into());
-        let raw = self.request(server, "tools/call", params, options).await?;
+        let raw = self.request(server, "tools/call", &params, options).await?;
         session::read_answer(raw)
     }
 
@@ -269,7 +280,7 @@ impl Servers {
         &self,
         server: &ServerId,
         method: &str,
-        params: JsonObject,
+        params: &JsonObject,
         options: CallOptions,
     ) -> Result<Value, CallError> {
         self.entry(server)?.request(method, params, &options).await

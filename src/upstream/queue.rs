@@ -27,9 +27,14 @@ impl Queue {
         }
     }
 
+    /// A place, if one is free.
+    pub(super) fn try_enter(&self) -> Option<SemaphorePermit<'_>> {
+        self.running.try_acquire().ok()
+    }
+
     /// Waits for a place, first come first served. Cancel safe: giving up gives the place in the queue up.
     pub(super) async fn enter(&self) -> Result<SemaphorePermit<'_>, CallError> {
-        if let Ok(permit) = self.running.try_acquire() {
+        if let Some(permit) = self.try_enter() {
             return Ok(permit);
         }
         let _place = Place::take(&self.waiting)?;

@@ -115,7 +115,7 @@ async fn call(
 ) -> Result<Value, CallError> {
     let params = object(json!({"name": "act", "arguments": arguments}));
     let server = id("s");
-    let request = servers.request(&server, "tools/call", params, options);
+    let request = servers.request(&server, "tools/call", &params, options);
     let done = tokio::time::timeout(PATIENCE, request).await;
     done.expect("the request ends")
 }
@@ -433,7 +433,7 @@ async fn what_a_client_sends_arrives_and_what_concerns_its_connection_does_not()
         });
         let result = rig
             .servers
-            .request(&id("s"), "tools/call", object(params), options())
+            .request(&id("s"), "tools/call", &object(params), options())
             .await;
         let mut got = told_back(result);
         let meta = got["_meta"].take();

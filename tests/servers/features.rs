@@ -153,7 +153,7 @@ async fn a_resource_is_read_raw() {
         let params = object(json!({"uri": "a:1"}));
         let read = rig
             .servers
-            .request(&id("s"), "resources/read", params, options())
+            .request(&id("s"), "resources/read", &params, options())
             .await;
         assert_eq!(read.unwrap(), script["results"]["resources/read"]);
     }
@@ -163,7 +163,7 @@ async fn a_resource_is_read_raw() {
 async fn a_request_of_no_server_is_an_error() {
     let servers = Servers::start(vec![scripted(json!({}))]);
     let error = servers
-        .request(&id("x"), "resources/read", JsonObject::new(), options())
+        .request(&id("x"), "resources/read", &JsonObject::new(), options())
         .await
         .unwrap_err();
     assert!(error.is_unsent());

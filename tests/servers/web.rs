@@ -206,7 +206,7 @@ async fn a_modern_request_for_anything_else_names_it_in_headers_too() {
         let params = [(key.to_owned(), json!(name))].into_iter().collect();
         let error = rig
             .servers
-            .request(&id("s"), method, params, options())
+            .request(&id("s"), method, &params, options())
             .await
             .unwrap_err();
         assert_eq!(error.to_string(), "no", "it is the site that says so");
@@ -236,7 +236,7 @@ async fn a_web_server_that_wants_input_says_so_word_for_word() {
         let params = params.as_object().cloned().unwrap();
         let raw = rig
             .servers
-            .request(&id("s"), "tools/call", params, options())
+            .request(&id("s"), "tools/call", &params, options())
             .await;
         assert_eq!(raw.unwrap(), result);
     }

@@ -190,7 +190,8 @@ impl Session {
 
     /// The function that is called by this name.
     pub fn tool(&self, name: &str) -> Option<&Arc<Offered>> {
-        self.tools.iter().find(|offered| offered.tool.name == name)
+        let server = &self.tools.first()?.server;
+        self.catalog.find_own(server, name)
     }
 
     /// The same as a catalog, under prefixed names.

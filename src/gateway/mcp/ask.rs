@@ -8,7 +8,7 @@
 //! | client with a handshake | is asked on its stream | is asked on its stream, then the server again |
 //! | client without | `input_required`, the call is parked | passed on as it is |
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
@@ -37,15 +37,15 @@ const WAITING: usize = 16;
 const QUESTION: &str = "question";
 
 /// One request to one server.
-pub(super) struct Inquiry<'p> {
+pub(super) struct Inquiry {
     pub server: ServerId,
     pub method: &'static str,
-    /// Borrowed, because it may be made again: what is sent is the one copy of them.
-    pub params: &'p JsonObject,
+    /// Shared, because it may be made again.
+    pub params: Arc<JsonObject>,
     pub progress: Option<mpsc::Sender<Progress>>,
 }
 
-impl Inquiry<'_> {
+impl Inquiry {
     /// Makes the request. What comes back is the server's result, or an `input_required` one for clients that
     /// know such. Dropping the future cancels it at the server.
     pub(super) async fn make(
@@ -61,7 +61,7 @@ impl Inquiry<'_> {
             return self.make_asking(gateway, visit).await;
         }
         match state {
-            Some(state) if Parked::is_key(state) => self.resume(gateway, visit).await,
+            Some(state) if Parked::is_key(state) => Box::pin(self.resume(gateway, visit)).await,
             _ => self.begin(gateway, visit).await,
         }
     }
@@ -77,17 +77,10 @@ impl Inquiry<'_> {
                 progress: self.progress.clone(),
                 caller: Some(Arc::clone(&visit.caller)),
             };
-            let mut params = self.params.clone();
-            // These are of another era, and for the gateway to say.
-            for (key, said) in [("inputResponses", answers), ("requestState", state)] {
-                match said {
-                    Some(said) => params.insert(key.to_owned(), said),
-                    None => params.remove(key),
-                };
-            }
+            let params = with_answers(&self.params, answers, state);
             let raw = gateway
                 .backends
-                .request(&self.server, self.method, params, options)
+                .request(&self.server, self.method, &params, options)
                 .await?;
             if !asks_for_input(&raw) {
                 return Ok(raw);
@@ -127,12 +120,13 @@ impl Inquiry<'_> {
             progress,
             caller: Some(Arc::new(caller)),
         };
-        let (method, server, params) = (self.method, self.server.clone(), self.params.clone());
+        let (method, server) = (self.method, self.server.clone());
         let (asked, asking) = (self.server, Arc::clone(gateway));
+        let params = Arc::clone(&self.params);
         let work = async move {
             asking
                 .backends
-                .request(&asked, method, params, options)
+                .request(&asked, method, &params, options)
                 .await
         };
         let parked = Parked {
@@ -146,7 +140,7 @@ impl Inquiry<'_> {
             question: None,
         };
         parked
-            .go_on(gateway, visit, self.params, self.progress)
+            .go_on(gateway, visit, &self.params, self.progress)
             .await
     }
 
@@ -157,7 +151,7 @@ impl Inquiry<'_> {
             parked.owner == visit.owner
                 && parked.method == self.method
                 && parked.server == self.server
-                && parked.subject == subject(self.params)
+                && parked.subject == subject(&self.params)
         };
         let Some(mut parked) = gateway.parked.take(state, is_same) else {
             return Err(protocol(
@@ -174,16 +168,39 @@ impl Inquiry<'_> {
                 // A server that went away meanwhile is noticed when the call goes on.
                 let _ = question.answer.send(Ok(answer.clone()));
                 parked
-                    .go_on(gateway, visit, self.params, self.progress)
+                    .go_on(gateway, visit, &self.params, self.progress)
                     .await
             }
             // Without an answer the question is asked again.
             (_, question) => {
                 parked.question = question;
-                parked.park(gateway, self.params)
+                parked.park(gateway, &self.params)
             }
         }
     }
+}
+
+/// The params with what answers the server's questions, which is for the gateway to say and not for a client of
+/// another era.
+fn with_answers<'p>(
+    params: &'p JsonObject,
+    answers: Option<Value>,
+    state: Option<Value>,
+) -> Cow<'p, JsonObject> {
+    let said = [("inputResponses", answers), ("requestState", state)];
+    let is_unsaid =
+        |(key, said): &(&str, Option<Value>)| said.is_none() && !params.contains_key(*key);
+    if said.iter().all(is_unsaid) {
+        return Cow::Borrowed(params);
+    }
+    let mut params = params.clone();
+    for (key, said) in said {
+        match said {
+            Some(said) => params.insert(key.to_owned(), said),
+            None => params.shift_remove(key),
+        };
+    }
+    Cow::Owned(params)
 }
 
 /// What a request is about, so that an answer cannot be given to another.

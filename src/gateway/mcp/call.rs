@@ -25,14 +25,18 @@ pub(super) async fn call(
     mut params: JsonObject,
     progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<Value, RpcError> {
-    let Some(Value::String(name)) = params.remove("name") else {
+    let Some(Value::String(name)) = params.shift_remove("name") else {
         return Err(RpcError::invalid_params("`name` must be a string"));
     };
-    let catalog = gateway.catalog();
+    let mut catalog = gateway.catalog();
+    if visit.view.tool(&catalog, &name).is_none() {
+        Box::pin(gateway.started(&visit.view)).await;
+        catalog = gateway.catalog();
+    }
     let Some(offered) = visit.view.tool(&catalog, &name) else {
         return Err(RpcError::invalid_params(format!("Unknown tool: {name}")));
     };
-    let arguments = match params.remove("arguments") {
+    let arguments = match params.shift_remove("arguments") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(arguments)) => arguments,
         Some(_) => return Err(RpcError::invalid_params("`arguments` must be an object")),
@@ -45,7 +49,7 @@ pub(super) async fn call(
     if let Some(session) = visit.view.session() {
         // The caller said how long a call may wait, for a person may stand behind the answer.
         let deadline = session.about().expires;
-        let outcome = session.call(&name, arguments, deadline).await;
+        let outcome = Box::pin(session.call(&name, arguments, deadline)).await;
         return Ok(match outcome {
             Ok(result) => era::fit_call(write_result(&result), visit.version),
             Err(error) => failed(&error, visit.version),
@@ -89,11 +93,12 @@ async fn run(
     let mut attempts = 1;
     params.insert("name".to_owned(), json!(offered.tool.name));
     params.insert("arguments".to_owned(), Value::Object(arguments));
+    let params = Arc::new(params);
     loop {
         let inquiry = Inquiry {
             server: offered.server.clone(),
             method: "tools/call",
-            params: &params,
+            params: Arc::clone(&params),
             progress: progress.clone(),
         };
         match inquiry.make(gateway, visit).await {

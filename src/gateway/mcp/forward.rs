@@ -110,7 +110,7 @@ async fn ask(
     let inquiry = Inquiry {
         server: server.clone(),
         method,
-        params: &params,
+        params: Arc::new(params),
         progress,
     };
     inquiry.make(gateway, visit).await.map_err(|error| {

@@ -6,10 +6,10 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tokio::sync::broadcast;
+use tokio::{sync::broadcast, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Notice, Topic, View};
+use super::{Notice, START, Topic, View};
 use crate::{
     catalog::{ServerFeatures, ServerTools},
     gateway::current::Current,
@@ -135,6 +135,10 @@ async fn listen(servers: Arc<Servers>, current: Arc<Current>, news: broadcast::S
     let mut events = servers.events();
     let mut tools_known = tools.borrow_and_update().clone();
     let mut features_known = features.borrow_and_update().clone();
+    let later = servers.later();
+    let (mut later_tools, mut later_features) = (later.tools(), later.features());
+    // Until then every list waits for the servers that are being started, so that nobody has to be told.
+    let start = Instant::now() + START;
     drop(servers);
     // Nobody listening is no failure.
     let tell = |it| {
@@ -147,7 +151,13 @@ async fn listen(servers: Arc<Servers>, current: Arc<Current>, news: broadcast::S
                     return;
                 }
                 let now = tools.borrow_and_update().clone();
-                let who = changed_tools(&tools_known, &now);
+                let mut who = changed_tools(&tools_known, &now);
+                let counts = later.tools();
+                who.retain(|server| {
+                    let place = now.iter().position(|it| it.server == *server);
+                    is_later(place, start, &counts, &later_tools)
+                });
+                later_tools = counts;
                 tools_known = now;
                 // Whoever is told asks at once, and is to see what is new.
                 current.renew();
@@ -160,10 +170,18 @@ async fn listen(servers: Arc<Servers>, current: Arc<Current>, news: broadcast::S
                     return;
                 }
                 let now = features.borrow_and_update().clone();
-                let prompts = changed_features(&features_known, &now, |a, b| a.prompts == b.prompts);
-                let resources = changed_features(&features_known, &now, |a, b| {
+                let mut prompts = changed_features(&features_known, &now, |a, b| a.prompts == b.prompts);
+                let mut resources = changed_features(&features_known, &now, |a, b| {
                     a.resources == b.resources && a.templates == b.templates
                 });
+                let counts = later.features();
+                for who in [&mut prompts, &mut resources] {
+                    who.retain(|server| {
+                        let place = now.iter().position(|it| it.server == *server);
+                        is_later(place, start, &counts, &later_features)
+                    });
+                }
+                later_features = counts;
                 features_known = now;
                 current.renew();
                 if !prompts.is_empty() {
@@ -182,6 +200,12 @@ async fn listen(servers: Arc<Servers>, current: Arc<Current>, news: broadcast::S
             },
         }
     }
+}
+
+/// A server has changed what somebody may have listed: not only what it offered when it was started with toolway.
+fn is_later(place: Option<usize>, start: Instant, counts: &[u64], before: &[u64]) -> bool {
+    let has_changed = place.is_some_and(|place| counts.get(place) != before.get(place));
+    has_changed || Instant::now() >= start
 }
 
 fn changed_tools(before: &[ServerTools], now: &[ServerTools]) -> Vec<ServerId> {

@@ -85,6 +85,11 @@ impl RequestTemplate {
         })
     }
 
+    /// Scheme, host and port of its URLs.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
     /// The arguments that it has a place for, without [`FUNCTION`].
     pub fn arguments(&self) -> BTreeSet<&str> {
         let names = self.query.iter().flat_map(Template::names);

@@ -5,6 +5,7 @@
 mod batch;
 
 use std::{
+    borrow::Cow,
     hash::{BuildHasher, RandomState},
     sync::{
         Arc,
@@ -13,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use url::Url;
 
 use self::batch::Batches;
@@ -28,6 +29,7 @@ use crate::{
         },
         ids::Ids,
     },
+    upstream::{SetupError, http::Client},
 };
 
 /// A webhook, as configured and checked.
@@ -62,12 +64,14 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     /// Calls go to this URL; nothing is sent yet. `limit` is the longest answer, in bytes.
+    ///
+    /// # Errors
+    /// When the TLS setup of the machine cannot be used.
     pub(super) fn new(
         group: ServerId,
         config: &Config,
-        client: reqwest::Client,
         limit: usize,
-    ) -> Endpoint {
+    ) -> Result<Endpoint, SetupError> {
         let mut headers = web::headers(&config.headers);
         for name in [header::CONTENT_TYPE, header::ACCEPT] {
             let json = HeaderValue::from_static("application/json");
@@ -77,14 +81,14 @@ impl Endpoint {
             group,
             url: config.url.clone(),
             headers,
-            client,
+            client: web::client(config.url.as_str())?,
             limit,
         });
-        Endpoint {
+        Ok(Endpoint {
             batches: config.batch.map(|batch| Batches::new(post.clone(), batch)),
             post,
             ids: Source::default(),
-        }
+        })
     }
 
     /// Calls a function. Dropping the future gives the call up; the others of its request go on.
@@ -122,7 +126,7 @@ struct Post {
     group: ServerId,
     url: Url,
     headers: HeaderMap,
-    client: reqwest::Client,
+    client: Client,
     limit: usize,
 }
 
@@ -130,12 +134,13 @@ impl Post {
     /// Sends calls in one request; what came of each, in their order. A request that fails is each call's
     /// failure. Dropping the future gives the request up.
     async fn send(&self, calls: &[Call<'_>]) -> Vec<Outcome> {
-        let request = self
-            .client
-            .post(self.url.clone())
-            .headers(self.headers.clone())
-            .body(webhook::request(calls));
-        let reply = match web::fetch(request, self.limit).await {
+        let request = web::Request {
+            method: Method::POST,
+            url: Cow::Borrowed(&self.url),
+            headers: Cow::Borrowed(&self.headers),
+            body: webhook::request(calls).into(),
+        };
+        let reply = match web::fetch(&self.client, request, self.limit).await {
             Ok(reply) => reply,
             Err(fault) => return vec![fault.outcome(&self.group); calls.len()],
         };

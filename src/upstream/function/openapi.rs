@@ -3,8 +3,9 @@
 //! What a request is made of is `translate::openapi`'s to say, and what an answer means
 //! `translate::functions::reply`'s.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use url::Url;
 
@@ -17,6 +18,7 @@ use crate::{
         functions::reply,
         openapi::{HttpRequest, Operation, Plan},
     },
+    upstream::{SetupError, http::Client},
 };
 
 /// What is asked for, where neither the configuration nor the model says something else.
@@ -48,29 +50,27 @@ pub(super) struct Api {
     base_url: Url,
     headers: HeaderMap,
     plans: HashMap<String, Plan>,
-    client: reqwest::Client,
+    client: Client,
     limit: usize,
 }
 
 impl Api {
     /// Calls go to this API; nothing is sent yet. `limit` is the longest answer, in bytes.
-    pub(super) fn new(
-        group: ServerId,
-        config: &Config,
-        client: reqwest::Client,
-        limit: usize,
-    ) -> Api {
+    ///
+    /// # Errors
+    /// When the TLS setup of the machine cannot be used.
+    pub(super) fn new(group: ServerId, config: &Config, limit: usize) -> Result<Api, SetupError> {
         let plans = config.operations.iter();
-        Api {
+        Ok(Api {
             group,
             base_url: config.base_url.clone(),
             headers: web::headers(&config.headers),
             plans: plans
                 .map(|it| (it.tool.name.clone(), it.plan.clone()))
                 .collect(),
-            client,
+            client: web::client(config.base_url.as_str())?,
             limit,
-        }
+        })
     }
 
     /// Calls an operation. Dropping the future gives the call up.
@@ -85,7 +85,7 @@ impl Api {
             did_you_mean: Vec::new(),
         })?;
         let request = self.request(plan.request(arguments)?)?;
-        match web::fetch(request, self.limit).await {
+        match web::fetch(&self.client, request, self.limit).await {
             Ok(answer) => {
                 let group = &self.group;
                 if !(200..300).contains(&answer.status) {
@@ -104,7 +104,7 @@ impl Api {
         }
     }
 
-    fn request(&self, request: HttpRequest) -> Result<reqwest::RequestBuilder, CallError> {
+    fn request(&self, request: HttpRequest) -> Result<web::Request<'static>, CallError> {
         let url = Url::parse(&request.url(self.base_url.as_str())).ok();
         // The plan sees to this; whatever it overlooks must not take the keys to another host.
         let url = url.filter(|url| url.origin() == self.base_url.origin());
@@ -121,18 +121,23 @@ impl Api {
                 .ok_or_else(|| cannot_be_sent("an argument cannot be sent as a header"))?;
             headers.insert(name, value);
         }
-        let mut builder = self.client.request(method, url);
+        let mut bytes = Bytes::new();
         if let Some(body) = request.body {
             let media = HeaderValue::try_from(body.content_type);
             let media = media.map_err(|_| cannot_be_sent("the type of the body is none"))?;
             headers.insert(header::CONTENT_TYPE, media);
-            builder = builder.body(body.bytes);
+            bytes = body.bytes.into();
         }
         for name in self.headers.keys() {
             headers.remove(name);
         }
         headers.extend(self.headers.clone());
-        Ok(builder.headers(headers))
+        Ok(web::Request {
+            method,
+            url: Cow::Owned(url),
+            headers: Cow::Owned(headers),
+            body: bytes,
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 //! Where the arguments go is `translate::functions::request`'s to say, and what the answer means is
 //! `translate::functions::reply`'s.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -12,6 +12,7 @@ use crate::{
     secret::Secret,
     tool::{CallError, JsonObject, ServerId, ToolResult},
     translate::functions::{reply, request::RequestTemplate},
+    upstream::{SetupError, http::Client},
 };
 
 /// The requests of a group, as configured and checked.
@@ -26,30 +27,48 @@ pub struct Config {
 /// The requests of a group, ready to be sent.
 pub(super) struct Requests {
     group: ServerId,
-    requests: HashMap<String, RequestTemplate>,
+    requests: HashMap<String, (RequestTemplate, Client)>,
     headers: HeaderMap,
-    client: reqwest::Client,
+    /// The same, and what is said of a body.
+    headers_with_body: HeaderMap,
     limit: usize,
 }
 
 impl Requests {
-    /// Calls are sent by this client; nothing is sent yet. `limit` is the longest answer, in bytes.
+    /// Nothing is sent yet. `limit` is the longest answer, in bytes.
+    ///
+    /// # Errors
+    /// When the TLS setup of the machine cannot be used.
     pub(super) fn new(
         group: ServerId,
         config: &Config,
-        client: reqwest::Client,
         limit: usize,
-    ) -> Requests {
+    ) -> Result<Requests, SetupError> {
         let mut headers = web::headers(&config.headers);
         let accept = HeaderValue::from_static("application/json, */*;q=0.8");
         headers.entry(header::ACCEPT).or_insert(accept);
-        Requests {
-            group,
-            requests: config.requests.clone(),
-            headers,
-            client,
-            limit,
+        let mut headers_with_body = headers.clone();
+        let json = HeaderValue::from_static("application/json");
+        let media = headers_with_body.entry(header::CONTENT_TYPE);
+        media.or_insert(json);
+        // Most functions of a group are at one host.
+        let mut clients = HashMap::new();
+        let mut requests = HashMap::new();
+        for (function, template) in &config.requests {
+            let client = match clients.get(template.origin()) {
+                Some(client) => Client::clone(client),
+                None => web::client(template.origin())?,
+            };
+            clients.insert(template.origin(), client.clone());
+            requests.insert(function.clone(), (template.clone(), client));
         }
+        Ok(Requests {
+            group,
+            requests,
+            headers,
+            headers_with_body,
+            limit,
+        })
     }
 
     /// Calls a function. Dropping the future gives the call up.
@@ -62,16 +81,19 @@ impl Requests {
             name: function.to_owned(),
             did_you_mean: Vec::new(),
         };
-        let template = self.requests.get(function).ok_or_else(unknown)?;
+        let (template, client) = self.requests.get(function).ok_or_else(unknown)?;
         let request = template.fill(function, arguments)?;
-        let mut headers = self.headers.clone();
-        let mut builder = self.client.request(request.method, request.url);
-        if let Some(body) = request.body {
-            let json = HeaderValue::from_static("application/json");
-            headers.entry(header::CONTENT_TYPE).or_insert(json);
-            builder = builder.body(body);
-        }
-        let reply = match web::fetch(builder.headers(headers), self.limit).await {
+        let headers = match request.body {
+            Some(_) => &self.headers_with_body,
+            None => &self.headers,
+        };
+        let request = web::Request {
+            method: request.method,
+            url: Cow::Owned(request.url),
+            headers: Cow::Borrowed(headers),
+            body: request.body.unwrap_or_default().into(),
+        };
+        let reply = match web::fetch(client, request, self.limit).await {
             Ok(reply) => reply,
             Err(fault) => return fault.outcome(&self.group),
         };

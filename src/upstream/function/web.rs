@@ -1,15 +1,21 @@
 //! What the ways that use HTTP share: the client, headers, a bounded answer, and what a failed request is called.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use reqwest::redirect::Policy;
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use url::Url;
 
 use crate::{
+    gathered::Gathered,
     secret::Secret,
     tool::{CallError, ServerId, ToolResult},
     translate::functions::output,
-    upstream::reason,
+    upstream::{
+        SetupError,
+        http::{Client, HttpError},
+    },
 };
 
 /// Longest wait for a connection.
@@ -18,29 +24,17 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Most redirects that are followed.
 const REDIRECTS: usize = 5;
 
-/// A client that every group can use. A redirect is followed within its origin, and only one that asks for
-/// the same request again; any other is an answer with an error status.
-pub(super) fn client() -> Result<reqwest::Client, reqwest::Error> {
-    reqwest::Client::builder()
-        .user_agent(concat!("toolway/", env!("CARGO_PKG_VERSION")))
-        .connect_timeout(CONNECT)
-        .redirect(Policy::custom(|attempt| {
-            let keeps_method = matches!(
-                attempt.status(),
-                StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
-            );
-            let first = attempt.previous().first();
-            let is_same_origin = first.is_some_and(|it| it.origin() == attempt.url().origin());
-            if keeps_method && is_same_origin && attempt.previous().len() <= REDIRECTS {
-                attempt.follow()
-            } else {
-                attempt.stop()
-            }
-        }))
-        .build()
+/// A client for the host of this address.
+///
+/// # Errors
+/// When the TLS setup of the machine cannot be used.
+pub(super) fn client(address: &str) -> Result<Client, SetupError> {
+    let uri = Uri::try_from(address).unwrap_or_default();
+    Client::new(&uri, CONNECT)
 }
 
-/// Configured headers as they are sent. The configuration has checked that they can be.
+/// Configured headers as they are sent, with those that every request has. The configuration has checked that they
+/// can be.
 pub(super) fn headers(configured: &[(HeaderName, Secret)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in configured {
@@ -49,7 +43,19 @@ pub(super) fn headers(configured: &[(HeaderName, Secret)]) -> HeaderMap {
             headers.append(name.clone(), value);
         }
     }
+    let agent = HeaderValue::from_static(concat!("toolway/", env!("CARGO_PKG_VERSION")));
+    headers.entry(header::USER_AGENT).or_insert(agent);
+    let encoding = HeaderValue::from_static("gzip");
+    headers.entry(header::ACCEPT_ENCODING).or_insert(encoding);
     headers
+}
+
+/// A request, as often as it has to be made.
+pub(super) struct Request<'a> {
+    pub(super) method: Method,
+    pub(super) url: Cow<'a, Url>,
+    pub(super) headers: Cow<'a, HeaderMap>,
+    pub(super) body: Bytes,
 }
 
 /// An answer, read to its end.
@@ -57,7 +63,7 @@ pub(super) struct Reply {
     pub(super) status: u16,
     /// As it came; empty where there is none.
     pub(super) content_type: String,
-    pub(super) body: Vec<u8>,
+    pub(super) body: Bytes,
 }
 
 /// Why there is no answer.
@@ -74,11 +80,11 @@ pub(super) enum WebFault {
     TooLong(usize),
 }
 
-impl From<reqwest::Error> for WebFault {
-    fn from(error: reqwest::Error) -> WebFault {
-        match error.is_connect() {
-            true => WebFault::Unreachable(reason(error)),
-            false => WebFault::Broken(reason(error)),
+impl From<HttpError> for WebFault {
+    fn from(error: HttpError) -> WebFault {
+        match error {
+            HttpError::Connect(reason) => WebFault::Unreachable(reason),
+            HttpError::Broken(reason) => WebFault::Broken(reason),
         }
     }
 }
@@ -116,26 +122,97 @@ pub(super) fn too_long(limit: usize) -> String {
 }
 
 /// Sends a request and reads its answer, of at most `limit` bytes. Dropping the future gives it up.
+///
+/// A redirect is followed within its origin, and only one that asks for the same request again; any other is an
+/// answer with an error status.
 pub(super) async fn fetch(
-    request: reqwest::RequestBuilder,
+    client: &Client,
+    mut request: Request<'_>,
     limit: usize,
 ) -> Result<Reply, WebFault> {
-    let mut response = request.send().await?;
-    let content_type = response.headers().get(header::CONTENT_TYPE);
+    let mut redirects = 0;
+    let response = loop {
+        let response = client.send(request.message()?).await?;
+        match request.redirected(&response) {
+            Some(url) if redirects < REDIRECTS => request.url = Cow::Owned(url),
+            _ => break response,
+        }
+        redirects += 1;
+    };
+    let (head, mut pieces) = response.into_parts();
+    let content_type = head.headers.get(header::CONTENT_TYPE);
     let content_type = content_type
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default()
         .to_owned();
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        if body.len() + chunk.len() > limit {
+    let mut body = Gathered::default();
+    while let Some(piece) = pieces.next().await {
+        body.push(piece?);
+        if body.len() > limit {
             return Err(WebFault::TooLong(limit));
         }
-        body.extend_from_slice(&chunk);
     }
     Ok(Reply {
-        status: response.status().as_u16(),
+        status: head.status.as_u16(),
         content_type,
-        body,
+        body: body.into_bytes(),
     })
+}
+
+impl Request<'_> {
+    fn message(&self) -> Result<http::Request<Bytes>, WebFault> {
+        let uri = Uri::try_from(self.url.as_str());
+        let uri = uri.map_err(|_| WebFault::Unreachable("the address is none".to_owned()))?;
+        let mut message = http::Request::new(self.body.clone());
+        *message.method_mut() = self.method.clone();
+        *message.uri_mut() = uri;
+        *message.headers_mut() = HeaderMap::clone(&self.headers);
+        Ok(message)
+    }
+
+    /// Where the answer says that the same request is to be made.
+    fn redirected<B>(&self, response: &http::Response<B>) -> Option<Url> {
+        let keeps_method = matches!(
+            response.status(),
+            StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
+        );
+        let location = response.headers().get(header::LOCATION);
+        let location = location.filter(|_| keeps_method)?.to_str().ok()?;
+        let url = self.url.join(location).ok()?;
+        (url.origin() == self.url.origin()).then_some(url)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(status: u16, location: &str, expected: Option<&str>) {
+        let url = Url::parse("http://here.example/a/b?c").unwrap();
+        let request = Request {
+            method: Method::POST,
+            url: Cow::Owned(url),
+            headers: Cow::Owned(HeaderMap::new()),
+            body: Bytes::new(),
+        };
+        let response = http::Response::builder().status(status);
+        let response = response.header(header::LOCATION, location).body(());
+        let redirected = request.redirected(&response.unwrap());
+        assert_eq!(redirected.as_ref().map(Url::as_str), expected);
+    }
+
+    #[test]
+    fn only_the_same_request_is_made_again_and_only_at_the_same_origin() {
+        check(307, "/d", Some("http://here.example/d"));
+        check(
+            308,
+            "http://here.example/d?e",
+            Some("http://here.example/d?e"),
+        );
+        check(307, "http://there.example/d", None);
+        check(307, "https://here.example/d", None);
+        check(302, "/d", None);
+        check(200, "/d", None);
+    }
 }

@@ -18,7 +18,7 @@ use super::{
     pending::Pending,
     stdio::{self, Program},
     streamable,
-    web::{self, WebFault},
+    web::{self, Clients, WebFault},
 };
 
 /// How long a server of unknown age may be silent on `server/discover`.
@@ -75,15 +75,15 @@ async fn attempt(entry: &Entry, era: Era, deadline: Instant) -> Result<Connectio
             attempt_child(entry, &program, era, deadline).await
         }
         Transport::Http { url, headers, kind } => {
-            let client = web::client(headers).map_err(|message| Fault {
+            let clients = web::clients(url, headers).map_err(|message| Fault {
                 message,
                 next: None,
             })?;
             let wants_sse = *kind == Some(HttpKind::Sse) || era == Era::EventStream;
             if wants_sse {
-                attempt_event_stream(entry, client, url, deadline).await
+                attempt_event_stream(entry, clients.client, url, deadline).await
             } else {
-                attempt_streamable(entry, client, url, *kind, era, deadline).await
+                attempt_streamable(entry, clients, url, *kind, era, deadline).await
             }
         }
     }
@@ -160,7 +160,7 @@ async fn attempt_child(
 
 async fn attempt_streamable(
     entry: &Entry,
-    client: reqwest::Client,
+    clients: Clients,
     url: &Url,
     kind: Option<HttpKind>,
     era: Era,
@@ -169,13 +169,13 @@ async fn attempt_streamable(
     let (server, patience) = (&entry.config.server, patience(entry, era));
     let pending = Pending::new(entry.unasked());
     let (limit, parallel) = (entry.config.max_message_bytes, entry.config.parallel_calls);
-    let (transport, refusal) =
-        streamable::transport(client, url, limit, parallel, patience, pending.clone());
+    let (transport, poster) =
+        streamable::transport(clients, url, limit, parallel, patience, pending.clone());
     let failed = match handshake(transport, server, pending, era, deadline).await {
-        Ok(shaken) => return Ok(shaken.into_connection("http", Link::Streamable)),
+        Ok(shaken) => return Ok(shaken.into_connection("http", Link::Streamable(poster))),
         Err(failed) => failed,
     };
-    let next = match (refusal.fault(), era) {
+    let next = match (poster.refusal(), era) {
         (Some(WebFault::Unreachable(_)), _) => None,
         (Some(WebFault::Status(status)), _) if is_for_another_transport(status) => {
             kind.is_none().then_some(Era::EventStream)
@@ -184,8 +184,8 @@ async fn attempt_streamable(
         (_, Era::Unknown | Era::Discover) => Some(Era::Handshake),
         (_, Era::Handshake | Era::EventStream) => None,
     };
-    let message = refusal
-        .fault()
+    let message = poster
+        .refusal()
         .map_or(failed.message, |fault| fault.to_string());
     Err(Fault { message, next })
 }

@@ -22,7 +22,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     ears::Ears, follow::Watching, legacy_sse::SseLink, pending::Pending, pipe::PipeFault,
-    session::Session, stdio::ChildLink,
+    session::Session, stdio::ChildLink, streamable::Poster,
 };
 use crate::tool::ServerId;
 
@@ -58,8 +58,8 @@ pub(super) struct Connection {
 pub(super) enum Link {
     Child(ChildLink),
     EventStream(SseLink),
-    /// rmcp owns it.
-    Streamable,
+    /// rmcp owns it, and this posts for it.
+    Streamable(Poster),
 }
 
 /// A connection on which both sides agreed on a version.
@@ -163,6 +163,10 @@ impl Shaken {
             peer: self.running.peer().clone(),
             pending: self.pending,
             absence: Arc::default(),
+            poster: match &link {
+                Link::Streamable(poster) => Some(poster.clone()),
+                Link::Child(_) | Link::EventStream(_) => None,
+            },
         };
         let changes_seen = self.changes_seen;
         let running = tokio::spawn(async move {
@@ -192,7 +196,7 @@ impl Connection {
     pub(super) fn watching(&self) -> Watching {
         match self.link {
             Link::Child(_) | Link::EventStream(_) => Watching::Announced,
-            Link::Streamable => Watching::Unseen,
+            Link::Streamable(_) => Watching::Unseen,
         }
     }
 
@@ -223,7 +227,7 @@ impl Connection {
                 drop(link);
                 None
             }
-            Link::Streamable => None,
+            Link::Streamable(_) => None,
         }
     }
 

@@ -1,7 +1,10 @@
 //! One server's record: what its supervisor writes and everybody else reads.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -54,6 +57,42 @@ pub(super) struct Offer {
     pub(super) place: usize,
     pub(super) tools: watch::Sender<Arc<Vec<ServerTools>>>,
     pub(super) features: watch::Sender<Arc<Vec<ServerFeatures>>>,
+    pub(super) later: Arc<Later>,
+}
+
+/// Counts how often each server has changed what it had offered before, in the order of the configuration. What comes
+/// while a server is started for the first time is no change.
+#[derive(Debug)]
+pub struct Later {
+    tools: Vec<AtomicU64>,
+    features: Vec<AtomicU64>,
+}
+
+impl Later {
+    /// Nothing has changed at so many servers.
+    pub(super) fn new(servers: usize) -> Later {
+        let none = || (0..servers).map(|_| AtomicU64::new(0)).collect();
+        Later {
+            tools: none(),
+            features: none(),
+        }
+    }
+
+    /// How often the tools of each server have changed.
+    pub fn tools(&self) -> Vec<u64> {
+        self.tools
+            .iter()
+            .map(|it| it.load(Ordering::Acquire))
+            .collect()
+    }
+
+    /// How often the prompts and resources of each server have changed.
+    pub fn features(&self) -> Vec<u64> {
+        self.features
+            .iter()
+            .map(|it| it.load(Ordering::Acquire))
+            .collect()
+    }
 }
 
 /// Whether calls can be made.
@@ -62,7 +101,7 @@ enum Access {
     /// The server is being started.
     Later,
     /// Through this session.
-    Now(Session),
+    Now(Arc<Session>),
     /// The server was stopped for good.
     Never,
 }
@@ -135,24 +174,30 @@ impl Entry {
     pub(super) async fn request(
         &self,
         method: &str,
-        params: JsonObject,
+        params: &JsonObject,
         options: &CallOptions,
     ) -> Result<Value, CallError> {
-        let _place = timeout_at(options.deadline, self.queue.enter())
-            .await
-            .map_err(|_| CallError::Busy)??;
+        let _place = match self.queue.try_enter() {
+            Some(place) => place,
+            None => timeout_at(options.deadline, self.queue.enter())
+                .await
+                .map_err(|_| CallError::Busy)??,
+        };
         let session = self.ready_session(options.deadline).await?;
         session.request(method, params, options).await
     }
 
     /// The session, after waiting for it at most 5 s, and not beyond the deadline.
-    pub(super) async fn ready_session(&self, deadline: Instant) -> Result<Session, CallError> {
+    pub(super) async fn ready_session(&self, deadline: Instant) -> Result<Arc<Session>, CallError> {
+        if let Access::Now(session) = &*self.access.borrow() {
+            return Ok(Arc::clone(session));
+        }
         let deadline = deadline.min(Instant::now() + WAIT_FOR_READY);
         let mut access = self.access.subscribe();
         let known = access.wait_for(|access| !matches!(access, Access::Later));
         match timeout_at(deadline, known).await {
             Ok(Ok(access)) => match &*access {
-                Access::Now(session) => Ok(session.clone()),
+                Access::Now(session) => Ok(Arc::clone(session)),
                 Access::Later | Access::Never => Err(faults::gone(true)),
             },
             Ok(Err(_)) | Err(_) => Err(faults::gone(true)),
@@ -172,7 +217,7 @@ impl Entry {
             facts.transport = transport;
             facts.protocol_version = version;
         }
-        self.access.send_replace(Access::Now(session));
+        self.access.send_replace(Access::Now(Arc::new(session)));
         self.settled.send_replace(true);
     }
 
@@ -234,6 +279,8 @@ impl Entry {
             match Arc::make_mut(all).get_mut(self.offer.place) {
                 Some(mine) if *mine != offered => {
                     *mine = offered;
+                    let is_later = u64::from(*self.settled.borrow());
+                    self.offer.later.tools[self.offer.place].fetch_add(is_later, Ordering::AcqRel);
                     true
                 }
                 _ => false,
@@ -248,6 +295,9 @@ impl Entry {
                 Some(mine) => {
                     let before = mine.clone();
                     change(mine);
+                    let is_later = u64::from(*self.acquainted.borrow());
+                    self.offer.later.features[self.offer.place]
+                        .fetch_add(is_later, Ordering::AcqRel);
                     *mine != before
                 }
                 None => false,

@@ -30,19 +30,76 @@ pub(super) fn raw_events<S, E>(bytes: S, limit: usize) -> impl Stream<Item = Res
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
 {
-    let start = (Box::pin(bytes), Splitter::new(limit), VecDeque::new());
-    stream::unfold(start, |(mut bytes, mut splitter, mut ready)| async move {
+    Events::new(Box::pin(bytes), limit).into_stream()
+}
+
+/// The events of a stream of bytes, one at a time.
+pub(super) struct Events<S, E> {
+    bytes: S,
+    is_over: bool,
+    splitter: Splitter,
+    ready: VecDeque<RawEvent>,
+    fault: Option<E>,
+}
+
+impl<S, E> Events<S, E>
+where
+    S: Stream<Item = Result<Bytes, E>> + Unpin,
+{
+    /// Nothing is read yet; of an event that is longer than this only the ends are kept.
+    pub(super) fn new(bytes: S, limit: usize) -> Events<S, E> {
+        Events {
+            bytes,
+            is_over: false,
+            splitter: Splitter::new(limit),
+            ready: VecDeque::new(),
+            fault: None,
+        }
+    }
+
+    /// The next event, or why the stream broke; `None` at its end. Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<Result<RawEvent, E>> {
         loop {
-            if let Some(event) = ready.pop_front() {
-                return Some((Ok(event), (bytes, splitter, ready)));
+            if let Some(event) = self.ready.pop_front() {
+                return Some(Ok(event));
             }
-            match bytes.next().await {
-                Some(Ok(chunk)) => splitter.push(&chunk, &mut ready),
-                Some(Err(error)) => return Some((Err(error), (bytes, splitter, ready))),
-                None => ready.push_back(splitter.finish()?),
+            if let Some(fault) = self.fault.take() {
+                return Some(Err(fault));
+            }
+            if self.is_over {
+                return None;
+            }
+            match self.bytes.next().await {
+                Some(Ok(chunk)) => self.splitter.push(&chunk, &mut self.ready),
+                Some(Err(error)) => return Some(Err(error)),
+                None => {
+                    self.is_over = true;
+                    self.ready.extend(self.splitter.finish());
+                }
             }
         }
-    })
+    }
+
+    /// Undoes [`Events::next`]: this comes next.
+    pub(super) fn put_back(&mut self, next: Result<RawEvent, E>) {
+        match next {
+            Ok(event) => self.ready.push_front(event),
+            Err(fault) => self.fault = Some(fault),
+        }
+    }
+
+    /// What was not split yet.
+    pub(super) fn into_bytes(self) -> S {
+        self.bytes
+    }
+
+    /// The events that are left.
+    pub(super) fn into_stream(self) -> impl Stream<Item = Result<RawEvent, E>> {
+        stream::unfold(self, |mut events| async move {
+            let next = events.next().await?;
+            Some((next, events))
+        })
+    }
 }
 
 /// Finds the blank lines, whatever line breaks they are made of.

@@ -50,7 +50,7 @@ pub(super) async fn open(
     if !response.status().is_success() {
         return Err(WebFault::Status(response.status()));
     }
-    let media_type = web::media_type(&response);
+    let media_type = web::media_type(response.headers());
     if media_type != "text/event-stream" {
         return Err(WebFault::NotMcp(media_type));
     }

@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
 };
 
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{
-    progress::ProgressTable,
+    progress::{self, ProgressTable},
     questions::{Question, Questions},
     running::{Errand, Meant, Running, meant},
     unasked::{Changes, Unasked},
@@ -30,6 +30,9 @@ use crate::mcp::{envelope, rpc::RpcError};
 
 /// Most requests that are kept. Over HTTP nobody says that a request was given up.
 const MAX_PENDING: usize = 4096;
+
+/// The first id of a request that toolway makes without rmcp, whose ids are of 32 bits.
+const FIRST_OWN: i64 = 1 << 32;
 
 /// How the answer to a request is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +55,10 @@ pub(super) struct Pending(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    requests: Mutex<HashMap<RequestId, Request>>,
+    requests: Mutex<Requests>,
+    /// The next id of toolway's own.
+    next_own: AtomicI64,
+    has_header_arguments: AtomicBool,
     progress: ProgressTable,
     questions: Questions,
     unasked: Unasked,
@@ -61,14 +67,34 @@ struct Shared {
     handshakes: watch::Sender<u64>,
 }
 
+#[derive(Debug, Default)]
+struct Requests {
+    by_id: HashMap<RequestId, Request>,
+    /// How many there were.
+    count: u64,
+}
+
 /// A request that was sent.
 #[derive(Debug)]
 struct Request {
+    /// Its place in the order of all.
+    place: u64,
     reading: Reading,
+    maker: Maker,
     /// For whom it was made, unless it was toolway's own; dead once nobody waits for it.
     running: Option<Weak<Running>>,
     /// The last event of its stream, from which the stream may be resumed (Streamable HTTP).
     last_event: Option<String>,
+}
+
+/// Who made a request, and so waits for its answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Maker {
+    Rmcp,
+    /// toolway itself; an answer that comes by another way than expected is handed in.
+    Own,
+    /// toolway, and then rmcp took it over, which knows it by this id.
+    TakenOver(RequestId),
 }
 
 impl Request {
@@ -84,6 +110,8 @@ impl Pending {
     pub(super) fn new(unasked: Unasked) -> Pending {
         Pending(Arc::new(Shared {
             requests: Mutex::default(),
+            next_own: AtomicI64::new(FIRST_OWN),
+            has_header_arguments: AtomicBool::new(false),
             progress: ProgressTable::default(),
             questions: Questions::default(),
             unasked,
@@ -128,35 +156,69 @@ impl Pending {
         match message {
             ClientJsonRpcMessage::Request(request) => {
                 let errand = request.request.extensions().get::<Errand>();
-                let sent = Request {
-                    reading: reading_of(&request.request),
-                    running: errand.map(|errand| errand.0.clone()),
-                    last_event: None,
-                };
-                let mut requests = self.requests();
-                requests.insert(request.id.clone(), sent);
-                if requests.len() > MAX_PENDING {
-                    requests.retain(|_, request| !request.is_given_up());
-                }
-                if requests.len() > MAX_PENDING {
-                    drop_oldest(&mut requests, &request.id);
-                }
+                let reading = reading_of(&request.request);
+                let running = errand.map(|errand| errand.0.clone());
+                self.requests()
+                    .add(request.id.clone(), reading, running, Maker::Rmcp);
             }
             ClientJsonRpcMessage::Notification(notification) => {
                 if let ClientNotification::CancelledNotification(cancelled) =
                     &notification.notification
                     && let Some(id) = &cancelled.params.request_id
                 {
-                    self.requests().remove(id);
+                    self.requests().by_id.remove(id);
                 }
             }
             ClientJsonRpcMessage::Response(_) | ClientJsonRpcMessage::Error(_) => {}
         }
     }
 
+    /// Notes a request that toolway is about to make without rmcp, and gives it an id that none of rmcp's has. Its
+    /// progress token is the same number.
+    pub(super) fn note_own(&self, running: &Arc<Running>) -> i64 {
+        let id = self.0.next_own.fetch_add(1, Ordering::Relaxed);
+        let running = Some(Arc::downgrade(running));
+        self.requests()
+            .add(RequestId::Number(id), Reading::Raw, running, Maker::Own);
+        id
+    }
+
+    /// Notes that rmcp took over a request of toolway's own, and how it calls it.
+    pub(super) fn note_taken_over(&self, own: &RequestId, known_as: &RequestId) {
+        if let Some(request) = self.requests().by_id.get_mut(own) {
+            request.maker = Maker::TakenOver(known_as.clone());
+        }
+    }
+
+    /// What the server calls a request that rmcp knows by this id.
+    pub(super) fn id_at_server(&self, known_as: &RequestId) -> RequestId {
+        let requests = self.requests();
+        let is_it =
+            |(_, it): &(_, &Request)| matches!(&it.maker, Maker::TakenOver(id) if id == known_as);
+        match requests.by_id.contains_key(known_as) {
+            true => known_as.clone(),
+            false => requests
+                .by_id
+                .iter()
+                .find(is_it)
+                .map_or(known_as, |(id, _)| id)
+                .clone(),
+        }
+    }
+
+    /// Notes that some tool's arguments travel as headers too (2026-07-28), which is rmcp's to do.
+    pub(super) fn note_header_arguments(&self) {
+        self.0.has_header_arguments.store(true, Ordering::Relaxed);
+    }
+
+    /// Arguments of some tool travel as headers too.
+    pub(super) fn has_header_arguments(&self) -> bool {
+        self.0.has_header_arguments.load(Ordering::Relaxed)
+    }
+
     /// Notes the last event of the stream that answers a request.
     pub(super) fn note_event(&self, asked: &RequestId, event: &str) {
-        if let Some(request) = self.requests().get_mut(asked) {
+        if let Some(request) = self.requests().by_id.get_mut(asked) {
             request.last_event = Some(event.to_owned());
         }
     }
@@ -164,7 +226,7 @@ impl Pending {
     /// The request whose stream is resumed from this event.
     pub(super) fn asked_until(&self, event: &str) -> Option<RequestId> {
         let requests = self.requests();
-        let mut streams = requests.iter();
+        let mut streams = requests.by_id.iter();
         streams
             .find(|(_, request)| request.last_event.as_deref() == Some(event))
             .map(|(id, _)| id.clone())
@@ -174,6 +236,7 @@ impl Pending {
     pub(super) fn give_up(&self, id: &RequestId, why: &str) -> Option<ServerJsonRpcMessage> {
         let mut requests = self.requests();
         let request = requests
+            .by_id
             .get_mut(id)
             .filter(|request| request.reading != Reading::Late)?;
         request.reading = Reading::Late;
@@ -186,17 +249,17 @@ impl Pending {
 
     /// Fails a request; nothing if it was answered already.
     pub(super) fn fail(&self, id: &RequestId, why: &str) -> Option<ServerJsonRpcMessage> {
-        self.requests().remove(id)?;
-        Some(failure(
-            id.clone(),
-            ErrorCode::INTERNAL_ERROR,
-            why.to_owned(),
-        ))
+        let request = self.requests().by_id.remove(id)?;
+        let id = match request.maker {
+            Maker::TakenOver(known_as) => known_as,
+            Maker::Rmcp | Maker::Own => id.clone(),
+        };
+        Some(failure(id, ErrorCode::INTERNAL_ERROR, why.to_owned()))
     }
 
-    /// Takes note that a request will not be answered.
-    pub(super) fn forget(&self, id: &RequestId) {
-        self.requests().remove(id);
+    /// Takes note that a request will not be answered, or that it was. False: that was known.
+    pub(super) fn forget(&self, id: &RequestId) -> bool {
+        self.requests().by_id.remove(id).is_some()
     }
 
     /// A request that was given up was answered well after all.
@@ -225,38 +288,63 @@ impl Pending {
                 None => self.read_notification(&method, params, asked),
             };
         }
-        let id = match id {
+        let settled = match id {
             None => None,
             Some(id) => Some(self.settle(&id)?),
         };
-        if let Some(error) = message.remove("error").filter(|error| !error.is_null()) {
-            let id = match id {
-                None => None,
-                Some((_, Reading::Late)) => return None,
-                Some((id, _)) => Some(id),
-            };
-            return Some(ServerJsonRpcMessage::error(read_error(&error), id));
-        }
-        let (id, reading) = id?;
-        let result = message.remove("result")?;
-        match reading {
-            Reading::Raw => Some(ServerJsonRpcMessage::response(raw(result), id)),
-            Reading::Late => {
-                self.0.answered_late.store(true, Ordering::Relaxed);
-                None
+        let error = message.remove("error").filter(|error| !error.is_null());
+        match (settled, error) {
+            (None, Some(error)) => Some(ServerJsonRpcMessage::error(read_error(&error), None)),
+            (None, None) => None,
+            (Some((id, request)), Some(error)) => {
+                self.read_outcome(id, request, Err(read_error(&error)))
             }
+            (Some((id, request)), None) => {
+                let result = message.remove("result")?;
+                self.read_outcome(id, request, Ok(result))
+            }
+        }
+    }
+
+    /// Reads what came of a request.
+    fn read_outcome(
+        &self,
+        id: RequestId,
+        request: Request,
+        outcome: Result<Value, ErrorData>,
+    ) -> Option<ServerJsonRpcMessage> {
+        if request.reading == Reading::Late {
+            let is_good = outcome.is_ok();
+            self.0.answered_late.fetch_or(is_good, Ordering::Relaxed);
+            return None;
+        }
+        let id = match request.maker {
+            Maker::Rmcp => id,
+            Maker::TakenOver(known_as) => known_as,
+            Maker::Own => {
+                let running = request.running.and_then(|running| running.upgrade());
+                running?.hand_in(outcome);
+                return None;
+            }
+        };
+        let result = match outcome {
+            Ok(result) => result,
+            Err(error) => return Some(ServerJsonRpcMessage::error(error, Some(id))),
+        };
+        Some(match request.reading {
+            Reading::Raw | Reading::Late => ServerJsonRpcMessage::response(raw(result), id),
             Reading::Handshake => {
                 let result = envelope::mend_initialize(result);
                 self.greet(&result);
                 self.0.handshakes.send_modify(|count| *count += 1);
-                Some(typed(result, id))
+                typed(result, id)
             }
             Reading::Discovery => {
                 self.greet(&result);
-                Some(typed(result, id))
+                typed(result, id)
             }
-            Reading::Typed => Some(typed(result, id)),
-        }
+            Reading::Typed => typed(result, id),
+        })
     }
 
     fn read_request(
@@ -286,7 +374,7 @@ impl Pending {
         asked: Option<&RequestId>,
     ) -> Option<ServerJsonRpcMessage> {
         match method {
-            "notifications/progress" => self.0.progress.deliver(&params),
+            "notifications/progress" => self.report(&params),
             // Of requests and subscriptions, which rmcp keeps.
             "notifications/cancelled" | "notifications/subscriptions/acknowledged" => {
                 let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
@@ -304,19 +392,32 @@ impl Pending {
             let running = request.running.as_ref()?.upgrade()?;
             (!running.is_over()).then_some(running)
         };
-        let number = |id: &RequestId| match id {
-            RequestId::Number(number) => *number,
-            RequestId::String(_) => i64::MAX,
-        };
         match asked {
-            Some(id) => meant(requests.get(id).and_then(alive).into_iter().collect()),
+            Some(id) => meant(requests.by_id.get(id).and_then(alive).into_iter().collect()),
             None => {
-                let alive = |(id, request)| Some((number(id), alive(request)?));
-                let mut running: Vec<_> = requests.iter().filter_map(alive).collect();
-                // rmcp numbers them in their order.
-                running.sort_by_key(|(number, _)| *number);
+                let alive = |request: &Request| Some((request.place, alive(request)?));
+                let mut running: Vec<_> = requests.by_id.values().filter_map(alive).collect();
+                running.sort_by_key(|(place, _)| *place);
                 meant(running.into_iter().map(|(_, it)| it).collect())
             }
+        }
+    }
+
+    /// Delivers the params of a notification of progress; what makes no sense is left out.
+    fn report(&self, params: &Value) {
+        let Some((token, progress)) = progress::read(params) else {
+            return;
+        };
+        if token < FIRST_OWN {
+            return self.0.progress.deliver(token, progress);
+        }
+        let running = {
+            let requests = self.requests();
+            let request = requests.by_id.get(&RequestId::Number(token));
+            request.and_then(|request| request.running.as_ref()?.upgrade())
+        };
+        if let Some(running) = running {
+            running.report(progress);
         }
     }
 
@@ -332,23 +433,24 @@ impl Pending {
         tail: &[u8],
         why: &str,
     ) -> Option<ServerJsonRpcMessage> {
-        let (id, reading) = self.settle(&envelope::id_of_cut_response(head, tail)?)?;
-        (reading != Reading::Late).then(|| failure(id, ErrorCode::INTERNAL_ERROR, why.to_owned()))
+        let (id, request) = self.settle(&envelope::id_of_cut_response(head, tail)?)?;
+        let error = ErrorData::new(ErrorCode::INTERNAL_ERROR, why.to_owned(), None);
+        self.read_outcome(id, request, Err(error))
     }
 
     /// Takes the request with this id, be it written as a number or as its digits.
-    fn settle(&self, id: &Value) -> Option<(RequestId, Reading)> {
+    fn settle(&self, id: &Value) -> Option<(RequestId, Request)> {
         let number = id.as_i64().or_else(|| id.as_str()?.parse().ok());
         let id = match (number.map(RequestId::Number), id.as_str()) {
             (Some(id), _) => id,
             (None, Some(text)) => RequestId::String(text.into()),
             (None, None) => return None,
         };
-        let request = self.requests().remove(&id)?;
-        Some((id, request.reading))
+        let request = self.requests().by_id.remove(&id)?;
+        Some((id, request))
     }
 
-    fn requests(&self) -> MutexGuard<'_, HashMap<RequestId, Request>> {
+    fn requests(&self) -> MutexGuard<'_, Requests> {
         self.0
             .requests
             .lock()
@@ -356,13 +458,32 @@ impl Pending {
     }
 }
 
-/// Forgets the requests made long before this one. rmcp numbers them in their order.
-fn drop_oldest(requests: &mut HashMap<RequestId, Request>, newest: &RequestId) {
-    let RequestId::Number(newest) = *newest else {
-        return;
-    };
-    let oldest = newest - MAX_PENDING as i64 / 2;
-    requests.retain(|id, _| matches!(id, RequestId::Number(id) if *id > oldest));
+impl Requests {
+    fn add(
+        &mut self,
+        id: RequestId,
+        reading: Reading,
+        running: Option<Weak<Running>>,
+        maker: Maker,
+    ) {
+        self.count += 1;
+        let request = Request {
+            place: self.count,
+            reading,
+            maker,
+            running,
+            last_event: None,
+        };
+        self.by_id.insert(id, request);
+        if self.by_id.len() > MAX_PENDING {
+            self.by_id.retain(|_, request| !request.is_given_up());
+        }
+        if self.by_id.len() > MAX_PENDING {
+            // Those made long before.
+            let oldest = self.count.saturating_sub(MAX_PENDING as u64 / 2);
+            self.by_id.retain(|_, request| request.place > oldest);
+        }
+    }
 }
 
 fn reading_of(request: &ClientRequest) -> Reading {
@@ -379,7 +500,7 @@ fn raw(result: Value) -> ServerResult {
 }
 
 /// Reads a JSON-RPC error; what is missing or wrongly typed is filled in.
-fn read_error(error: &Value) -> ErrorData {
+pub(super) fn read_error(error: &Value) -> ErrorData {
     let code = error
         .get("code")
         .and_then(Value::as_i64)

@@ -5,64 +5,61 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 use rmcp::model::{NumberOrString, ProgressToken};
 use serde_json::Value;
-use tokio::sync::mpsc;
 
+use super::running::Running;
 use crate::{mcp::progress::read_progress, tool::Progress};
-
-/// Progress that may wait to be seen, per call; more is left out.
-const WAITING: usize = 16;
 
 /// Messages with a token that no call has claimed yet, which are kept for a moment.
 const EARLY: usize = 64;
 
-/// The calls of one connection that want to hear of progress, by token.
+/// The calls of one connection that rmcp has made and that want to hear of progress, by token.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProgressTable(Arc<Mutex<Table>>);
 
 #[derive(Debug, Default)]
 struct Table {
-    claimed: HashMap<ProgressToken, mpsc::Sender<Progress>>,
-    early: HashMap<ProgressToken, Progress>,
+    claimed: HashMap<i64, Weak<Running>>,
+    early: HashMap<i64, Progress>,
 }
 
 /// One call's progress. Dropping it ends the delivery.
 pub(super) struct Claim {
     table: ProgressTable,
-    token: ProgressToken,
-    progress: mpsc::Receiver<Progress>,
+    token: i64,
 }
 
 impl ProgressTable {
-    /// Takes what comes with a token. rmcp tells the token only after the request is on its way, so the
-    /// first message may already be here.
-    pub(super) fn claim(&self, token: ProgressToken) -> Claim {
-        let (sender, progress) = mpsc::channel(WAITING);
+    /// Delivers to a call what comes with a token of rmcp's, which are numbers. rmcp tells the token only after the
+    /// request is on its way, so the first message may already be here.
+    pub(super) fn claim(&self, token: &ProgressToken, running: &Arc<Running>) -> Claim {
+        let token = match &token.0 {
+            NumberOrString::Number(number) => *number,
+            NumberOrString::String(_) => i64::MIN,
+        };
         let mut table = self.table();
         if let Some(early) = table.early.remove(&token) {
-            let _ = sender.try_send(early);
+            running.report(early);
         }
-        table.claimed.insert(token.clone(), sender);
+        table.claimed.insert(token, Arc::downgrade(running));
         drop(table);
         Claim {
             table: self.clone(),
             token,
-            progress,
         }
     }
 
-    /// Delivers the `params` of one notification; what makes no sense is left out.
-    pub(super) fn deliver(&self, params: &Value) {
-        let Some((token, progress)) = token(params).zip(read_progress(params)) else {
-            return;
-        };
+    /// Delivers what came with a token.
+    pub(super) fn deliver(&self, token: i64, progress: Progress) {
         let mut table = self.table();
         if let Some(call) = table.claimed.get(&token) {
-            let _ = call.try_send(progress);
+            if let Some(running) = call.upgrade() {
+                running.report(progress);
+            }
             return;
         }
         if table.early.len() >= EARLY {
@@ -76,21 +73,12 @@ impl ProgressTable {
     }
 }
 
-/// The token, which rmcp makes of numbers and which may come back as their digits.
-fn token(params: &Value) -> Option<ProgressToken> {
+/// Reads the `params` of one notification: the token, which is a number and may come back as its digits, and how far
+/// the call is.
+pub(super) fn read(params: &Value) -> Option<(i64, Progress)> {
     let token = &params["progressToken"];
     let number = token.as_i64().or_else(|| token.as_str()?.parse().ok())?;
-    Some(ProgressToken(NumberOrString::Number(number)))
-}
-
-impl Claim {
-    /// The next progress; never ends. Cancel safe.
-    pub(super) async fn next(&mut self) -> Progress {
-        match self.progress.recv().await {
-            Some(progress) => progress,
-            None => std::future::pending().await,
-        }
-    }
+    Some((number, read_progress(params)?))
 }
 
 impl Drop for Claim {
@@ -101,44 +89,54 @@ impl Drop for Claim {
 
 #[cfg(test)]
 mod tests {
-    use futures::FutureExt;
     use serde_json::json;
 
     use super::*;
 
-    fn claim(table: &ProgressTable, n: i64) -> Claim {
-        table.claim(ProgressToken(NumberOrString::Number(n)))
+    fn claim(table: &ProgressTable, n: i64) -> (Claim, Arc<Running>) {
+        let running = Running::new(None);
+        let token = ProgressToken(NumberOrString::Number(n));
+        (table.claim(&token, &running), running)
     }
 
-    fn next(claim: &mut Claim) -> Option<f64> {
-        claim
-            .next()
-            .now_or_never()
-            .map(|progress| progress.progress)
+    fn deliver(table: &ProgressTable, params: &Value) {
+        let (token, progress) = read(params).unwrap();
+        table.deliver(token, progress);
     }
 
-    #[tokio::test]
-    async fn progress_that_comes_before_its_claim_is_not_lost() {
+    fn next(running: &Running) -> Option<f64> {
+        running.next_progress().map(|progress| progress.progress)
+    }
+
+    #[test]
+    fn progress_that_comes_before_its_claim_is_not_lost() {
         let table = ProgressTable::default();
-        table.deliver(&json!({"progressToken": 1, "progress": 0.5}));
-        let mut claim = claim(&table, 1);
-        table.deliver(&json!({"progressToken": "1", "progress": 0.7}));
-        table.deliver(&json!({"progressToken": 2, "progress": 0.9}));
-        let all = (next(&mut claim), next(&mut claim), next(&mut claim));
+        deliver(&table, &json!({"progressToken": 1, "progress": 0.5}));
+        let (_claim, running) = claim(&table, 1);
+        deliver(&table, &json!({"progressToken": "1", "progress": 0.7}));
+        deliver(&table, &json!({"progressToken": 2, "progress": 0.9}));
+        let all = (next(&running), next(&running), next(&running));
         assert_eq!(all, (Some(0.5), Some(0.7), None));
     }
 
-    #[tokio::test]
-    async fn strangers_do_not_pile_up() {
+    #[test]
+    fn what_is_no_progress_of_a_call_is_not_read() {
+        assert!(read(&json!({"progressToken": [1], "progress": 1})).is_none());
+        assert!(read(&json!({"progress": 1})).is_none());
+        assert!(read(&Value::Null).is_none());
+    }
+
+    #[test]
+    fn strangers_do_not_pile_up() {
         let table = ProgressTable::default();
         for n in 0..1000 {
-            table.deliver(&json!({"progressToken": n, "progress": 0}));
+            deliver(&table, &json!({"progressToken": n, "progress": 0}));
         }
         assert!(table.table().early.len() <= EARLY);
     }
 
-    #[tokio::test]
-    async fn a_call_that_is_over_hears_nothing_more() {
+    #[test]
+    fn a_call_that_is_over_hears_nothing_more() {
         let table = ProgressTable::default();
         drop(claim(&table, 1));
         assert!(table.table().claimed.is_empty());

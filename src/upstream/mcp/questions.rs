@@ -102,10 +102,7 @@ impl Question {
         if let Some(refusal) = asks::refusal(caller.capabilities(), &method, &params) {
             return Err(refusal);
         }
-        if running
-            .iter()
-            .any(|it| *it.questions().borrow() >= MAX_OPEN)
-        {
+        if running.iter().any(|it| it.open_questions() >= MAX_OPEN) {
             return Err(too_many());
         }
         let _open: Vec<_> = running.iter().map(Running::open_question).collect();

@@ -4,26 +4,44 @@
 //! Where the transport does not tell which request is meant, it is everybody's or nobody's.
 
 use std::{
+    collections::VecDeque,
     fmt,
+    pin::pin,
     sync::{
-        Arc, Weak,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use rmcp::model::ErrorData;
+use serde_json::Value;
+use tokio::sync::Notify;
 
 use super::Caller;
+use crate::tool::Progress;
+
+/// Progress that may wait to be seen, per request; more is left out.
+const WAITING: usize = 16;
 
 /// A request under way that was made for somebody, be it a caller or a chat.
 pub(super) struct Running {
     caller: Option<Arc<dyn Caller>>,
     /// Questions of the server that wait for the caller's answer.
-    questions: watch::Sender<usize>,
+    questions: AtomicUsize,
     /// Questions that were given to this very request.
     turns: AtomicUsize,
-    over: CancellationToken,
+    inbox: Mutex<Inbox>,
+    /// Rung when a question is asked or answered, and when something is in the inbox.
+    bell: Notify,
+    over: AtomicBool,
+    ended: Notify,
+}
+
+/// What came for a request by another way than its own.
+#[derive(Debug, Default)]
+struct Inbox {
+    progress: VecDeque<Progress>,
+    answer: Option<Result<Value, ErrorData>>,
 }
 
 /// Ties a message on its way through rmcp to the request it stands for; never on the wire.
@@ -76,14 +94,22 @@ impl Drop for Turn {
 }
 
 impl Running {
-    /// A request that begins; it is over when this token is cancelled.
-    pub(super) fn new(caller: Option<Arc<dyn Caller>>, over: CancellationToken) -> Arc<Running> {
+    /// A request that begins.
+    pub(super) fn new(caller: Option<Arc<dyn Caller>>) -> Arc<Running> {
         Arc::new(Running {
             caller,
-            questions: watch::Sender::new(0),
+            questions: AtomicUsize::new(0),
             turns: AtomicUsize::new(0),
-            over,
+            inbox: Mutex::default(),
+            bell: Notify::new(),
+            over: AtomicBool::new(false),
+            ended: Notify::new(),
         })
+    }
+
+    /// The request is over when this is dropped.
+    pub(super) fn until_dropped(self: &Arc<Self>) -> Under {
+        Under(Arc::clone(self))
     }
 
     /// Tells clients apart; `None` where there is none.
@@ -97,24 +123,75 @@ impl Running {
         )
     }
 
-    /// How many questions wait for the caller's answer, now and whenever that changes.
-    pub(super) fn questions(&self) -> watch::Receiver<usize> {
-        self.questions.subscribe()
+    /// How many questions wait for the caller's answer.
+    pub(super) fn open_questions(&self) -> usize {
+        self.questions.load(Ordering::Acquire)
     }
 
     /// Counts a question as waiting until this is dropped.
     pub(super) fn open_question(self: &Arc<Self>) -> OpenQuestion {
-        self.questions.send_modify(|count| *count += 1);
+        self.questions.fetch_add(1, Ordering::AcqRel);
+        self.bell.notify_one();
         OpenQuestion(Arc::clone(self))
+    }
+
+    /// Says how far the request is.
+    pub(super) fn report(&self, progress: Progress) {
+        let mut inbox = self.inbox();
+        if inbox.progress.len() < WAITING {
+            inbox.progress.push_back(progress);
+        }
+        drop(inbox);
+        self.bell.notify_one();
+    }
+
+    /// Hands in the answer, which came where it was not waited for.
+    pub(super) fn hand_in(&self, answer: Result<Value, ErrorData>) {
+        self.inbox().answer = Some(answer);
+        self.bell.notify_one();
+    }
+
+    /// Ends when something has happened: progress, an answer, a question or the end of one. For one who waits at a
+    /// time. Cancel safe.
+    pub(super) async fn stirs(&self) {
+        self.bell.notified().await;
+    }
+
+    /// The oldest progress that was not seen.
+    pub(super) fn next_progress(&self) -> Option<Progress> {
+        self.inbox().progress.pop_front()
+    }
+
+    /// The answer that was handed in.
+    pub(super) fn take_answer(&self) -> Option<Result<Value, ErrorData>> {
+        self.inbox().answer.take()
     }
 
     /// Waits for the end of the request. Cancel safe.
     pub(super) async fn over(&self) {
-        self.over.cancelled().await;
+        let mut ended = pin!(self.ended.notified());
+        ended.as_mut().enable();
+        if !self.is_over() {
+            ended.await;
+        }
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.over.is_cancelled()
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time in which a request is not over.
+pub(super) struct Under(Arc<Running>);
+
+impl Drop for Under {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Release);
+        self.0.ended.notify_waiters();
     }
 }
 
@@ -123,7 +200,8 @@ pub(super) struct OpenQuestion(Arc<Running>);
 
 impl Drop for OpenQuestion {
     fn drop(&mut self) {
-        self.0.questions.send_modify(|count| *count -= 1);
+        self.0.questions.fetch_sub(1, Ordering::AcqRel);
+        self.0.bell.notify_one();
     }
 }
 
@@ -158,7 +236,6 @@ pub(super) fn meant(running: Vec<Arc<Running>>) -> Meant {
 #[cfg(test)]
 mod tests {
     use futures::future::BoxFuture;
-    use serde_json::Value;
 
     use super::*;
     use crate::mcp::rpc::RpcError;
@@ -186,7 +263,7 @@ mod tests {
     }
 
     fn running(caller: Option<&Arc<dyn Caller>>) -> Arc<Running> {
-        Running::new(caller.cloned(), CancellationToken::new())
+        Running::new(caller.cloned())
     }
 
     #[test]
@@ -238,10 +315,36 @@ mod tests {
     #[test]
     fn a_question_counts_until_it_is_answered() {
         let running = running(Some(&caller()));
-        let questions = running.questions();
         let open = running.open_question();
-        assert_eq!(*questions.borrow(), 1);
+        assert_eq!(running.open_questions(), 1);
         drop(open);
-        assert_eq!(*questions.borrow(), 0);
+        assert_eq!(running.open_questions(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_request_is_over_when_nobody_is_under_it_any_more() {
+        let running = running(None);
+        let under = running.until_dropped();
+        let mut over = pin!(running.over());
+        assert!(futures::poll!(&mut over).is_pending() && !running.is_over());
+        drop(under);
+        over.await;
+        running.over().await;
+    }
+
+    #[tokio::test]
+    async fn progress_waits_to_be_seen_but_not_too_much_of_it() {
+        let running = running(None);
+        for step in 0..100 {
+            running.report(Progress {
+                progress: f64::from(step),
+                total: None,
+                message: None,
+            });
+        }
+        running.stirs().await;
+        let seen = std::iter::from_fn(|| running.next_progress());
+        let seen: Vec<f64> = seen.map(|it| it.progress).collect();
+        assert_eq!((seen.len(), seen[0]), (WAITING, 0.0));
     }
 }

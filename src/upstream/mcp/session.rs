@@ -1,6 +1,9 @@
 //! One live connection to a server: requests made, tools and features listed.
 
-use std::sync::Arc;
+use std::{
+    pin::pin,
+    sync::{Arc, LazyLock},
+};
 
 use futures::FutureExt;
 use rmcp::{
@@ -12,13 +15,18 @@ use rmcp::{
     service::{Peer, PeerRequestOptions, ServiceError},
 };
 use serde_json::{Value, json};
-use tokio::{sync::Notify, time::Instant};
-use tokio_util::sync::CancellationToken;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
 
 use super::{
-    CallOptions, Caller, faults,
+    CallOptions, Caller,
+    direct::{Begun, DirectCall, Met},
+    faults,
     pending::Pending,
     running::{Errand, Running},
+    streamable::Poster,
     wrapped,
 };
 use crate::{
@@ -31,11 +39,14 @@ use crate::{
 };
 
 /// The capabilities of the client, in the `_meta` of every request (2026-07-28).
-const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+pub(super) const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// The version, in the same place.
+pub(super) const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
 /// What of a client's `_meta` concerns its own connection, and never goes further.
-const OF_THE_CONNECTION: [&str; 4] = [
-    "io.modelcontextprotocol/protocolVersion",
+pub(super) const OF_THE_CONNECTION: [&str; 4] = [
+    PROTOCOL_VERSION,
     "io.modelcontextprotocol/clientInfo",
     CAPABILITIES,
     "progressToken",
@@ -59,6 +70,8 @@ pub(super) struct Session {
     pub(super) pending: Pending,
     /// Rung when a call shows that there is no server any more.
     pub(super) absence: Arc<Notify>,
+    /// Makes the calls that need nothing of rmcp, over Streamable HTTP.
+    pub(super) poster: Option<Poster>,
 }
 
 impl Session {
@@ -114,7 +127,7 @@ impl Session {
         method: &str,
         params: JsonObject,
     ) -> Result<Value, ServiceError> {
-        let request = custom(method, params, None);
+        let request = ClientRequest::CustomRequest(custom(method, params));
         let handle = self
             .peer
             .send_request_with_option(request, self.options(None))
@@ -137,73 +150,115 @@ impl Session {
     pub(super) async fn request(
         &self,
         method: &str,
-        mut params: JsonObject,
+        params: &JsonObject,
         options: &CallOptions,
     ) -> Result<Value, CallError> {
-        let started = Instant::now();
-        let over = CancellationToken::new();
-        let running = Running::new(options.caller.clone(), over.clone());
-        let _over = over.drop_guard();
-        let mut questions = running.questions();
+        let running = Running::new(options.caller.clone());
+        let _under = running.until_dropped();
+        let answer = self.exchange(method, params, options, &running);
+        wait(answer, &running, options).await
+    }
+
+    /// What a failure comes to.
+    fn failure(&self, error: ServiceError) -> CallError {
+        if faults::shows_absence(&error) {
+            self.absence.notify_one();
+        }
+        faults::of_call(error)
+    }
+
+    /// Sends a request and gives its answer. Dropping the future cancels it at the server.
+    async fn exchange(
+        &self,
+        method: &str,
+        params: &JsonObject,
+        options: &CallOptions,
+        running: &Arc<Running>,
+    ) -> Result<Value, CallError> {
+        let caller = options.caller.as_deref();
+        let Some(call) = self.direct(method, params, caller) else {
+            return self
+                .through_rmcp(method, params, caller, running, None)
+                .await;
+        };
+        let id = self.pending.note_own(running);
+        let own = RequestId::Number(id);
+        let guard = CancelOnDrop {
+            session: self,
+            id: Some(own.clone()),
+            is_own: true,
+        };
+        let begun = match call.make(id).await {
+            Met::Answer(answer) => {
+                self.pending.forget(&own);
+                guard.disarm();
+                return answer.map_err(|error| self.failure(ServiceError::McpError(error)));
+            }
+            Met::Else(came) => Some((Begun::new(own, came), guard)),
+            Met::Nothing => {
+                self.pending.forget(&own);
+                guard.disarm();
+                None
+            }
+        };
+        Box::pin(self.through_rmcp(method, params, caller, running, begun)).await
+    }
+
+    /// The call, where it can be made without rmcp.
+    fn direct<'a>(
+        &'a self,
+        method: &str,
+        params: &'a JsonObject,
+        caller: Option<&'a dyn Caller>,
+    ) -> Option<DirectCall<'a>> {
+        let poster = self.poster.as_ref()?;
+        let declared = self.is_modern().then(|| declared(caller));
+        let has_header_arguments = self.pending.has_header_arguments();
+        DirectCall::of(poster, method, params, declared, has_header_arguments)
+    }
+
+    /// Has rmcp make a request, or go on with one that was begun without it. Its future is large and seldom needed.
+    async fn through_rmcp(
+        &self,
+        method: &str,
+        params: &JsonObject,
+        caller: Option<&dyn Caller>,
+        running: &Arc<Running>,
+        begun: Option<(Begun, CancelOnDrop<'_>)>,
+    ) -> Result<Value, CallError> {
+        let mut params = params.clone();
         if let Some(Value::Object(meta)) = params.get_mut("_meta") {
             meta.retain(|name, _| !OF_THE_CONNECTION.contains(&name.as_str()));
         }
-        let mut handle = self
-            .peer
-            .send_request_with_option(
-                custom(method, params, Some(&running)),
-                self.options(options.caller.as_deref()),
-            )
-            .await
-            .map_err(|_| faults::gone(true))?;
-        let mut progress = self.pending.progress().claim(handle.progress_token.clone());
-        let guard = CancelOnDrop {
-            peer: &self.peer,
-            id: Some(handle.id.clone()),
-        };
-        let mut silent_until = started + options.silence;
-        let answer = loop {
-            // A server that waits for an answer of the caller's is not silent.
-            let is_asking = *questions.borrow() > 0;
-            let until = if is_asking {
-                options.deadline
-            } else {
-                silent_until.min(options.deadline)
-            };
-            tokio::select! {
-                biased;
-                answer = &mut handle.rx => break answer,
-                step = progress.next() => {
-                    silent_until = Instant::now() + options.silence;
-                    if let Some(listener) = &options.progress {
-                        let _ = listener.try_send(step);
-                    }
-                }
-                _ = questions.changed() => silent_until = Instant::now() + options.silence,
-                () = tokio::time::sleep_until(until) => {
-                    drop(guard);
-                    let after = if is_asking || silent_until > options.deadline {
-                        options.deadline - started
-                    } else {
-                        options.silence
-                    };
-                    return Err(CallError::Timeout { after });
-                }
-            }
-        };
-        guard.disarm();
-        while let (Some(step), Some(listener)) = (progress.next().now_or_never(), &options.progress)
-        {
-            let _ = listener.try_send(step);
+        let mut request = custom(method, params);
+        let extensions = request.extensions_mut();
+        extensions.insert(Errand(Arc::downgrade(running)));
+        let (begun, before) = begun.unzip();
+        if let Some(begun) = begun {
+            extensions.insert(begun);
         }
+        let handle = self
+            .peer
+            .send_request_with_option(ClientRequest::CustomRequest(request), self.options(caller))
+            .await
+            .map_err(|_| faults::gone(before.is_none()))?;
+        let guard = CancelOnDrop {
+            session: self,
+            id: Some(handle.id.clone()),
+            is_own: false,
+        };
+        if let Some(before) = before {
+            before.disarm();
+        }
+        let _progress = self
+            .pending
+            .progress()
+            .claim(&handle.progress_token, running);
+        let answer = handle.rx.await;
+        guard.disarm();
         match answer {
             Ok(Ok(result)) => Ok(wrapped::unwrap(result)),
-            Ok(Err(error)) => {
-                if faults::shows_absence(&error) {
-                    self.absence.notify_one();
-                }
-                Err(faults::of_call(error))
-            }
+            Ok(Err(error)) => Err(self.failure(error)),
             Err(_) => Err(faults::gone(false)),
         }
     }
@@ -215,22 +270,77 @@ impl Session {
         if !self.is_modern() {
             return options;
         }
-        let declared = caller.map(|caller| caller.capabilities().clone());
-        let declared = declared.filter(Value::is_object).unwrap_or(json!({}));
         let mut meta = JsonObject::new();
-        meta.insert(CAPABILITIES.to_owned(), declared);
+        meta.insert(CAPABILITIES.to_owned(), declared(caller).clone());
         options.with_meta(RequestMetaObject::from(meta))
     }
 }
 
+/// What the caller can do, where each request says it.
+fn declared(caller: Option<&dyn Caller>) -> &Value {
+    static NOTHING: LazyLock<Value> = LazyLock::new(|| json!({}));
+    let declared = caller.map(Caller::capabilities);
+    declared.filter(|it| it.is_object()).unwrap_or(&NOTHING)
+}
+
 /// A request with its params as they are. rmcp's models of requests would lose what they do not know.
-fn custom(method: &str, params: JsonObject, running: Option<&Arc<Running>>) -> ClientRequest {
-    let mut request = CustomRequest::new(method, Some(Value::Object(params)));
-    if let Some(running) = running {
-        let errand = Errand(Arc::downgrade(running));
-        request.extensions_mut().insert(errand);
-    }
-    ClientRequest::CustomRequest(request)
+fn custom(method: &str, params: JsonObject) -> CustomRequest {
+    CustomRequest::new(method, Some(Value::Object(params)))
+}
+
+/// Waits for the answer to a request, as long as the server may be silent and within its deadline.
+///
+/// # Errors
+/// The time is over, and the request is cancelled.
+async fn wait(
+    answer: impl Future<Output = Result<Value, CallError>>,
+    running: &Running,
+    options: &CallOptions,
+) -> Result<Value, CallError> {
+    let mut answer = pin!(answer);
+    let started = Instant::now();
+    let mut silent_until = started + options.silence;
+    let mut alarm = pin!(sleep_until(silent_until.min(options.deadline)));
+    let tell = || {
+        while let Some(step) = running.next_progress() {
+            if let Some(listener) = &options.progress {
+                let _ = listener.try_send(step);
+            }
+        }
+    };
+    let answer = loop {
+        // A server that waits for an answer of the caller's is not silent.
+        let is_asking = running.open_questions() > 0;
+        let until = if is_asking {
+            options.deadline
+        } else {
+            silent_until.min(options.deadline)
+        };
+        if alarm.deadline() != until {
+            alarm.as_mut().reset(until);
+        }
+        tokio::select! {
+            biased;
+            answer = &mut answer => break answer,
+            () = running.stirs() => {
+                if let Some(answer) = running.take_answer() {
+                    break answer.map_err(|error| faults::of_call(ServiceError::McpError(error)));
+                }
+                silent_until = Instant::now() + options.silence;
+                tell();
+            }
+            () = &mut alarm => {
+                let after = if is_asking || silent_until > options.deadline {
+                    options.deadline - started
+                } else {
+                    options.silence
+                };
+                return Err(CallError::Timeout { after });
+            }
+        }
+    };
+    tell();
+    answer
 }
 
 /// What a model gets of the answer to a call.
@@ -247,8 +357,10 @@ pub(super) fn read_answer(raw: Value) -> Result<ToolResult, CallError> {
 
 /// Tells the server that nobody waits for a request any more.
 struct CancelOnDrop<'a> {
-    peer: &'a Peer<RoleClient>,
+    session: &'a Session,
+    /// As rmcp knows it, or as only toolway does.
     id: Option<RequestId>,
+    is_own: bool,
 }
 
 impl CancelOnDrop<'_> {
@@ -260,12 +372,16 @@ impl CancelOnDrop<'_> {
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
+        if self.is_own && !self.session.pending.forget(&id) {
+            // It was answered, though not where the answer was waited for.
+            return;
+        }
         let params: CancelledNotificationParam =
             CancelledNotificationParam::new(Some(id), Some("the caller went away".to_owned()));
         let notification =
             ClientNotification::CancelledNotification(CancelledNotification::new(params));
         // One poll puts it into rmcp's queue; waiting until it is written would need a task.
-        let sending = self.peer.send_notification(notification);
+        let sending = self.session.peer.send_notification(notification);
         let _ = tokio::task::unconstrained(sending).now_or_never();
     }
 }

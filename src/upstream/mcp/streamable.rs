@@ -1,18 +1,26 @@
 //! Streamable HTTP: the requests that rmcp's client makes, with their answers kept raw and bounded.
 //!
 //! rmcp keeps sessions, resumes streams and cancels; this is the part that posts and reads. How raw results get through
-//! rmcp is in `wrapped`.
+//! rmcp is in `wrapped`; calls that need none of that are made in `direct`.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use futures::{StreamExt, stream::BoxStream};
-use http::{HeaderName, HeaderValue, StatusCode, header::ACCEPT};
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream::BoxStream};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use rmcp::{
-    model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, RequestId, ServerJsonRpcMessage},
+    model::{
+        ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions, RequestId,
+        ServerJsonRpcMessage,
+    },
     transport::{
         StreamableHttpClientTransport,
         common::client_side_sse::ExponentialBackoff,
@@ -28,14 +36,17 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::{
-    events::{RawEvent, raw_events},
+    direct::{Begun, Standing},
+    events::{Events, RawEvent, raw_events},
     pending::{Pending, too_long},
-    web::{self, WebFault},
-    wrapped::wrap_message,
+    web::{self, Clients, WebFault},
+    wrapped::{shows_header_arguments, wrap_message},
 };
+use crate::upstream::http::{Body, HttpError};
 
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
+pub(super) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 const SESSION_ID: &str = "mcp-session-id";
 const LAST_EVENT_ID: &str = "last-event-id";
 
@@ -48,13 +59,35 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 type Fault = StreamableHttpError<WebFault>;
 
 /// Posts messages to one server.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Poster {
-    client: reqwest::Client,
+    clients: Clients,
     limit: usize,
     patience: Duration,
     pending: Pending,
     refusal: Refusal,
+    url: Url,
+    standing: Arc<ArcSwapOption<Standing>>,
+    is_moved: Arc<AtomicBool>,
+}
+
+/// What a server has answered to a POST, as far as it was read.
+pub(super) enum Reply {
+    /// Nothing of the body.
+    Head(reqwest::Response),
+    /// All of a body of JSON; `None` if it is too long.
+    Body(Option<Bytes>),
+    /// Some of a stream.
+    Events(Events<Body, HttpError>),
+}
+
+/// The request that an answer belongs to.
+#[derive(Clone)]
+struct Asked {
+    /// Its id as the server knows it.
+    id: RequestId,
+    /// Its id as rmcp knows it.
+    known_as: RequestId,
 }
 
 /// Why the server refused the first message, if it did.
@@ -75,23 +108,25 @@ impl Refusal {
     }
 }
 
-/// rmcp's transport to a server, and what it was refused for. `patience` is how long the server may be silent on
+/// rmcp's transport to a server, and what posts for it. `patience` is how long the server may be silent on
 /// `server/discover`.
 pub(super) fn transport(
-    client: reqwest::Client,
+    clients: Clients,
     url: &Url,
     limit: usize,
     parallel_calls: usize,
     patience: Duration,
     pending: Pending,
-) -> (StreamableHttpClientTransport<Poster>, Refusal) {
-    let refusal = Refusal::default();
+) -> (StreamableHttpClientTransport<Poster>, Poster) {
     let poster = Poster {
-        client,
+        clients,
         limit,
         patience,
         pending,
-        refusal: refusal.clone(),
+        refusal: Refusal::default(),
+        url: url.clone(),
+        standing: Arc::default(),
+        is_moved: Arc::default(),
     };
     let mut backoff = ExponentialBackoff::default();
     backoff.max_delay = Some(LONGEST_BACKOFF);
@@ -100,8 +135,8 @@ pub(super) fn transport(
         .max_concurrent_requests(parallel_calls.saturating_add(8));
     config.retry_config = Arc::new(backoff);
     (
-        StreamableHttpClientTransport::with_client(poster, config),
-        refusal,
+        StreamableHttpClientTransport::with_client(poster.clone(), config),
+        poster,
     )
 }
 
@@ -113,81 +148,117 @@ fn is_about_session(body: &Value) -> bool {
 }
 
 impl Poster {
+    /// Posts a body by the client for calls.
+    pub(super) async fn call(
+        &self,
+        standing: &Standing,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<http::Response<Body>, WebFault> {
+        let mut request = http::Request::new(Bytes::from(body));
+        *request.method_mut() = http::Method::POST;
+        *request.uri_mut() = standing.uri.clone();
+        *request.headers_mut() = headers;
+        Ok(self.clients.quick.send(request).await?)
+    }
+
+    /// Posts a message, or goes on with what the server has answered to it already.
     async fn post(
         &self,
-        url: &str,
         message: &ClientJsonRpcMessage,
+        asked: Option<&Asked>,
+        came: Option<Result<Reply, WebFault>>,
         session: Option<&str>,
-        headers: HashMap<HeaderName, HeaderValue>,
+        headers: &HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Fault> {
-        let body = serde_json::to_vec(message)?;
-        let mut request = self
-            .client
-            .post(url)
-            .header(http::header::CONTENT_TYPE, JSON)
-            .header(ACCEPT, format!("{JSON}, {EVENT_STREAM}"))
-            .headers(headers.into_iter().collect())
-            .body(body);
-        if let Some(session) = session {
-            request = request.header(SESSION_ID, session);
-        }
-        let response = request
-            .send()
-            .await
-            .map_err(|error| Fault::Client(error.into()))?;
-        let asked = match message {
-            JsonRpcMessage::Request(request) => Some(request.id.clone()),
-            _ => None,
+        let reply = match came {
+            Some(reply) => reply,
+            None => {
+                let request = self.clients.client.post(self.url.clone());
+                let request = request.headers(headers_of(headers, session));
+                let sent = request.body(serde_json::to_vec(message)?).send().await;
+                sent.map(Reply::Head).map_err(WebFault::from)
+            }
         };
+        match reply.map_err(Fault::Client)? {
+            Reply::Head(head) => self.read_head(head, asked, session.is_some()).await,
+            Reply::Body(body) => self.read_body(body, asked, None),
+            Reply::Events(events) => Ok(StreamableHttpPostResponse::Sse(
+                self.read_events(events.into_stream(), asked.map(|asked| asked.id.clone())),
+                None,
+            )),
+        }
+    }
+
+    async fn read_head(
+        &self,
+        response: reqwest::Response,
+        asked: Option<&Asked>,
+        in_session: bool,
+    ) -> Result<StreamableHttpPostResponse, Fault> {
         match response.status() {
             StatusCode::ACCEPTED | StatusCode::NO_CONTENT => {
                 Ok(StreamableHttpPostResponse::Accepted)
             }
-            StatusCode::NOT_FOUND if session.is_some() => Err(Fault::SessionExpired),
+            StatusCode::NOT_FOUND if in_session => Err(Fault::SessionExpired),
             status if status.is_success() => self.read_answer(response, asked).await,
-            status => {
-                self.read_refusal(response, status, asked, session.is_some())
-                    .await
-            }
+            status => self.read_refusal(response, status, asked, in_session).await,
         }
     }
 
     async fn read_answer(
         &self,
         response: reqwest::Response,
-        asked: Option<RequestId>,
+        asked: Option<&Asked>,
     ) -> Result<StreamableHttpPostResponse, Fault> {
         let session = response.headers().get(SESSION_ID);
         let session = session.and_then(|id| id.to_str().ok()).map(str::to_owned);
-        let media_type = web::media_type(&response);
-        if media_type == EVENT_STREAM {
+        if web::is_events(response.headers()) {
+            let events = raw_events(response.bytes_stream(), self.limit);
             return Ok(StreamableHttpPostResponse::Sse(
-                self.read_events(response, asked),
+                self.read_events(events, asked.map(|asked| asked.id.clone())),
                 session,
             ));
         }
         // Some servers answer a notification with 200 and anything.
+        if asked.is_none() {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        if !web::is_json(response.headers()) {
+            return Err(Fault::Client(WebFault::NotMcp(web::media_type(
+                response.headers(),
+            ))));
+        }
+        let body = web::read_body(response, self.limit).await;
+        self.read_body(
+            body.map_err(Fault::Client)?.map(Bytes::from),
+            asked,
+            session,
+        )
+    }
+
+    /// A body of JSON; `None` if it is too long.
+    fn read_body(
+        &self,
+        body: Option<Bytes>,
+        asked: Option<&Asked>,
+        session: Option<String>,
+    ) -> Result<StreamableHttpPostResponse, Fault> {
         let Some(asked) = asked else {
             return Ok(StreamableHttpPostResponse::Accepted);
         };
-        if media_type != JSON {
-            return Err(Fault::Client(WebFault::NotMcp(media_type)));
-        }
-        let Some(body) = web::read_body(response, self.limit)
-            .await
-            .map_err(Fault::Client)?
-        else {
-            return self.fail(&asked, &too_long(self.limit), session);
+        let Some(body) = body else {
+            return self.fail(asked, &too_long(self.limit), session);
         };
         match serde_json::from_slice(&body)
             .ok()
-            .and_then(|body| self.pending.read(one(body), Some(&asked)))
+            .and_then(|body| self.pending.read(one(body), Some(&asked.id)))
         {
             Some(message) => Ok(StreamableHttpPostResponse::Json(
-                wrap_message(with_id(message, asked)),
+                ready(&self.pending, with_id(message, &asked.known_as)),
                 session,
             )),
-            None => self.fail(&asked, "the server's answer could not be read", session),
+            None => self.fail(asked, "the server's answer could not be read", session),
         }
     }
 
@@ -196,12 +267,12 @@ impl Poster {
         &self,
         response: reqwest::Response,
         status: StatusCode,
-        asked: Option<RequestId>,
+        asked: Option<&Asked>,
         in_session: bool,
     ) -> Result<StreamableHttpPostResponse, Fault> {
         let fault = || Fault::Client(WebFault::Status(status));
         let is_about_access = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        if is_about_access || web::media_type(&response) != JSON {
+        if is_about_access || !web::is_json(response.headers()) {
             return Err(fault());
         }
         let Some(asked) = asked else {
@@ -220,7 +291,7 @@ impl Poster {
         }
         // Whoever refuses a message without reading it cannot know its id.
         let body = body.map(|mut body| {
-            body["id"] = asked.clone().into_json_value();
+            body["id"] = asked.id.clone().into_json_value();
             body
         });
         match body.and_then(|body| self.pending.read(body, None)) {
@@ -231,23 +302,27 @@ impl Poster {
 
     fn fail(
         &self,
-        asked: &RequestId,
+        asked: &Asked,
         why: &str,
         session: Option<String>,
     ) -> Result<StreamableHttpPostResponse, Fault> {
-        let failure = self.pending.fail(asked, why);
+        let failure = self.pending.fail(&asked.id, why);
         let failure = failure.ok_or(Fault::UnexpectedEndOfStream)?;
         Ok(StreamableHttpPostResponse::Json(failure, session))
     }
 
-    /// The events of a response, with raw results wrapped. `asked` is the request the response belongs to.
-    fn read_events(
+    /// The events of a response, with raw results wrapped. `asked` is the request the response belongs to, as the
+    /// server knows it.
+    fn read_events<E: Send + 'static>(
         &self,
-        response: reqwest::Response,
+        events: impl Stream<Item = Result<RawEvent, E>> + Send + 'static,
         asked: Option<RequestId>,
-    ) -> BoxStream<'static, Result<Sse, SseError>> {
+    ) -> BoxStream<'static, Result<Sse, SseError>>
+    where
+        WebFault: From<E>,
+    {
         let (pending, limit) = (self.pending.clone(), self.limit);
-        raw_events(response.bytes_stream(), limit)
+        events
             .filter_map(move |event| {
                 let (pending, asked) = (pending.clone(), asked.clone());
                 async move {
@@ -269,12 +344,12 @@ impl Poster {
     /// A probe is answered whatever happens, so that the handshake of the older versions follows it.
     async fn probe(
         &self,
-        url: &str,
         message: &ClientJsonRpcMessage,
-        id: &RequestId,
-        headers: HashMap<HeaderName, HeaderValue>,
+        asked: &Asked,
+        headers: &HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Fault> {
-        let why = match timeout(self.patience, self.post(url, message, None, headers)).await {
+        let post = self.post(message, Some(asked), None, None, headers);
+        let why = match timeout(self.patience, post).await {
             Ok(Ok(StreamableHttpPostResponse::Accepted)) | Err(_) => "no answer".to_owned(),
             Ok(Err(Fault::Client(WebFault::Status(status)))) if !is_access(status) => {
                 format!("HTTP {status}")
@@ -284,10 +359,133 @@ impl Poster {
         };
         let error = self
             .pending
-            .give_up(id, &why)
+            .give_up(&asked.id, &why)
             .ok_or(Fault::UnexpectedEndOfStream)?;
         Ok(StreamableHttpPostResponse::Json(error, None))
     }
+}
+
+impl Poster {
+    /// Why the server refused the first message, if it did.
+    pub(super) fn refusal(&self) -> Option<WebFault> {
+        self.refusal.fault()
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The server is elsewhere, so that calls have to follow the way there.
+    pub(super) fn note_moved(&self) {
+        self.is_moved.store(true, Ordering::Relaxed);
+    }
+
+    /// What goes with every message now; nothing before both sides agreed on a version, or where no call can be
+    /// made directly.
+    pub(super) fn standing(&self) -> Option<Arc<Standing>> {
+        match self.is_moved.load(Ordering::Relaxed) {
+            true => None,
+            false => self.standing.load_full(),
+        }
+    }
+
+    /// Notes the session and the version that both sides agreed on, now and after every later handshake.
+    fn note_standing(
+        &self,
+        message: &ClientJsonRpcMessage,
+        session: Option<&str>,
+        headers: &HashMap<HeaderName, HeaderValue>,
+    ) {
+        let is_settled = match message {
+            ClientJsonRpcMessage::Notification(notification) => matches!(
+                notification.notification,
+                ClientNotification::InitializedNotification(_)
+            ),
+            // Without a handshake every request tells.
+            ClientJsonRpcMessage::Request(request) => {
+                !matches!(
+                    request.request,
+                    ClientRequest::DiscoverRequest(_) | ClientRequest::InitializeRequest(_)
+                ) && self.standing.load().is_none()
+            }
+            _ => false,
+        };
+        if is_settled {
+            let name = HeaderName::from_static(PROTOCOL_VERSION);
+            let version = headers.get(&name).map(|version| (name, version.clone()));
+            let mut headers = headers_of(&version.into_iter().collect(), session);
+            // What is configured, only where toolway says nothing itself.
+            for name in self.clients.headers.keys() {
+                if !headers.contains_key(name) {
+                    for value in self.clients.headers.get_all(name) {
+                        headers.append(name, value.clone());
+                    }
+                }
+            }
+            let standing = Uri::try_from(self.url.as_str()).map(|uri| Standing {
+                uri,
+                headers,
+                in_session: session.is_some(),
+            });
+            self.standing.store(standing.ok().map(Arc::new));
+        }
+    }
+
+    /// Notes that a message is about to be sent: which request it is, and what has been answered if rmcp takes it over.
+    fn note_asked(
+        &self,
+        message: &ClientJsonRpcMessage,
+    ) -> (Option<Asked>, Option<Result<Reply, WebFault>>) {
+        let ClientJsonRpcMessage::Request(request) = message else {
+            self.pending.note_sent(message);
+            return (None, None);
+        };
+        let known_as = request.id.clone();
+        let begun = request.request.extensions().get::<Begun>();
+        let (id, came) = match begun.and_then(|begun| Some((begun, begun.take()?))) {
+            Some((begun, came)) => {
+                self.pending.note_taken_over(&begun.id, &known_as);
+                (begun.id.clone(), Some(came))
+            }
+            None => {
+                if let Some(begun) = begun {
+                    // rmcp makes it again, in a new session.
+                    self.pending.forget(&begun.id);
+                }
+                self.pending.note_sent(message);
+                (known_as.clone(), None)
+            }
+        };
+        (Some(Asked { id, known_as }), came)
+    }
+
+    /// A message in which requests are called as the server knows them.
+    fn with_ids_of_server(&self, mut message: ClientJsonRpcMessage) -> ClientJsonRpcMessage {
+        if let ClientJsonRpcMessage::Notification(notification) = &mut message
+            && let ClientNotification::CancelledNotification(cancelled) =
+                &mut notification.notification
+            && let Some(id) = &mut cancelled.params.request_id
+        {
+            *id = self.pending.id_at_server(id);
+        }
+        message
+    }
+}
+
+/// The headers of a POST.
+fn headers_of(custom: &HashMap<HeaderName, HeaderValue>, session: Option<&str>) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+    let accept = HeaderValue::from_static("application/json, text/event-stream");
+    headers.insert(header::ACCEPT, accept);
+    for (name, value) in custom {
+        headers.insert(name.clone(), value.clone());
+    }
+    if let Some(Ok(mut session)) = session.map(HeaderValue::from_str) {
+        session.set_sensitive(true);
+        headers.insert(HeaderName::from_static(SESSION_ID), session);
+    }
+    headers
 }
 
 fn is_access(status: StatusCode) -> bool {
@@ -305,10 +503,10 @@ fn one(body: Value) -> Value {
     }
 }
 
-fn with_id(message: ServerJsonRpcMessage, asked: RequestId) -> ServerJsonRpcMessage {
+fn with_id(message: ServerJsonRpcMessage, id: &RequestId) -> ServerJsonRpcMessage {
     match message {
         ServerJsonRpcMessage::Error(error) if error.id.is_none() => {
-            ServerJsonRpcMessage::error(error.error, Some(asked))
+            ServerJsonRpcMessage::error(error.error, Some(id.clone()))
         }
         message => message,
     }
@@ -333,9 +531,18 @@ async fn read_event(
         let message = serde_json::from_str(&data)
             .ok()
             .and_then(|data| pending.read(data, asked));
-        event.data = message.and_then(|message| to_text(&wrap_message(message)));
+        event.data = message.and_then(|message| to_text(&ready(pending, message)));
     }
     Some(Ok(event))
+}
+
+/// Readies an answer for rmcp.
+fn ready(pending: &Pending, message: ServerJsonRpcMessage) -> ServerJsonRpcMessage {
+    let message = wrap_message(message);
+    if shows_header_arguments(&message) {
+        pending.note_header_arguments();
+    }
+    message
 }
 
 fn to_text(message: &ServerJsonRpcMessage) -> Option<String> {
@@ -347,33 +554,36 @@ impl StreamableHttpClient for Poster {
 
     async fn post_message(
         &self,
-        uri: Arc<str>,
+        _uri: Arc<str>,
         message: ClientJsonRpcMessage,
         session_id: Option<Arc<str>>,
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Fault> {
-        self.pending.note_sent(&message);
-        let (is_first, probe) = match &message {
+        let message = self.with_ids_of_server(message);
+        let session = session_id.as_deref();
+        self.note_standing(&message, session, &custom_headers);
+        let (asked, came) = self.note_asked(&message);
+        let (is_first, is_probe) = match &message {
             ClientJsonRpcMessage::Request(request) => match &request.request {
-                ClientRequest::DiscoverRequest(_) => (true, Some(&request.id)),
-                ClientRequest::InitializeRequest(_) => (true, None),
-                _ => (false, None),
+                ClientRequest::DiscoverRequest(_) => (true, true),
+                ClientRequest::InitializeRequest(_) => (true, false),
+                _ => (false, false),
             },
-            _ => (false, None),
+            _ => (false, false),
         };
-        let answer = match probe {
-            Some(id) => self.probe(&uri, &message, id, custom_headers).await,
-            None => {
-                self.post(&uri, &message, session_id.as_deref(), custom_headers)
+        let answer = match &asked {
+            Some(asked) if is_probe => self.probe(&message, asked, &custom_headers).await,
+            asked => {
+                self.post(&message, asked.as_ref(), came, session, &custom_headers)
                     .await
             }
         };
         if let (true, Err(Fault::Client(fault))) = (is_first, &answer) {
             self.refusal.set(fault);
         }
-        if let (ClientJsonRpcMessage::Request(request), Err(_)) = (&message, &answer) {
-            self.pending.forget(&request.id);
+        if let (Some(asked), Err(_)) = (&asked, &answer) {
+            self.pending.forget(&asked.id);
         }
         answer
     }
@@ -386,6 +596,7 @@ impl StreamableHttpClient for Poster {
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Fault> {
         let request = self
+            .clients
             .client
             .delete(uri.as_ref())
             .headers(custom_headers.into_iter().collect());
@@ -403,9 +614,10 @@ impl StreamableHttpClient for Poster {
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
         let mut request = self
+            .clients
             .client
             .get(uri.as_ref())
-            .header(ACCEPT, EVENT_STREAM)
+            .header(header::ACCEPT, EVENT_STREAM)
             .headers(custom_headers.into_iter().collect());
         if let Some(session) = session_id {
             request = request.header(SESSION_ID, session.as_ref());
@@ -421,8 +633,9 @@ impl StreamableHttpClient for Poster {
             .await
             .map_err(|error| Fault::Client(error.into()))?;
         match response.status() {
-            status if status.is_success() && web::media_type(&response) == EVENT_STREAM => {
-                Ok(self.read_events(response, asked))
+            status if status.is_success() && web::is_events(response.headers()) => {
+                let events = raw_events(response.bytes_stream(), self.limit);
+                Ok(self.read_events(events, asked))
             }
             // Asking again would not help: the server has no such stream.
             status if status.is_success() || status.is_client_error() => {

@@ -2,10 +2,17 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use reqwest::redirect::Policy;
+use url::Url;
 
-use crate::{secret::Secret, upstream::reason};
+use crate::{
+    secret::Secret,
+    upstream::{
+        http::{self as quick, HttpError},
+        reason,
+    },
+};
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -39,20 +46,46 @@ impl From<reqwest::Error> for WebFault {
     }
 }
 
-/// A client for one server. Its headers go with every request, and with redirects within the same origin only.
-pub(super) fn client(headers: &[(HeaderName, Secret)]) -> Result<reqwest::Client, String> {
+impl From<HttpError> for WebFault {
+    fn from(error: HttpError) -> WebFault {
+        match error {
+            HttpError::Connect(reason) => WebFault::Unreachable(reason),
+            HttpError::Broken(reason) => WebFault::Broken(reason),
+        }
+    }
+}
+
+/// The clients for one server.
+#[derive(Clone, Debug)]
+pub(super) struct Clients {
+    /// For whatever it is asked.
+    pub(super) client: reqwest::Client,
+    /// For calls. It follows no redirect and adds no header.
+    pub(super) quick: quick::Client,
+    /// What the other one sends with every request.
+    pub(super) headers: HeaderMap,
+}
+
+/// The clients for one server. Its headers go with every request, and with redirects within the same origin only.
+pub(super) fn clients(url: &Url, headers: &[(HeaderName, Secret)]) -> Result<Clients, String> {
     crate::upstream::install_tls();
+    let setup = |error: quick::SetupError| format!("no HTTP client: {error}");
+    let uri = Uri::try_from(url.as_str()).map_err(|error| format!("is no URL: {error}"))?;
+    let agent = HeaderValue::from_static(concat!("toolway/", env!("CARGO_PKG_VERSION")));
     let mut map = HeaderMap::new();
+    map.insert(http::header::USER_AGENT, agent);
     for (name, value) in headers {
         let mut value = HeaderValue::from_str(value.expose())
             .map_err(|_| format!("the value of header `{name}` cannot be sent"))?;
         value.set_sensitive(true);
+        if name == http::header::USER_AGENT {
+            map.remove(name);
+        }
         map.append(name, value);
     }
-    reqwest::Client::builder()
-        .default_headers(map)
-        .user_agent(concat!("toolway/", env!("CARGO_PKG_VERSION")))
-        .connect_timeout(CONNECT)
+    let client = quick::reqwest(CONNECT)
+        .map_err(setup)?
+        .default_headers(map.clone())
         .redirect(Policy::custom(|attempt| {
             let keeps_method = matches!(
                 attempt.status(),
@@ -69,7 +102,12 @@ pub(super) fn client(headers: &[(HeaderName, Secret)]) -> Result<reqwest::Client
             }
         }))
         .build()
-        .map_err(|error| format!("no HTTP client: {error}"))
+        .map_err(|error| format!("no HTTP client: {error}"))?;
+    Ok(Clients {
+        client,
+        quick: quick::Client::new(&uri, CONNECT).map_err(setup)?,
+        headers: map,
+    })
 }
 
 /// The body as far as it is not longer than `limit`; `None` if it is.
@@ -87,15 +125,25 @@ pub(super) async fn read_body(
     Ok(Some(body))
 }
 
+/// The body is an event stream.
+pub(super) fn is_events(headers: &HeaderMap) -> bool {
+    written_type(headers).eq_ignore_ascii_case("text/event-stream")
+}
+
+/// The body is JSON.
+pub(super) fn is_json(headers: &HeaderMap) -> bool {
+    written_type(headers).eq_ignore_ascii_case("application/json")
+}
+
 /// The media type, without its parameters, in lower case.
-pub(super) fn media_type(response: &reqwest::Response) -> String {
-    let header = response.headers().get(http::header::CONTENT_TYPE);
+pub(super) fn media_type(headers: &HeaderMap) -> String {
+    written_type(headers).to_ascii_lowercase()
+}
+
+fn written_type(headers: &HeaderMap) -> &str {
+    let header = headers.get(http::header::CONTENT_TYPE);
     let text = header
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    text.split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_ascii_lowercase()
+    text.split(';').next().unwrap_or_default().trim()
 }

@@ -61,6 +61,12 @@ pub(super) fn wrap_message(message: ServerJsonRpcMessage) -> ServerJsonRpcMessag
     }
 }
 
+/// The answer, readied for rmcp, shows it tools whose arguments travel as headers.
+pub(super) fn shows_header_arguments(message: &ServerJsonRpcMessage) -> bool {
+    matches!(message, ServerJsonRpcMessage::Response(response)
+        if matches!(response.result, ServerResult::ListToolsResult(_)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,386 @@
+//! A `tools/call` over Streamable HTTP that is simply answered: posted and read without rmcp, whose way through workers,
+//! queues and models costs several times the call itself.
+//!
+//! Only an answer that comes first ends here. Whatever else the server does (it reports progress, logs, asks, breaks
+//! off, refuses, has lost the session), rmcp takes the request over with all that came so far ([`Begun`]), and the
+//! story goes on in `streamable` as that of any other request. The server knows it by an id that none of rmcp's
+//! requests has; `pending` translates.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::{FutureExt, StreamExt};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use rmcp::model::{ErrorData, RequestId};
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+use tokio::time::timeout;
+
+use super::{
+    events::{Events, RawEvent},
+    pending::read_error,
+    session::{CAPABILITIES, OF_THE_CONNECTION, PROTOCOL_VERSION},
+    streamable::{self, Poster, Reply},
+    web::{self, WebFault},
+};
+use crate::{gathered::Gathered, sse::Event, tool::JsonObject, upstream::http::Body};
+
+const METHOD: &str = "tools/call";
+
+/// Most events without a message that may come before the answer.
+const MAX_EMPTY: usize = 4;
+
+/// How long the end of a body is waited for, so that its connection can be used again.
+const DRAIN: Duration = Duration::from_millis(50);
+
+/// What the client is called, as the handshake of rmcp has it.
+const CLIENT_INFO: &str = concat!(
+    r#"{"name":"toolway","version":""#,
+    env!("CARGO_PKG_VERSION"),
+    r#""}"#
+);
+
+/// What goes with every call of a connection, once both sides have agreed on a version.
+#[derive(Debug)]
+pub(super) struct Standing {
+    /// Where to.
+    pub(super) uri: Uri,
+    /// Those of the configuration, and of the connection: session and version.
+    pub(super) headers: HeaderMap,
+    /// The server knows the connection as a session.
+    pub(super) in_session: bool,
+}
+
+/// A request that toolway has posted and rmcp takes over: an extension of its message, never on the wire.
+#[derive(Clone)]
+pub(super) struct Begun {
+    /// What the server calls it.
+    pub(super) id: RequestId,
+    came: Arc<Mutex<Option<Came>>>,
+}
+
+type Came = Result<Reply, WebFault>;
+
+impl Begun {
+    pub(super) fn new(id: RequestId, came: Came) -> Begun {
+        Begun {
+            id,
+            came: Arc::new(Mutex::new(Some(came))),
+        }
+    }
+
+    /// What came so far; only once, because rmcp may make the request again.
+    pub(super) fn take(&self) -> Option<Came> {
+        self.came
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+}
+
+/// A call that can be made without rmcp.
+pub(super) struct DirectCall<'a> {
+    poster: &'a Poster,
+    standing: Arc<Standing>,
+    headers: HeaderMap,
+    params: &'a JsonObject,
+    /// `ClientCapabilities`, where each request says what is agreed on in a handshake otherwise.
+    capabilities: Option<&'a Value>,
+}
+
+/// What comes of a call.
+pub(super) enum Met {
+    /// Its answer.
+    Answer(Result<Value, ErrorData>),
+    /// Something else; rmcp takes it over.
+    Else(Came),
+    /// Nothing that counts: rmcp has to make the request.
+    Nothing,
+}
+
+impl<'a> DirectCall<'a> {
+    /// `None` where a request needs what rmcp knows. `capabilities` are the caller's, on a version without a handshake.
+    pub(super) fn of(
+        poster: &'a Poster,
+        method: &str,
+        params: &'a JsonObject,
+        capabilities: Option<&'a Value>,
+        has_header_arguments: bool,
+    ) -> Option<DirectCall<'a>> {
+        let standing = poster.standing().filter(|_| method == METHOD)?;
+        let mut headers = standing.headers.clone();
+        if capabilities.is_some() {
+            let name = params.get("name").and_then(Value::as_str)?;
+            if has_header_arguments || !is_header(name) {
+                return None;
+            }
+            let method = HeaderValue::from_static(METHOD);
+            headers.insert(HeaderName::from_static("mcp-method"), method);
+            let name = HeaderValue::from_str(name).ok()?;
+            headers.insert(HeaderName::from_static("mcp-name"), name);
+        }
+        Some(DirectCall {
+            poster,
+            standing,
+            headers,
+            params,
+            capabilities,
+        })
+    }
+
+    /// Makes the call, with this id and progress token. Dropping the future closes what it has opened.
+    pub(super) async fn make(self, id: i64) -> Met {
+        let version = self.headers.get(streamable::PROTOCOL_VERSION);
+        let version = version.and_then(|version| version.to_str().ok());
+        let about = self.capabilities.zip(version);
+        let body = body(id, self.params, about);
+        let called = self.poster.call(&self.standing, self.headers, body).await;
+        let response = match called {
+            Ok(response) => response,
+            Err(fault) => return Met::Else(Err(fault)),
+        };
+        let (status, limit) = (response.status(), self.poster.limit());
+        match status {
+            // The session may be lost, and rmcp makes a new one.
+            StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST if self.standing.in_session => {
+                Met::Nothing
+            }
+            status if status.is_redirection() => {
+                self.poster.note_moved();
+                Met::Nothing
+            }
+            StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Met::Else(Ok(head(response))),
+            _ if !status.is_success() => Met::Else(Ok(head(response))),
+            _ if web::is_events(response.headers()) => {
+                read_events(response.into_body(), limit, id).await
+            }
+            _ if web::is_json(response.headers()) => {
+                read_body(response.into_body(), limit, id).await
+            }
+            _ => Met::Else(Ok(head(response))),
+        }
+    }
+}
+
+/// An answer of which nothing more than the head was read.
+fn head(response: http::Response<Body>) -> Reply {
+    let response = response.map(reqwest::Body::wrap_stream);
+    Reply::Head(response.into())
+}
+
+async fn read_body(mut pieces: Body, limit: usize, id: i64) -> Met {
+    let mut body = Gathered::default();
+    while let Some(piece) = pieces.next().await {
+        match piece {
+            Ok(piece) => body.push(piece),
+            Err(fault) => return Met::Else(Err(fault.into())),
+        }
+        if body.len() > limit {
+            return Met::Else(Ok(Reply::Body(None)));
+        }
+    }
+    let body = body.into_bytes();
+    match read_answer(&body, id) {
+        Some(answer) => Met::Answer(answer),
+        None => Met::Else(Ok(Reply::Body(Some(body)))),
+    }
+}
+
+async fn read_events(pieces: Body, limit: usize, id: i64) -> Met {
+    let mut events = Events::new(pieces, limit);
+    let mut empty = Vec::new();
+    loop {
+        let event = match events.next().await {
+            Some(Ok(RawEvent::Whole(event))) => event,
+            Some(other) => {
+                events.put_back(other);
+                break;
+            }
+            None => break,
+        };
+        let read = Event::of_block(event.clone());
+        match read.data().as_deref() {
+            // It may say from where to go on, or that the server is still there.
+            None | Some("") if empty.len() < MAX_EMPTY => empty.push(event),
+            data => {
+                if let Some(answer) = data.and_then(|data| read_answer(data.as_bytes(), id)) {
+                    drain(events.into_bytes());
+                    return Met::Answer(answer);
+                }
+                events.put_back(Ok(RawEvent::Whole(event)));
+                break;
+            }
+        }
+    }
+    for event in empty.into_iter().rev() {
+        events.put_back(Ok(RawEvent::Whole(event)));
+    }
+    Met::Else(Ok(Reply::Events(events)))
+}
+
+/// Reads a body to its end, if that comes soon, so that the connection can be used again.
+fn drain(mut rest: Body) {
+    while let Some(piece) = rest.next().now_or_never() {
+        if !matches!(piece, Some(Ok(_))) {
+            return;
+        }
+    }
+    tokio::spawn(timeout(DRAIN, async move {
+        while let Some(Ok(_)) = rest.next().await {}
+    }));
+}
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    id: &'a RawValue,
+    method: Option<serde::de::IgnoredAny>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    error: Option<Value>,
+}
+
+/// The answer to this request, if the message is that.
+fn read_answer(message: &[u8], id: i64) -> Option<Result<Value, ErrorData>> {
+    let answer: Answer<'_> = serde_json::from_slice(message).ok()?;
+    let written = answer.id.get().trim_matches('"').parse::<i64>();
+    if answer.method.is_some() || written != Ok(id) {
+        return None;
+    }
+    match (answer.result, answer.error) {
+        (Some(result), None) => Some(Ok(serde_json::from_str(result.get()).ok()?)),
+        (_, Some(error)) => Some(Err(read_error(&error))),
+        (None, None) => None,
+    }
+}
+
+/// A header takes it as it is (2026-07-28, "Streamable HTTP", "Value Encoding").
+fn is_header(name: &str) -> bool {
+    let is_plain = name.bytes().all(|byte| matches!(byte, b'!'..=b'~'));
+    is_plain && !name.is_empty() && !name.starts_with("=?")
+}
+
+/// The request. `about` is what it says of toolway, on a version without a handshake: what the caller can do, and the
+/// version.
+fn body(id: i64, params: &JsonObject, about: Option<(&Value, &str)>) -> Vec<u8> {
+    let mut body = Vec::with_capacity(512);
+    body.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    write(&mut body, &id);
+    body.extend_from_slice(br#","method":"tools/call","params":{"#);
+    for (name, value) in params.iter().filter(|(name, _)| *name != "_meta") {
+        member(&mut body, name, value);
+    }
+    body.extend_from_slice(br#""_meta":{"#);
+    if let Some(Value::Object(meta)) = params.get("_meta") {
+        for (name, value) in meta {
+            if !OF_THE_CONNECTION.contains(&name.as_str()) {
+                member(&mut body, name, value);
+            }
+        }
+    }
+    if let Some((capabilities, version)) = about {
+        member(&mut body, PROTOCOL_VERSION, version);
+        body.extend_from_slice(br#""io.modelcontextprotocol/clientInfo":"#);
+        body.extend_from_slice(CLIENT_INFO.as_bytes());
+        body.push(b',');
+        member(&mut body, CAPABILITIES, capabilities);
+    }
+    body.extend_from_slice(br#""progressToken":"#);
+    write(&mut body, &id);
+    body.extend_from_slice(b"}}}");
+    body
+}
+
+/// One member and the comma after it.
+fn member(body: &mut Vec<u8>, name: &str, value: &(impl serde::Serialize + ?Sized)) {
+    write(body, name);
+    body.push(b':');
+    write(body, value);
+    body.push(b',');
+}
+
+/// Memory takes everything.
+fn write(body: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
+    let _ = serde_json::to_writer(body, value);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check_answer(message: &Value, expected: Option<Value>) {
+        let read = read_answer(message.to_string().as_bytes(), 7);
+        let read = read.map(|answer| answer.unwrap_or_else(|error| json!(error.message)));
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn only_the_answer_to_the_request_is_its_answer() {
+        check_answer(
+            &json!({"jsonrpc": "2.0", "id": 7, "result": {"a": 1}}),
+            Some(json!({"a": 1})),
+        );
+        check_answer(&json!({"id": "7", "result": [1]}), Some(json!([1])));
+        check_answer(
+            &json!({"id": 7, "error": {"code": 1, "message": "no"}}),
+            Some(json!("no")),
+        );
+        check_answer(
+            &json!({"id": 7, "result": {}, "error": null}),
+            Some(json!({})),
+        );
+        check_answer(&json!({"id": 8, "result": {}}), None);
+        check_answer(&json!({"id": 7, "method": "ping"}), None);
+        check_answer(
+            &json!({"method": "notifications/progress", "params": {}}),
+            None,
+        );
+        check_answer(&json!({"id": null, "error": {"code": 1}}), None);
+        check_answer(&json!([{"id": 7, "result": {}}]), None);
+        check_answer(&json!({"id": 7}), None);
+    }
+
+    #[test]
+    fn a_request_says_what_the_client_says_and_what_the_connection_wants() {
+        let params = json!({
+            "name": "t", "arguments": {"a": [1]}, "inputResponses": {}, "_meta": {"trace": 1, "progressToken": "c"},
+        });
+        let Value::Object(params) = params else {
+            unreachable!()
+        };
+        let read = |body: Vec<u8>| serde_json::from_slice::<Value>(&body).unwrap();
+        let mut expected = json!({
+            "jsonrpc": "2.0", "id": 5, "method": "tools/call",
+            "params": {
+                "name": "t", "arguments": {"a": [1]}, "inputResponses": {}, "_meta": {"trace": 1, "progressToken": 5},
+            },
+        });
+        assert_eq!(read(body(5, &params, None)), expected);
+        let meta = &mut expected["params"]["_meta"];
+        meta["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
+        meta["io.modelcontextprotocol/clientCapabilities"] = json!({"roots": {}});
+        meta["io.modelcontextprotocol/clientInfo"] =
+            json!({"name": "toolway", "version": env!("CARGO_PKG_VERSION")});
+        let about = (&json!({"roots": {}}), "2026-07-28");
+        assert_eq!(read(body(5, &params, Some(about))), expected);
+        assert_eq!(
+            read(body(5, &JsonObject::new(), None))["params"],
+            json!({"_meta": {"progressToken": 5}})
+        );
+    }
+
+    #[test]
+    fn a_name_goes_into_a_header_only_as_it_is() {
+        for name in ["echo", "a.b/c-d", "a=?b"] {
+            assert!(is_header(name), "{name}");
+        }
+        for name in ["", "a b", " a", "\u{e9}", "=?base64?YQ==?=", "a\n"] {
+            assert!(!is_header(name), "{name}");
+        }
+    }
+}
