@@ -103,9 +103,12 @@ impl Gateway {
         })?;
         let chat = self.prepare(&input, request, upstream)?;
         match (chat.is_loop(), chat.request.stream()) {
-            (false, true) => stream::pass_through(chat, sink).await.map(|()| None),
-            (false, false) => plain::pass_through(chat).await.map(Some),
-            // The loop's future is large, and boxed so that answers without one have no room to keep for it.
+            // Boxed, for each of them takes kilobytes for as long as an answer lasts, and would take as much as the
+            // largest.
+            (false, true) => Box::pin(stream::pass_through(chat, sink))
+                .await
+                .map(|()| None),
+            (false, false) => Box::pin(plain::pass_through(chat)).await.map(Some),
             (true, true) => Box::pin(stream::run(chat, sink)).await.map(|()| None),
             (true, false) => Box::pin(plain::run(chat)).await.map(Some),
         }

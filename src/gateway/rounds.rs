@@ -51,7 +51,7 @@ async fn rounds(chat: &Chat<'_>, turn: &mut Turn, form: &mut impl Form) -> Resul
         let round = form.ask(&ask).await?;
         let mut effect = turn.on(Event::Answered(round));
         if let Some(Effect::Run(lanes)) = effect {
-            effect = calls(chat, turn, form, lanes).await;
+            effect = Box::pin(calls(chat, turn, form, lanes)).await;
         }
         match effect {
             Some(Effect::Ask(next)) => ask = next,

@@ -74,7 +74,8 @@ struct Streamed<'a> {
 impl Form for Streamed<'_> {
     async fn ask(&mut self, ask: &Ask) -> Result<Round, Failure> {
         self.drain().await;
-        let asking = self.chat.ask(ask);
+        // Boxed like all that is done before the stream or seldom: its room is free again while the stream lasts.
+        let asking = Box::pin(self.chat.ask(ask));
         let mut incoming = self.sink.keep_alive_while(asking).await?;
         let Some(first) = self.next(&mut incoming).await? else {
             return Err(self.chat.faulty(StreamError::Ended));
@@ -82,7 +83,7 @@ impl Form for Streamed<'_> {
         if is_event_stream(incoming.is_stream, &first) {
             self.read(incoming, first).await
         } else {
-            self.read_whole(incoming, first).await
+            Box::pin(self.read_whole(incoming, first)).await
         }
     }
 

@@ -38,6 +38,8 @@ pub(super) async fn complete(State(app): State<Arc<App>>, request: Request) -> R
         principal: headers::principal(&parts.headers),
         tell: error::in_band,
     };
+    // With it goes the buffer that the head of the request was read into.
+    drop(parts);
     match app.gateway.chat(input).await {
         Ok(answer) => respond(answer),
         Err(failed) => failed_response(failed),

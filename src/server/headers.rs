@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use crate::store::Principal;
 
@@ -43,7 +43,8 @@ pub(super) fn to_upstream(client: &HeaderMap, config: &Config) -> HeaderMap {
     filtered(client, goes_on)
 }
 
-/// The headers for a chat, whose body toolway writes itself.
+/// The headers for a chat, whose body toolway writes itself. They are copied, because the client's lie in the buffer of
+/// its connection, which is not to be kept for as long as an answer takes.
 pub(super) fn to_model(client: &HeaderMap, config: &Config) -> HeaderMap {
     let mut headers = to_upstream(client, config);
     for name in [
@@ -52,6 +53,12 @@ pub(super) fn to_model(client: &HeaderMap, config: &Config) -> HeaderMap {
         header::CONTENT_ENCODING,
     ] {
         headers.remove(name);
+    }
+    for value in headers.values_mut() {
+        if let Ok(mut copy) = HeaderValue::from_bytes(value.as_bytes()) {
+            copy.set_sensitive(value.is_sensitive());
+            *value = copy;
+        }
     }
     headers
 }
