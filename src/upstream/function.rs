@@ -237,9 +237,18 @@ impl Runner {
             Runner::Endpoint(endpoint) => endpoint.call(&tool.name, arguments).await,
             Runner::Url(requests) => requests.call(&tool.name, arguments).await,
             // Their futures are large, and every call would carry them along.
-            Runner::Command(command) => Box::pin(command.call(&tool.name, &arguments)).await,
-            Runner::Model(prompt) => Box::pin(prompt.call(&tool.name, &arguments)).await,
-            Runner::OpenApi(api) => Box::pin(api.call(&tool.name, &arguments)).await,
+            Runner::Command(command) => {
+                let call = Box::pin(command.call(&tool.name, &arguments));
+                call.await
+            }
+            Runner::Model(prompt) => {
+                let call = Box::pin(prompt.call(&tool.name, &arguments));
+                call.await
+            }
+            Runner::OpenApi(api) => {
+                let call = Box::pin(api.call(&tool.name, &arguments));
+                call.await
+            }
         }
     }
 }
