@@ -64,6 +64,7 @@ pub fn run(cli: Cli) -> ExitCode {
         );
         Exit::Failed
     });
+    telemetry::lines::write_out();
     ExitCode::from(exit as u8)
 }
 
@@ -241,6 +242,7 @@ fn until<T>(
 fn runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        .on_thread_park(telemetry::lines::flush)
         .build()
 }
 

@@ -2,8 +2,12 @@
 //!
 //! It goes to standard error, so that standard output holds results only. Arguments, results and tokens
 //! are never logged, by anybody.
+//!
+//! Where the lines go is [`lines`].
 
-use std::{fmt, io};
+pub mod lines;
+
+use std::fmt;
 
 use tracing::{
     Event, Level, Subscriber,
@@ -87,7 +91,7 @@ impl Filter {
 /// Starts the log. A second start in one process changes nothing.
 pub fn start(config: &Config) {
     let filter = EnvFilter::new(&config.filter.0);
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let lines = tracing_subscriber::fmt::layer().with_writer(lines::Lines);
     let lines: Box<dyn Layer<_> + Send + Sync> = match config.format {
         Format::Text => lines.with_ansi(config.colours).with_target(false).boxed(),
         Format::Json => lines.json().flatten_event(true).boxed(),

@@ -123,7 +123,8 @@ impl Sink {
             }
             let timer = &mut self.timer;
             let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
-            if timer.deadline() != due {
+            // One that runs is let run: it may wake us too early, but to set it for every piece costs more.
+            if timer.is_elapsed() {
                 timer.as_mut().reset(due);
             }
             timer.as_mut().await;

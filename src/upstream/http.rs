@@ -31,8 +31,9 @@ use tokio::time::timeout;
 use tokio_util::io::{ReaderStream, StreamReader};
 use tower::Service;
 
-/// How long an idle connection is kept.
-const IDLE: Duration = Duration::from_secs(90);
+/// How long an idle connection is kept. It is shorter than what `server::listener` allows its clients, and must be:
+/// the runtime is woken for a timer that is due before all others, and every answer sets one.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// Pause between the probes that tell a dead connection from a silent one.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);

@@ -327,6 +327,7 @@ impl Upstream {
             headers,
             silence: self.config.silence_timeout,
             body,
+            timer: None,
         }
     }
 

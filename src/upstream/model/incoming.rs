@@ -1,11 +1,11 @@
 //! An answer of a model provider while its body is coming: bounded in silence, and in bytes where it is read whole.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
 use http::HeaderMap;
-use tokio::time::timeout;
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::{Body, HttpError, ModelError};
 use crate::gathered::Gathered;
@@ -22,16 +22,22 @@ pub struct Incoming {
     pub headers: HeaderMap,
     pub(super) silence: Duration,
     pub(super) body: Body,
+    /// Ends a silence; made when somebody waits.
+    pub(super) timer: Option<Pin<Box<Sleep>>>,
 }
+
+/// Nothing came for too long.
+struct Silent;
 
 impl Incoming {
     /// The next piece of the body; `None` at its end.
     ///
     /// Cancel safe: nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ModelError> {
+        let piece = self.piece().await;
         let upstream = || self.upstream.to_string();
-        match timeout(self.silence, self.body.next()).await {
-            Err(_) => Err(ModelError::Timeout {
+        match piece {
+            Err(Silent) => Err(ModelError::Timeout {
                 upstream: upstream(),
                 phase: "within its answer",
                 after: self.silence,
@@ -45,6 +51,26 @@ impl Incoming {
             Ok(Some(Ok(bytes))) => Ok(Some(bytes)),
             Ok(None) => Ok(None),
         }
+    }
+
+    async fn piece(&mut self) -> Result<Option<Result<Bytes, HttpError>>, Silent> {
+        let due = Instant::now() + self.silence;
+        poll_fn(|cx| {
+            if let Poll::Ready(piece) = self.body.poll_next_unpin(cx) {
+                return Poll::Ready(Ok(piece));
+            }
+            let timer = &mut self.timer;
+            let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+            // It is set anew when it has run out, which is seldom, and not for every piece.
+            while timer.as_mut().poll(cx).is_ready() {
+                if due <= Instant::now() {
+                    return Poll::Ready(Err(Silent));
+                }
+                timer.as_mut().reset(due);
+            }
+            Poll::Pending
+        })
+        .await
     }
 
     /// The whole body, at most `max` bytes.
@@ -94,7 +120,7 @@ impl Incoming {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::{Instant, sleep};
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -107,6 +133,7 @@ mod tests {
             headers: HeaderMap::new(),
             silence: SILENCE,
             body: Body::Other(body.map(Ok).boxed()),
+            timer: None,
         }
     }
 
