@@ -112,7 +112,7 @@ enum Runner {
     Url(Requests),
     Command(Command),
     Model(Prompt),
-    OpenApi(Api),
+    OpenApi(Box<Api>),
 }
 
 impl Functions {
@@ -228,7 +228,7 @@ impl Runner {
             Kind::Url(it) => Runner::Url(Requests::new(group, it, limit)?),
             Kind::Command(it) => Runner::Command(Command::new(group, it.clone(), limit)),
             Kind::Model(it) => Runner::Model(Prompt::new(group, it.clone(), models.clone(), limit)),
-            Kind::OpenApi(it) => Runner::OpenApi(Api::new(group, it, limit)?),
+            Kind::OpenApi(it) => Runner::OpenApi(Box::new(Api::new(group, it, limit)?)),
         })
     }
 
