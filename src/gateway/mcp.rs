@@ -152,17 +152,20 @@ impl Gateway {
                 if name.is_some_and(|name| visit.view.prompt(&self.shelf(), name).is_none()) {
                     self.acquainted(&visit.view).await;
                 }
-                Box::pin(forward::prompt(self, visit, params, progress)).await
+                let forward = Box::pin(forward::prompt(self, visit, params, progress));
+                forward.await
             }
             "resources/read" => {
                 let uri = params.get("uri").and_then(Value::as_str);
                 if uri.is_some_and(|uri| visit.view.resource(&self.shelf(), uri).is_none()) {
                     self.acquainted(&visit.view).await;
                 }
-                Box::pin(forward::resource(self, visit, params, progress)).await
+                let forward = Box::pin(forward::resource(self, visit, params, progress));
+                forward.await
             }
             "completion/complete" => {
-                Box::pin(forward::completion(self, visit, params, progress)).await
+                let forward = Box::pin(forward::completion(self, visit, params, progress));
+                forward.await
             }
             other => Err(RpcError::method_not_found(other)),
         }

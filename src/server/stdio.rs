@@ -313,9 +313,9 @@ impl Pipe {
                     let subscription = Subscription::open(&once, &id, &params).await?;
                     Ok(subscription.tell(&feed, &stopping).await)
                 };
-                place.hold(listening).await
+                place.hold(pin!(listening)).await
             } else {
-                place.hold(once.outcome(method, params)).await
+                place.hold(pin!(once.outcome(method, params))).await
             };
             if let Some(outcome) = outcome {
                 feed.must_say(rpc::write_answer(Some(&id), &outcome).into());

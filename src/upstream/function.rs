@@ -112,7 +112,7 @@ enum Runner {
     Url(Requests),
     Command(Command),
     Model(Prompt),
-    OpenApi(Api),
+    OpenApi(Box<Api>),
 }
 
 impl Functions {
@@ -228,7 +228,7 @@ impl Runner {
             Kind::Url(it) => Runner::Url(Requests::new(group, it, limit)?),
             Kind::Command(it) => Runner::Command(Command::new(group, it.clone(), limit)),
             Kind::Model(it) => Runner::Model(Prompt::new(group, it.clone(), models.clone(), limit)),
-            Kind::OpenApi(it) => Runner::OpenApi(Api::new(group, it, limit)?),
+            Kind::OpenApi(it) => Runner::OpenApi(Box::new(Api::new(group, it, limit)?)),
         })
     }
 
@@ -237,9 +237,18 @@ impl Runner {
             Runner::Endpoint(endpoint) => endpoint.call(&tool.name, arguments).await,
             Runner::Url(requests) => requests.call(&tool.name, arguments).await,
             // Their futures are large, and every call would carry them along.
-            Runner::Command(command) => Box::pin(command.call(&tool.name, &arguments)).await,
-            Runner::Model(prompt) => Box::pin(prompt.call(&tool.name, &arguments)).await,
-            Runner::OpenApi(api) => Box::pin(api.call(&tool.name, &arguments)).await,
+            Runner::Command(command) => {
+                let call = Box::pin(command.call(&tool.name, &arguments));
+                call.await
+            }
+            Runner::Model(prompt) => {
+                let call = Box::pin(prompt.call(&tool.name, &arguments));
+                call.await
+            }
+            Runner::OpenApi(api) => {
+                let call = Box::pin(api.call(&tool.name, &arguments));
+                call.await
+            }
         }
     }
 }

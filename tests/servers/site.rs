@@ -365,8 +365,28 @@ impl Seen {
                 let page = "<html>at Secret.java:5</html>";
                 (status, [(header::CONTENT_TYPE, "text/html")], page).into_response()
             }
-            // Answers nothing, within an answer that has begun.
-            Some("hang") => events(hanging(Arc::clone(self))),
+            // Answers nothing, within an answer that has begun; with `progress`, with that.
+            Some("hang") => {
+                let token = &message["params"]["_meta"]["progressToken"];
+                let step = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": 1}});
+                let step = format!("data: {step}\n\n");
+                let said = (arguments["progress"] == true).then_some(step);
+                events(stream::iter(said).chain(hanging(Arc::clone(self))))
+            }
+            // Answers on the stream that belongs to no request; with `open`, the one that does stays open.
+            Some("answer aside") => {
+                let answer = self.result(message).expect("an answer");
+                if arguments["open"] == true {
+                    self.tell(&format!("data: {answer}\n\n"));
+                    return events(hanging(Arc::clone(self)));
+                }
+                let seen = Arc::clone(self);
+                tokio::spawn(async move {
+                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                    seen.tell(&format!("data: {answer}\n\n"));
+                });
+                StatusCode::ACCEPTED.into_response()
+            }
             // Ends every session, then answers.
             Some("forget") => {
                 let response = self.reply(self.result(message).expect("an answer"));

@@ -472,6 +472,47 @@ async fn dropping_a_call_is_told_to_an_older_server() {
 }
 
 #[tokio::test]
+async fn a_call_is_cancelled_by_the_id_that_its_server_knows_also_when_more_has_come() {
+    let site = Site::start(Script::default()).await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    let (sender, mut progress) = mpsc::channel(10);
+    let options = CallOptions {
+        progress: Some(sender),
+        silence: Duration::from_millis(300),
+        ..options()
+    };
+    let arguments = json!({"do": "hang", "progress": true});
+    let error = rig.act_with(arguments, options).await.unwrap_err();
+    assert!(matches!(error, CallError::Timeout { .. }), "{error:?}");
+    assert!(progress.recv().await.is_some());
+    rig.until("the cancellation arrives", |_| {
+        !site.got("notifications/cancelled").is_empty()
+    })
+    .await;
+    let (called, cancelled) = (
+        site.got("tools/call").remove(0).1,
+        site.got("notifications/cancelled").remove(0).1,
+    );
+    assert_eq!(cancelled["params"]["requestId"], called["id"]);
+}
+
+#[tokio::test]
+async fn an_answer_counts_on_whichever_stream_it_comes() {
+    let site = Site::start(Script::default()).await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    rig.until("the other stream is there", |_| site.is_listened_to())
+        .await;
+    for open in [false, true] {
+        let arguments = json!({"do": "answer aside", "open": open});
+        let answer = text(rig.act(arguments.clone()).await);
+        assert_eq!(answer, arguments.to_string());
+    }
+    assert_eq!(text(rig.act(json!({})).await), "{}");
+    assert!(site.got("notifications/cancelled").is_empty());
+    assert_eq!(site.got("tools/call").len(), 3, "nothing is sent twice");
+}
+
+#[tokio::test]
 async fn changes_of_an_older_server_come_on_its_own_stream() {
     for path in ["/mcp", "/sse"] {
         let site = Site::start(Script::default()).await;

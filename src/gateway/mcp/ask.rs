@@ -61,7 +61,10 @@ impl Inquiry {
             return self.make_asking(gateway, visit).await;
         }
         match state {
-            Some(state) if Parked::is_key(state) => Box::pin(self.resume(gateway, visit)).await,
+            Some(state) if Parked::is_key(state) => {
+                let resumed = Box::pin(self.resume(gateway, visit));
+                resumed.await
+            }
             _ => self.begin(gateway, visit).await,
         }
     }

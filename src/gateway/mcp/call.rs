@@ -30,7 +30,8 @@ pub(super) async fn call(
     };
     let mut catalog = gateway.catalog();
     if visit.view.tool(&catalog, &name).is_none() {
-        Box::pin(gateway.started(&visit.view)).await;
+        let started = Box::pin(gateway.started(&visit.view));
+        started.await;
         catalog = gateway.catalog();
     }
     let Some(offered) = visit.view.tool(&catalog, &name) else {
@@ -49,7 +50,8 @@ pub(super) async fn call(
     if let Some(session) = visit.view.session() {
         // The caller said how long a call may wait, for a person may stand behind the answer.
         let deadline = session.about().expires;
-        let outcome = Box::pin(session.call(&name, arguments, deadline)).await;
+        let call = Box::pin(session.call(&name, arguments, deadline));
+        let outcome = call.await;
         return Ok(match outcome {
             Ok(result) => era::fit_call(write_result(&result), visit.version),
             Err(error) => failed(&error, visit.version),

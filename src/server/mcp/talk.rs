@@ -4,6 +4,7 @@
 
 use std::{
     collections::HashMap,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -124,7 +125,7 @@ impl Talk {
         let begun = self.running.begin(id.clone());
         async move {
             let outcome = match begun {
-                Ok(place) => place.hold(self.outcome(request, feed)).await?,
+                Ok(place) => place.hold(pin!(self.outcome(request, feed))).await?,
                 Err(busy) => Err(busy),
             };
             Some(rpc::write_answer(Some(&id), &outcome).into())

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -146,8 +146,10 @@ impl Running {
 
 impl Place {
     /// Does the work; `None` when it was cancelled.
-    pub(in crate::server) async fn hold<T>(mut self, work: impl Future<Output = T>) -> Option<T> {
-        let mut work = pin!(work);
+    pub(in crate::server) async fn hold<T>(
+        mut self,
+        mut work: Pin<&mut impl Future<Output = T>>,
+    ) -> Option<T> {
         tokio::select! {
             biased;
             done = &mut work => Some(done),
@@ -190,7 +192,7 @@ mod tests {
         running.cancel(&cancelling(json!("1")));
         running.cancel(&cancelling(json!(null)));
         running.cancel(&cancelling(json!(1)));
-        assert_eq!(place.hold(std::future::pending::<()>()).await, None);
+        assert_eq!(place.hold(pin!(std::future::pending::<()>())).await, None);
         assert!(running.table().is_empty());
     }
 
@@ -201,9 +203,9 @@ mod tests {
             running.begin(1.into()).unwrap(),
             running.begin(1.into()).unwrap(),
         );
-        assert_eq!(first.hold(async { 1 }).await, Some(1));
+        assert_eq!(first.hold(pin!(async { 1 })).await, Some(1));
         running.cancel(&cancelling(json!(1)));
-        assert_eq!(second.hold(std::future::pending::<()>()).await, None);
+        assert_eq!(second.hold(pin!(std::future::pending::<()>())).await, None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::{collections::VecDeque, mem};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
+use memchr::memchr2;
 
 /// How much is kept of each end of an event that is too long.
 const KEPT: usize = 4096;
@@ -126,28 +127,37 @@ impl Splitter {
     }
 
     fn push(&mut self, chunk: &[u8], ready: &mut VecDeque<RawEvent>) {
-        let mut from = 0;
-        for (at, &byte) in chunk.iter().enumerate() {
-            let ends_line = match byte {
-                b'\n' if mem::take(&mut self.after_cr) => {
-                    // The second half of a line break that has been seen.
-                    if self.event.is_empty() && self.tail.is_none() && from == at {
-                        from = at + 1;
-                    }
-                    continue;
+        let (mut from, mut seen) = (0, 0);
+        while let Some(text) = memchr2(b'\n', b'\r', &chunk[seen..]) {
+            let at = seen + text;
+            seen = at + 1;
+            if text > 0 {
+                self.line_goes_on();
+            }
+            if chunk[at] == b'\n' && mem::take(&mut self.after_cr) {
+                // The second half of a line break that has been seen.
+                if self.event.is_empty() && self.tail.is_none() && from == at {
+                    from = seen;
                 }
-                b'\r' | b'\n' => true,
-                _ => false,
-            };
-            self.after_cr = byte == b'\r';
-            if ends_line && self.line_is_empty {
-                self.keep(&chunk[from..=at]);
-                from = at + 1;
+                continue;
+            }
+            self.after_cr = chunk[at] == b'\r';
+            if self.line_is_empty {
+                self.keep(&chunk[from..seen]);
+                from = seen;
                 ready.extend(self.finish());
             }
-            self.line_is_empty = ends_line;
+            self.line_is_empty = true;
+        }
+        if seen < chunk.len() {
+            self.line_goes_on();
         }
         self.keep(&chunk[from..]);
+    }
+
+    fn line_goes_on(&mut self) {
+        self.line_is_empty = false;
+        self.after_cr = false;
     }
 
     fn keep(&mut self, part: &[u8]) {

@@ -1,7 +1,7 @@
 //! One live connection to a server: requests made, tools and features listed.
 
 use std::{
-    pin::pin,
+    pin::{Pin, pin},
     sync::{Arc, LazyLock},
 };
 
@@ -155,7 +155,7 @@ impl Session {
     ) -> Result<Value, CallError> {
         let running = Running::new(options.caller.clone());
         let _under = running.until_dropped();
-        let answer = self.exchange(method, params, options, &running);
+        let answer = pin!(self.exchange(method, params, options, &running));
         wait(answer, &running, options).await
     }
 
@@ -201,7 +201,8 @@ impl Session {
                 None
             }
         };
-        Box::pin(self.through_rmcp(method, params, caller, running, begun)).await
+        let rmcp = Box::pin(self.through_rmcp(method, params, caller, running, begun));
+        rmcp.await
     }
 
     /// The call, where it can be made without rmcp.
@@ -291,13 +292,12 @@ fn custom(method: &str, params: JsonObject) -> CustomRequest {
 /// Waits for the answer to a request, as long as the server may be silent and within its deadline.
 ///
 /// # Errors
-/// The time is over, and the request is cancelled.
+/// The time is over. Dropping the answer cancels the request.
 async fn wait(
-    answer: impl Future<Output = Result<Value, CallError>>,
+    mut answer: Pin<&mut impl Future<Output = Result<Value, CallError>>>,
     running: &Running,
     options: &CallOptions,
 ) -> Result<Value, CallError> {
-    let mut answer = pin!(answer);
     let started = Instant::now();
     let mut silent_until = started + options.silence;
     let mut alarm = pin!(sleep_until(silent_until.min(options.deadline)));

@@ -61,7 +61,7 @@ type Fault = StreamableHttpError<WebFault>;
 /// Posts messages to one server.
 #[derive(Clone, Debug)]
 pub(super) struct Poster {
-    clients: Clients,
+    clients: Arc<Clients>,
     limit: usize,
     patience: Duration,
     pending: Pending,
@@ -119,7 +119,7 @@ pub(super) fn transport(
     pending: Pending,
 ) -> (StreamableHttpClientTransport<Poster>, Poster) {
     let poster = Poster {
-        clients,
+        clients: Arc::new(clients),
         limit,
         patience,
         pending,
