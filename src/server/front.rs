@@ -6,7 +6,6 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
-    time::Instant,
 };
 
 use axum::{
@@ -18,7 +17,7 @@ use axum::{
 };
 use futures::FutureExt;
 use http_body::{Frame, SizeHint};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tower::ServiceExt;
 use tracing::{Instrument, Span};
 

@@ -61,7 +61,7 @@ pub(crate) struct Client(Way);
 
 #[derive(Clone)]
 enum Way {
-    Direct(legacy::Client<Connector, Full<Bytes>>),
+    Direct(Arc<legacy::Client<Connector, Full<Bytes>>>),
     /// The environment names a proxy for this host.
     Proxied(reqwest::Client),
 }
@@ -102,7 +102,7 @@ impl Client {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .build(connector);
-        Ok(Client(Way::Direct(client)))
+        Ok(Client(Way::Direct(client.into())))
     }
 
     /// Sends a request; the head of the answer is there when this ends. Redirects are answers like any other.
@@ -112,7 +112,8 @@ impl Client {
         match &self.0 {
             Way::Direct(client) => {
                 let response = client.request(request.map(Full::new)).await;
-                Ok(response.map_err(HttpError::of_client)?.map(Body::Direct)).map(decoded)
+                let response = response.map_err(|error| HttpError::of_client(&error))?;
+                Ok(decoded(response.map(Body::Direct)))
             }
             Way::Proxied(client) => {
                 let request = request.try_into().map_err(HttpError::from)?;
@@ -137,8 +138,8 @@ impl fmt::Debug for Client {
 }
 
 impl HttpError {
-    fn of_client(error: legacy::Error) -> HttpError {
-        let reason = root(&error);
+    fn of_client(error: &legacy::Error) -> HttpError {
+        let reason = root(error);
         match error.is_connect() {
             true => HttpError::Connect(reason),
             false => HttpError::Broken(reason),

@@ -313,26 +313,26 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check_answer(message: &Value, expected: Option<Value>) {
+    fn check_answer(message: &Value, expected: Option<&Value>) {
         let read = read_answer(message.to_string().as_bytes(), 7);
         let read = read.map(|answer| answer.unwrap_or_else(|error| json!(error.message)));
-        assert_eq!(read, expected);
+        assert_eq!(read.as_ref(), expected);
     }
 
     #[test]
     fn only_the_answer_to_the_request_is_its_answer() {
         check_answer(
             &json!({"jsonrpc": "2.0", "id": 7, "result": {"a": 1}}),
-            Some(json!({"a": 1})),
+            Some(&json!({"a": 1})),
         );
-        check_answer(&json!({"id": "7", "result": [1]}), Some(json!([1])));
+        check_answer(&json!({"id": "7", "result": [1]}), Some(&json!([1])));
         check_answer(
             &json!({"id": 7, "error": {"code": 1, "message": "no"}}),
-            Some(json!("no")),
+            Some(&json!("no")),
         );
         check_answer(
             &json!({"id": 7, "result": {}, "error": null}),
-            Some(json!({})),
+            Some(&json!({})),
         );
         check_answer(&json!({"id": 8, "result": {}}), None);
         check_answer(&json!({"id": 7, "method": "ping"}), None);
