@@ -1,6 +1,6 @@
 //! Plain answers: one body to the client, however many questions to the model it takes.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, pin::pin};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -44,7 +44,10 @@ pub(super) async fn run(chat: Chat<'_>) -> Result<(HeaderMap, Bytes), Failed> {
 
 /// Answers a chat that no gateway tool applies to: the upstream's own bytes, mended where they are broken.
 pub(super) async fn pass_through(chat: Chat<'_>) -> Result<(HeaderMap, Bytes), Failed> {
-    let (headers, body) = chat.in_time(read(&chat, &Ask::first())).await?;
+    let first = Ask::first();
+    // Pinned where it lies: handed over it would be copied, and lie there twice.
+    let reading = pin!(read(&chat, &first));
+    let (headers, body) = chat.in_time(reading).await?;
     let settings = chat.settings(Mode::PassThrough);
     let mended = completion::mend(&body, &settings, &chat, &mut chat.ids())
         .map_err(|error| chat.faulty(error))?;

@@ -2,6 +2,8 @@
 //!
 //! What happens next is for [`Turn`] to decide; what the client gets to see of it is the [`Form`]'s.
 
+use std::pin::pin;
+
 use crate::{
     agent::{Effect, Event, Finish, Job, Turn, ask::Ask},
     translate::stream::Round,
@@ -34,7 +36,10 @@ pub(super) async fn run(
     turn: &mut Turn,
     form: &mut impl Form,
 ) -> Result<Finish, Failed> {
-    let ended = chat.in_time(rounds(chat, turn, form)).await;
+    let ended = {
+        let working = pin!(rounds(chat, turn, form));
+        chat.in_time(working).await
+    };
     let mut finish = ended.map_err(|failure| Failed {
         failure,
         tools_ran: turn.has_run_calls(),

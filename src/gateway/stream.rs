@@ -1,6 +1,6 @@
 //! Streamed answers: one stream to the client, however many questions to the model it takes.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -51,7 +51,12 @@ pub(super) async fn run(chat: Chat<'_>, sink: Sink) -> Result<(), Failed> {
 pub(super) async fn pass_through(chat: Chat<'_>, mut sink: Sink) -> Result<(), Failed> {
     sink.without_comments();
     let mut streamed = Streamed::new(&chat, Mode::PassThrough, sink);
-    match chat.in_time(streamed.ask(&Ask::first())).await {
+    let first = Ask::first();
+    let asked = {
+        let asking = pin!(streamed.ask(&first));
+        chat.in_time(asking).await
+    };
+    match asked {
         Ok(round) => {
             streamed.finish(round.finish, None).await;
             Ok(())

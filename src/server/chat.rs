@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     body::Body,
     extract::{Request, State},
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
 
@@ -16,6 +16,14 @@ use crate::gateway::{
 };
 
 use super::{App, body, error, headers};
+
+/// Where chat requests come to.
+pub(super) const PATH: &str = "/v1/chat/completions";
+
+/// It is a chat request.
+pub(super) fn is_meant(request: &Request) -> bool {
+    request.uri().path() == PATH && request.method() == Method::POST
+}
 
 /// Answers a chat request, streamed or whole.
 pub(super) async fn complete(State(app): State<Arc<App>>, request: Request) -> Response {

@@ -11,7 +11,7 @@ use std::{
 use axum::{
     Router,
     body::{Body, Bytes},
-    extract::Request,
+    extract::{Request, State},
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
 };
@@ -21,7 +21,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
-use super::{App, REQUEST_ID, error::Refusal, guard, mcp, mcp_sessions};
+use super::{App, REQUEST_ID, chat, error::Refusal, guard, mcp, mcp_sessions};
 
 /// Answers a request, and puts the answer into the log.
 pub(super) async fn answer(app: Arc<App>, routes: Router, mut request: Request) -> Response {
@@ -48,15 +48,20 @@ pub(super) async fn answer(app: Arc<App>, routes: Router, mut request: Request) 
 
 /// Answers a request that may come in. Its place is free again when its response has been sent, or at once if it
 /// lasts.
-async fn admitted(app: &App, routes: Router, request: Request, span: Span) -> Response {
+async fn admitted(app: &Arc<App>, routes: Router, request: Request, span: Span) -> Response {
     let place = match guard::admit(app, &request) {
         Ok(place) => place,
         Err(refusal) if mcp::is_here(request.uri().path()) => return mcp::reply::refusal(refusal),
         Err(refusal) => return refusal.into_response(),
     };
-    let response = match routes.oneshot(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
+    let response = if chat::is_meant(&request) {
+        // What is asked all the time goes past the router, which costs as much as reading the request.
+        Box::pin(chat::complete(State(Arc::clone(app)), request)).await
+    } else {
+        match routes.oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
     };
     let is_lasting = response.extensions().get::<mcp::reply::Lasting>().is_some();
     let place = place.filter(|_| !is_lasting);

@@ -181,21 +181,21 @@ impl Upstream {
         body: Bytes,
         round: Round,
     ) -> Result<Incoming, ModelError> {
-        let mut headers = self.outgoing(headers);
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/json"),
-        );
-        headers.insert(
-            header::ACCEPT_ENCODING,
-            HeaderValue::from_static("identity"),
-        );
         let mut attempt = 0;
         loop {
+            let mut headers = self.outgoing(headers);
+            headers.insert(
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("application/json"),
+            );
+            headers.insert(
+                header::ACCEPT_ENCODING,
+                HeaderValue::from_static("identity"),
+            );
             let mut request = Request::new(body.clone());
             *request.method_mut() = Method::POST;
             *request.uri_mut() = self.chat.clone();
-            *request.headers_mut() = headers.clone();
+            *request.headers_mut() = headers;
             let error = match self.send(request).await {
                 Ok(response) => match self.accept(response).await {
                     Ok(incoming) => return Ok(incoming),
