@@ -100,19 +100,19 @@ impl Catalog {
             max: max_tools,
             clients: client_names.len(),
         };
+        if selection.is_nothing() {
+            return Arc::default();
+        }
         let names_collide = client_names.iter().any(|name| self.find(name).is_some());
         if !selection.is_everything() || names_collide {
             return Arc::new(self.choose(selection, client_names, limit));
         }
         let shared = self.everything(limit);
-        match shared
-            .left_out
-            .iter()
-            .any(|it| selection.is_preferred(&it.name))
-        {
-            true => Arc::new(self.choose(selection, client_names, limit)),
-            false => shared,
+        let is_asked_for = |it: &LeftOut| selection.is_preferred(&it.name);
+        if selection.has_preferred() && shared.left_out.iter().any(is_asked_for) {
+            return Arc::new(self.choose(selection, client_names, limit));
         }
+        shared
     }
 
     /// The choice among all tools, kept for the next request with this limit.

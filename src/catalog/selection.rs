@@ -94,6 +94,17 @@ impl Selection {
         self.tools.is_none() && self.servers.is_none() && self.entries.is_empty()
     }
 
+    /// A header selects nothing, whatever the tools are.
+    pub(super) fn is_nothing(&self) -> bool {
+        let mut lists = self.tools.iter().chain(&self.servers);
+        lists.any(|list| list.includes.is_empty() && !list.only_excludes)
+    }
+
+    /// Some names are to be kept before others.
+    pub(super) fn has_preferred(&self) -> bool {
+        !self.preferred.is_empty()
+    }
+
     pub(super) fn is_preferred(&self, name: &FunctionName) -> bool {
         self.preferred.contains(name.as_str())
     }

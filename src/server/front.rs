@@ -55,7 +55,7 @@ async fn admitted(app: &Arc<App>, routes: Router, request: Request, span: Span) 
         Err(refusal) => return refusal.into_response(),
     };
     let response = if chat::is_meant(&request) {
-        // What is asked all the time goes past the router, which costs as much as reading the request.
+        // What is asked all the time goes past the router, which costs more than reading the request does.
         Box::pin(chat::complete(State(Arc::clone(app)), request)).await
     } else {
         match routes.oneshot(request).await {

@@ -128,8 +128,8 @@ struct Writer(Vec<u8>);
 impl Writer {
     fn member(&mut self, key: &str, value: &str) {
         self.0.push(if self.0.is_empty() { b'{' } else { b',' });
-        self.0
-            .extend_from_slice(serde_json::Value::from(key).to_string().as_bytes());
+        // A text is always JSON, and a vector always takes it.
+        let _ = serde_json::to_writer(&mut self.0, key);
         self.0.push(b':');
         self.0.extend_from_slice(value.as_bytes());
     }

@@ -109,11 +109,19 @@ impl<'a> Tools<'a> {
             .client
             .iter()
             .filter(|tool| tool.kind != ClientToolKind::LegacyFunction);
-        let mut list: Vec<&str> = own.map(|tool| tool.raw.get()).collect();
-        if !offered.is_empty() {
-            list.push(offered);
+        let offered = Some(offered).filter(|offered| !offered.is_empty());
+        let mut list = String::new();
+        for entry in own.map(|tool| tool.raw.get()).chain(offered) {
+            // One piece of memory for what is by far the longest, the gateway's.
+            list.reserve(entry.len() + 2);
+            list.push(if list.is_empty() { '[' } else { ',' });
+            list.push_str(entry);
         }
-        (!list.is_empty()).then(|| format!("[{}]", list.join(",")))
+        if list.is_empty() {
+            return None;
+        }
+        list.push(']');
+        Some(list)
     }
 }
 
