@@ -128,7 +128,10 @@ fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
 fn routes(app: Arc<App>) -> Router {
     Router::new()
         // The OpenAI API.
-        .route(chat::PATH, post(chat::complete).fallback(forward::forward))
+        .route(
+            "/v1/chat/completions",
+            post(chat::complete).fallback(forward::forward),
+        )
         .route("/v1/models", get(models::list).fallback(forward::forward))
         .route(
             "/v1/models/{*id}",

@@ -17,12 +17,9 @@ use crate::gateway::{
 
 use super::{App, body, error, headers};
 
-/// Where chat requests come to.
-pub(super) const PATH: &str = "/v1/chat/completions";
-
-/// It is a chat request.
+/// It is a chat request, as the router would find.
 pub(super) fn is_meant(request: &Request) -> bool {
-    request.uri().path() == PATH && request.method() == Method::POST
+    request.uri().path() == "/v1/chat/completions" && request.method() == Method::POST
 }
 
 /// Answers a chat request, streamed or whole.

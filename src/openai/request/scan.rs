@@ -252,11 +252,11 @@ impl<'a> Scanner<'a> {
         loop {
             let rest = self.text.as_bytes().get(self.at..)?;
             let step = memchr2(b'"', b'\\', rest)?;
-            // Without an early end this is as fast as the search.
-            let has_control = rest[..step]
+            // Without an early end, and as a least byte, this is as fast as the search.
+            let least = rest[..step]
                 .iter()
-                .fold(false, |has, byte| has | (*byte < 0x20));
-            if has_control {
+                .fold(u8::MAX, |least, byte| least.min(*byte));
+            if least < 0x20 {
                 return None;
             }
             self.at += step + 1;
