@@ -19,10 +19,5 @@ pub fn install_tls() {
 /// Why a request got no answer, in a word or two and without its URL. The reason lies at the bottom: "connection
 /// refused" and not "error sending request".
 fn reason(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut reason: &dyn std::error::Error = &error;
-    while let Some(source) = reason.source() {
-        reason = source;
-    }
-    reason.to_string()
+    http::root(&error.without_url())
 }

@@ -95,3 +95,24 @@ impl Write for Line {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(may_wait: bool, line: &[u8]) -> usize {
+        Line { may_wait }.write_all(line).unwrap();
+        waiting().len()
+    }
+
+    #[test]
+    fn a_line_waits_for_the_thread_to_sleep_for_a_warning_or_for_too_many_others() {
+        assert_eq!(write(true, b"one\n"), 4);
+        flush();
+        assert_eq!(waiting().len(), 0);
+        assert_eq!(write(true, b"two\n"), 4);
+        assert_eq!(write(false, b"a warning\n"), 0);
+        assert_eq!(write(true, &[b'\n'; MAX_WAITING - 1]), MAX_WAITING - 1);
+        assert_eq!(write(true, b"\n"), 0);
+    }
+}

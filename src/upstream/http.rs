@@ -159,7 +159,7 @@ impl From<reqwest::Error> for HttpError {
 }
 
 /// The reason at the bottom: "connection refused" and not "client error (Connect)".
-fn root(error: &dyn std::error::Error) -> String {
+pub(super) fn root(error: &dyn std::error::Error) -> String {
     let mut reason = error;
     while let Some(source) = reason.source() {
         reason = source;

@@ -123,6 +123,8 @@ pub struct Upstream {
     name: Arc<str>,
     /// Where chat completions are.
     chat: Uri,
+    /// Where the list of models is.
+    models: Uri,
     /// Its key and headers, which replace the client's.
     own: Vec<(HeaderName, HeaderValue)>,
     client: Client,
@@ -133,6 +135,7 @@ pub struct Upstream {
 impl Upstream {
     fn new(config: Config) -> Result<Upstream, SetupError> {
         let chat = uri(&below(&config.base_url, "chat/completions"))?;
+        let models = uri(&below(&config.base_url, "models"))?;
         let client = Client::new(&chat, config.connect_timeout)?;
         let verbatim = wire::reqwest(config.connect_timeout)?.no_gzip().build()?;
         let key = config.api_key.as_ref();
@@ -145,6 +148,7 @@ impl Upstream {
         Ok(Upstream {
             name: config.name.as_str().into(),
             chat,
+            models,
             own,
             client,
             verbatim,
@@ -238,7 +242,7 @@ impl Upstream {
     /// The models it lists, as it describes them.
     pub async fn models(&self, headers: &HeaderMap) -> Result<Vec<serde_json::Value>, ModelError> {
         let mut request = Request::new(Bytes::new());
-        *request.uri_mut() = uri(&self.url("models", None)).map_err(|_| self.invalid("nothing"))?;
+        *request.uri_mut() = self.models.clone();
         *request.headers_mut() = self.outgoing(headers);
         let incoming = self.accept(self.send(request).await?).await?;
         let body = incoming.read_all(8 << 20).await?;

@@ -350,7 +350,7 @@ mod tests {
     /// The scanner takes a text if and only if `serde_json` does, and cuts it alike.
     #[track_caller]
     fn agrees(text: &str) {
-        let theirs: Option<indexmap_like::Members<'_>> = serde_json::from_str(text).ok();
+        let theirs: Option<theirs::Members<'_>> = serde_json::from_str(text).ok();
         let theirs = theirs.map(|it| it.0);
         let ours = members(text, 128, 512);
         if let Some(theirs) = &theirs
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(ours, theirs, "{text}");
     }
 
-    mod indexmap_like {
+    mod theirs {
         use super::*;
         use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
