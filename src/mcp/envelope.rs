@@ -27,8 +27,10 @@ fn id_in_head(head: &[u8]) -> Option<Value> {
 
 /// Looks for the last `"id"` after which nothing follows but short members and the end of the object.
 fn id_in_tail(tail: &[u8]) -> Option<Value> {
-    let start = memchr::memmem::rfind(tail, b"\"id\"")?;
-    let (value, mut rest) = next_value(skip(&tail[start + 4..], b':')?)?;
+    // An id may be called `id` itself, and then stands behind the name.
+    let mut names = memchr::memmem::rfind_iter(tail, b"\"id\"").take(2);
+    let after = names.find_map(|start| skip(&tail[start + 4..], b':'))?;
+    let (value, mut rest) = next_value(after)?;
     while let Some(after) = skip(rest, b',') {
         let (_, after) = next_value(after)?;
         (_, rest) = next_value(skip(after, b':')?)?;
@@ -111,6 +113,7 @@ mod tests {
             "aaa\"}]},\"id\":17,\"jsonrpc\":\"2.0\"}\r",
             Some(json!(17)),
         );
+        check("", r#"a"},"id":"id","jsonrpc":"2.0"}"#, Some(json!("id")));
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! The HTTP client of whatever is asked for every request: model providers, functions, calls of MCP servers.
 //!
-//! It is hyper's client with its pool, and no more: no URL is parsed, no redirect prepared and no header copied for
-//! a request (reqwest, which does all that, costs as much as the rest of toolway together; see `bench/`). reqwest
-//! takes its place where the environment names a proxy.
+//! No URL is parsed, no redirect prepared and no header copied for a request (reqwest, which does all that, costs as
+//! much as the rest of toolway together; see `bench/`). Where TLS is spoken it is hyper's client with its pool; where
+//! not, `plain` needs no task for a connection and no buffer for a silent one. reqwest takes their place where the
+//! environment names a proxy.
+
+mod framing;
+mod plain;
 
 use std::{
     fmt, io,
@@ -15,7 +19,9 @@ use std::{
 use async_compression::tokio::bufread::GzipDecoder;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, future::BoxFuture, stream::BoxStream};
-use http::{Request, Response, Uri, header};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header, uri::Scheme,
+};
 use http_body::Body as _;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -29,7 +35,7 @@ use hyper_util::{
 };
 use tokio::time::timeout;
 use tokio_util::io::{ReaderStream, StreamReader};
-use tower::Service;
+use tower::{BoxError, Service};
 
 /// How long an idle connection is kept. It is shorter than what `server::listener` allows its clients, and must be:
 /// the runtime is woken for a timer that is due before all others, and every answer sets one.
@@ -61,9 +67,45 @@ pub(crate) struct Client(Way);
 
 #[derive(Clone)]
 enum Way {
-    Direct(Arc<legacy::Client<Connector, Full<Bytes>>>),
+    /// Without TLS.
+    Plain(Arc<plain::Pool>),
+    /// With TLS; it may be HTTP/2 then.
+    Secure(Arc<legacy::Client<Connector<HttpsConnector<HttpConnector>>, Full<Bytes>>>),
     /// The environment names a proxy for this host.
     Proxied(reqwest::Client),
+}
+
+/// A request on its way out.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing<'a> {
+    pub(crate) method: Method,
+    /// Absolute.
+    pub(crate) uri: &'a Uri,
+    pub(crate) headers: &'a HeaderMap,
+    /// More headers, which take the place of those in `headers` that are called the same.
+    pub(crate) own: &'a [(HeaderName, HeaderValue)],
+    pub(crate) body: Bytes,
+}
+
+impl Outgoing<'_> {
+    /// All that are sent, besides host and length.
+    fn headers(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+        let is_own = |name| self.own.iter().any(|(own, _)| own == name);
+        let others = self.headers.iter().filter(move |(name, _)| !is_own(*name));
+        others.chain(self.own.iter().map(|(name, value)| (name, value)))
+    }
+
+    fn message(self) -> Request<Bytes> {
+        let mut headers = HeaderMap::with_capacity(self.headers.len() + self.own.len());
+        for (name, value) in self.headers() {
+            headers.append(name, value.clone());
+        }
+        let mut message = Request::new(self.body);
+        *message.method_mut() = self.method;
+        *message.uri_mut() = self.uri.clone();
+        *message.headers_mut() = headers;
+        message
+    }
 }
 
 /// Why there is no answer, or no more of it.
@@ -90,6 +132,13 @@ impl Client {
         connect.enforce_http(false);
         connect.set_nodelay(true);
         connect.set_keepalive(Some(TCP_KEEPALIVE));
+        if host.scheme() == Some(&Scheme::HTTP) {
+            let connector = Connector {
+                inner: connect,
+                timeout: connect_timeout,
+            };
+            return Ok(Client(Way::Plain(plain::Pool::new(connector).into())));
+        }
         let connector = Connector {
             inner: HttpsConnectorBuilder::new()
                 .with_tls_config(tls()?)
@@ -102,21 +151,22 @@ impl Client {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .build(connector);
-        Ok(Client(Way::Direct(client.into())))
+        Ok(Client(Way::Secure(client.into())))
     }
 
     /// Sends a request; the head of the answer is there when this ends. Redirects are answers like any other.
     ///
-    /// The URI is absolute. Dropping the future, or the body it gives, ends the exchange.
-    pub(crate) async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, HttpError> {
+    /// Dropping the future, or the body it gives, ends the exchange.
+    pub(crate) async fn send(&self, request: Outgoing<'_>) -> Result<Response<Body>, HttpError> {
         match &self.0 {
-            Way::Direct(client) => {
-                let response = client.request(request.map(Full::new)).await;
+            Way::Plain(pool) => Ok(decoded(pool.send(request).await?.map(Body::Plain))),
+            Way::Secure(client) => {
+                let response = client.request(request.message().map(Full::new)).await;
                 let response = response.map_err(|error| HttpError::of_client(&error))?;
-                Ok(decoded(response.map(Body::Direct)))
+                Ok(decoded(response.map(Body::Secure)))
             }
             Way::Proxied(client) => {
-                let request = request.try_into().map_err(HttpError::from)?;
+                let request = request.message().try_into().map_err(HttpError::from)?;
                 let response = client.execute(request).await;
                 let response = Response::from(response.map_err(HttpError::from)?);
                 Ok(response.map(|body| {
@@ -131,7 +181,8 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Way::Direct(_) => "Client(direct)",
+            Way::Plain(_) => "Client(plain)",
+            Way::Secure(_) => "Client(secure)",
             Way::Proxied(_) => "Client(proxied)",
         })
     }
@@ -169,8 +220,10 @@ pub(super) fn root(error: &dyn std::error::Error) -> String {
 
 /// The body of an answer while it arrives.
 pub(crate) enum Body {
-    /// As the connection gives it.
-    Direct(Incoming),
+    /// As a connection without TLS gives it.
+    Plain(plain::Incoming),
+    /// As a connection with TLS gives it.
+    Secure(Incoming),
     /// Decoded, or from a proxy.
     Other(BoxStream<'static, Result<Bytes, HttpError>>),
 }
@@ -181,7 +234,8 @@ impl Stream for Body {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         match &mut *self {
             Body::Other(pieces) => pieces.poll_next_unpin(cx),
-            Body::Direct(body) => loop {
+            Body::Plain(body) => Pin::new(body).poll_next(cx),
+            Body::Secure(body) => loop {
                 let frame = std::task::ready!(Pin::new(&mut *body).poll_frame(cx));
                 return Poll::Ready(match frame {
                     None => None,
@@ -216,25 +270,29 @@ fn decoded(response: Response<Body>) -> Response<Body> {
 
 /// hyper's connector, which waits no longer than it may.
 #[derive(Clone)]
-struct Connector {
-    inner: HttpsConnector<HttpConnector>,
+struct Connector<C> {
+    inner: C,
     timeout: Duration,
 }
 
-impl Service<Uri> for Connector {
-    type Response = <HttpsConnector<HttpConnector> as Service<Uri>>::Response;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
+impl<C> Service<Uri> for Connector<C>
+where
+    C: Service<Uri, Future: Send + 'static>,
+    C::Error: Into<BoxError>,
+{
+    type Response = C::Response;
+    type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(cx)
+        self.inner.poll_ready(cx).map_err(Into::into)
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connecting = timeout(self.timeout, self.inner.call(uri));
         Box::pin(async move {
             match connecting.await {
-                Ok(connected) => connected,
+                Ok(connected) => connected.map_err(Into::into),
                 Err(_) => {
                     let why = io::Error::new(io::ErrorKind::TimedOut, "no connection in time");
                     Err(why.into())

@@ -10,13 +10,11 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
-};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 use tokio::time::{sleep, timeout};
 use url::Url;
 
-use super::http::{self as wire, Body, Client, HttpError, SetupError};
+use super::http::{self as wire, Body, Client, HttpError, Outgoing, SetupError};
 use crate::{catalog, openai::ErrorBody, secret::Secret, translate::stream::TextCalls};
 
 use self::retry::Round;
@@ -77,6 +75,18 @@ const TELLING: [&str; 8] = [
     "www-authenticate",
 ];
 
+/// Of every chat, whose body toolway writes and whose answer it reads.
+const OF_CHATS: [(HeaderName, HeaderValue); 2] = [
+    (
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    ),
+    (
+        header::ACCEPT_ENCODING,
+        HeaderValue::from_static("identity"),
+    ),
+];
+
 /// All model providers, in the order of the configuration.
 #[derive(Debug)]
 pub struct Models {
@@ -127,6 +137,8 @@ pub struct Upstream {
     models: Uri,
     /// Its key and headers, which replace the client's.
     own: Vec<(HeaderName, HeaderValue)>,
+    /// The same with those of a chat.
+    own_of_chats: Vec<(HeaderName, HeaderValue)>,
     client: Client,
     /// Passes bodies on in both directions, as they are.
     verbatim: reqwest::Client,
@@ -144,12 +156,15 @@ impl Upstream {
         let headers =
             headers.filter_map(|(name, value)| Some((name.clone(), sensitive(value.expose())?)));
         let own = key.map(|key| (header::AUTHORIZATION, key)).into_iter();
-        let own = own.chain(headers).collect();
+        // A later one of the same name takes the place of an earlier one.
+        let own: HeaderMap = own.chain(headers).fold(HeaderMap::new(), with);
+        let own_of_chats = OF_CHATS.into_iter().fold(own.clone(), with);
         Ok(Upstream {
             name: config.name.as_str().into(),
             chat,
             models,
-            own,
+            own: listed(&own),
+            own_of_chats: listed(&own_of_chats),
             client,
             verbatim,
             config,
@@ -187,19 +202,13 @@ impl Upstream {
     ) -> Result<Incoming, ModelError> {
         let mut attempt = 0;
         loop {
-            let mut headers = self.outgoing(headers);
-            headers.insert(
-                header::CONTENT_TYPE,
-                HeaderValue::from_static("application/json"),
-            );
-            headers.insert(
-                header::ACCEPT_ENCODING,
-                HeaderValue::from_static("identity"),
-            );
-            let mut request = Request::new(body.clone());
-            *request.method_mut() = Method::POST;
-            *request.uri_mut() = self.chat.clone();
-            *request.headers_mut() = headers;
+            let request = Outgoing {
+                method: Method::POST,
+                uri: &self.chat,
+                headers,
+                own: &self.own_of_chats,
+                body: body.clone(),
+            };
             let error = match self.send(request).await {
                 Ok(response) => match self.accept(response).await {
                     Ok(incoming) => return Ok(incoming),
@@ -229,7 +238,7 @@ impl Upstream {
         let request = self
             .verbatim
             .request(method, url)
-            .headers(self.outgoing(headers))
+            .headers(self.with_own(headers))
             .body(body);
         let sending = async { request.send().await.map_err(HttpError::from) };
         let response = Response::from(self.in_time(sending).await?);
@@ -241,9 +250,13 @@ impl Upstream {
 
     /// The models it lists, as it describes them.
     pub async fn models(&self, headers: &HeaderMap) -> Result<Vec<serde_json::Value>, ModelError> {
-        let mut request = Request::new(Bytes::new());
-        *request.uri_mut() = self.models.clone();
-        *request.headers_mut() = self.outgoing(headers);
+        let request = Outgoing {
+            method: Method::GET,
+            uri: &self.models,
+            headers,
+            own: &self.own,
+            body: Bytes::new(),
+        };
         let incoming = self.accept(self.send(request).await?).await?;
         let body = incoming.read_all(8 << 20).await?;
         #[derive(serde::Deserialize)]
@@ -256,7 +269,7 @@ impl Upstream {
     }
 
     /// The client's headers with this upstream's own key and headers put in.
-    fn outgoing(&self, client: &HeaderMap) -> HeaderMap {
+    fn with_own(&self, client: &HeaderMap) -> HeaderMap {
         let mut headers = client.clone();
         for (name, value) in &self.own {
             headers.insert(name, value.clone());
@@ -264,7 +277,7 @@ impl Upstream {
         headers
     }
 
-    async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, ModelError> {
+    async fn send(&self, request: Outgoing<'_>) -> Result<Response<Body>, ModelError> {
         self.in_time(self.client.send(request)).await
     }
 
@@ -366,6 +379,18 @@ fn telling(headers: &HeaderMap) -> HeaderMap {
     let is_telling = |name: &str| TELLING.contains(&name) || name.starts_with("x-ratelimit-");
     let kept = headers.iter().filter(|(name, _)| is_telling(name.as_str()));
     kept.map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+fn with(mut headers: HeaderMap, (name, value): (HeaderName, HeaderValue)) -> HeaderMap {
+    headers.insert(name, value);
+    headers
+}
+
+fn listed(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
+    let headers = headers.iter();
+    headers
+        .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
 }
 

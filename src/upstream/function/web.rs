@@ -14,7 +14,7 @@ use crate::{
     translate::functions::output,
     upstream::{
         SetupError,
-        http::{Client, HttpError},
+        http::{Client, HttpError, Outgoing},
     },
 };
 
@@ -132,7 +132,15 @@ pub(super) async fn fetch(
 ) -> Result<Reply, WebFault> {
     let mut redirects = 0;
     let response = loop {
-        let response = client.send(request.message()?).await?;
+        let uri = request.uri()?;
+        let outgoing = Outgoing {
+            method: request.method.clone(),
+            uri: &uri,
+            headers: &request.headers,
+            own: &[],
+            body: request.body.clone(),
+        };
+        let response = client.send(outgoing).await?;
         match request.redirected(&response) {
             Some(url) if redirects < REDIRECTS => request.url = Cow::Owned(url),
             _ => break response,
@@ -160,14 +168,9 @@ pub(super) async fn fetch(
 }
 
 impl Request<'_> {
-    fn message(&self) -> Result<http::Request<Bytes>, WebFault> {
+    fn uri(&self) -> Result<Uri, WebFault> {
         let uri = Uri::try_from(self.url.as_str());
-        let uri = uri.map_err(|_| WebFault::Unreachable("the address is none".to_owned()))?;
-        let mut message = http::Request::new(self.body.clone());
-        *message.method_mut() = self.method.clone();
-        *message.uri_mut() = uri;
-        *message.headers_mut() = HeaderMap::clone(&self.headers);
-        Ok(message)
+        uri.map_err(|_| WebFault::Unreachable("the address is none".to_owned()))
     }
 
     /// Where the answer says that the same request is to be made.

@@ -84,7 +84,8 @@ impl Begun {
 pub(super) struct DirectCall<'a> {
     poster: &'a Poster,
     standing: Arc<Standing>,
-    headers: HeaderMap,
+    /// Those of this call only.
+    headers: Vec<(HeaderName, HeaderValue)>,
     params: &'a JsonObject,
     /// `ClientCapabilities`, where each request says what is agreed on in a handshake otherwise.
     capabilities: Option<&'a Value>,
@@ -110,16 +111,16 @@ impl<'a> DirectCall<'a> {
         has_header_arguments: bool,
     ) -> Option<DirectCall<'a>> {
         let standing = poster.standing().filter(|_| method == METHOD)?;
-        let mut headers = standing.headers.clone();
+        let mut headers = Vec::new();
         if capabilities.is_some() {
             let name = params.get("name").and_then(Value::as_str)?;
             if has_header_arguments || !is_header(name) {
                 return None;
             }
             let method = HeaderValue::from_static(METHOD);
-            headers.insert(HeaderName::from_static("mcp-method"), method);
+            headers.push((HeaderName::from_static("mcp-method"), method));
             let name = HeaderValue::from_str(name).ok()?;
-            headers.insert(HeaderName::from_static("mcp-name"), name);
+            headers.push((HeaderName::from_static("mcp-name"), name));
         }
         Some(DirectCall {
             poster,
@@ -132,11 +133,14 @@ impl<'a> DirectCall<'a> {
 
     /// Makes the call, with this id and progress token. Dropping the future closes what it has opened.
     pub(super) async fn make(self, id: i64) -> Met {
-        let version = self.headers.get(streamable::PROTOCOL_VERSION);
+        let version = self.standing.headers.get(streamable::PROTOCOL_VERSION);
         let version = version.and_then(|version| version.to_str().ok());
         let about = self.capabilities.zip(version);
         let body = body(id, self.params, about);
-        let called = self.poster.call(&self.standing, self.headers, body).await;
+        let called = self
+            .poster
+            .call(&self.standing, &self.headers, body.into())
+            .await;
         let response = match called {
             Ok(response) => response,
             Err(fault) => return Met::Else(Err(fault)),

@@ -42,7 +42,7 @@ use super::{
     web::{self, Clients, WebFault},
     wrapped::{shows_header_arguments, wrap_message},
 };
-use crate::upstream::http::{Body, HttpError};
+use crate::upstream::http::{Body, HttpError, Outgoing};
 
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
@@ -152,13 +152,16 @@ impl Poster {
     pub(super) async fn call(
         &self,
         standing: &Standing,
-        headers: HeaderMap,
-        body: Vec<u8>,
+        headers: &[(HeaderName, HeaderValue)],
+        body: Bytes,
     ) -> Result<http::Response<Body>, WebFault> {
-        let mut request = http::Request::new(Bytes::from(body));
-        *request.method_mut() = http::Method::POST;
-        *request.uri_mut() = standing.uri.clone();
-        *request.headers_mut() = headers;
+        let request = Outgoing {
+            method: http::Method::POST,
+            uri: &standing.uri,
+            headers: &standing.headers,
+            own: headers,
+            body,
+        };
         Ok(self.clients.quick.send(request).await?)
     }
 

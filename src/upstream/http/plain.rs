@@ -1,0 +1,608 @@
+//! HTTP/1.1 without TLS, which is how most models and tools of one's own are asked.
+//!
+//! A request and its answer are one future on one socket: no task drives the connection, nothing goes through a
+//! channel, and no buffer is held where nothing has arrived. That is what it costs less than hyper's client, and all
+//! that it can do less is what nobody needs here.
+
+use std::{
+    future::poll_fn,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures::Stream;
+use http::{Method, Response, Uri, uri::Authority};
+use hyper_util::client::legacy::connect::HttpConnector;
+use tokio::{
+    net::TcpStream,
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+use tokio_util::io::{poll_read_buf, poll_write_buf};
+use tower::Service;
+
+use super::{
+    Connector, HttpError, IDLE, Outgoing,
+    framing::{Framing, Head, Malformed, Step, read_head, write_head},
+    root,
+};
+
+/// Most connections that are kept without anything to do.
+const MAX_IDLE: usize = 512;
+
+/// Room for what arrives: at first, and once that was filled.
+const ROOM: usize = 4 << 10;
+const MOST_ROOM: usize = 64 << 10;
+
+/// Connections, kept for the next request.
+pub(super) struct Pool {
+    connector: Connector<HttpConnector>,
+    kept: Mutex<Kept>,
+}
+
+/// The connections that nobody uses; the one used last is the last.
+#[derive(Default)]
+struct Kept {
+    connections: Vec<(Connection, Instant)>,
+    /// Closes those that nobody has used for long.
+    sweeper: Option<JoinHandle<()>>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    to: Authority,
+}
+
+impl Pool {
+    pub(super) fn new(connector: Connector<HttpConnector>) -> Pool {
+        Pool {
+            connector,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Sends a request, as [`super::Client::send`] has it.
+    pub(super) async fn send(
+        self: &Arc<Pool>,
+        request: Outgoing<'_>,
+    ) -> Result<Response<Incoming>, HttpError> {
+        let (uri, method, body) = (request.uri, &request.method, &request.body);
+        let Some(to) = uri.authority() else {
+            return Err(HttpError::Connect("the address names no host".to_owned()));
+        };
+        let head = &write_head(method, uri, request.headers(), body.len())[..];
+        let length = head.len() + body.len();
+        loop {
+            let (mut connection, was_kept) = match self.take(to) {
+                Some(connection) => (connection, true),
+                None => (self.connect(uri, to).await?, false),
+            };
+            let mut message = head.chain(&body[..]);
+            let mut buffer = BytesMut::new();
+            let exchanged =
+                poll_fn(|cx| connection.exchange(cx, &mut message, &mut buffer, method)).await;
+            let left = message.remaining();
+            match exchanged {
+                Ok(head) => {
+                    let pool = (head.is_lasting && left == 0).then(|| Arc::clone(self));
+                    let incoming = Incoming::new(connection, buffer, head.framing, pool);
+                    return Ok(head.response.map(|()| incoming));
+                }
+                // The other side has closed it in the meantime, and has seen nothing of this.
+                Err(_) if was_kept && left == length => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn connect(&self, uri: &Uri, to: &Authority) -> Result<Connection, HttpError> {
+        let connected = self.connector.clone().call(uri.clone()).await;
+        let stream = connected.map_err(|error| HttpError::Connect(root(&*error)))?;
+        Ok(Connection {
+            stream: stream.into_inner(),
+            to: to.clone(),
+        })
+    }
+
+    /// A connection that can be used at once.
+    fn take(&self, to: &Authority) -> Option<Connection> {
+        let mut kept = self.kept();
+        let connections = &mut kept.connections;
+        while let Some(at) = connections.iter().rposition(|(it, _)| it.to == *to) {
+            let (connection, since) = connections.remove(at);
+            if since.elapsed() < IDLE && connection.is_quiet() {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    fn keep(self: &Arc<Pool>, connection: Connection) {
+        let mut kept = self.kept();
+        if kept.connections.len() == MAX_IDLE {
+            return;
+        }
+        kept.connections.push((connection, Instant::now()));
+        if kept.sweeper.as_ref().is_none_or(JoinHandle::is_finished) {
+            kept.sweeper = Some(tokio::spawn(sweep(Arc::downgrade(self))));
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes what nobody has used for long, until there is nothing left.
+async fn sweep(pool: Weak<Pool>) {
+    loop {
+        sleep(IDLE).await;
+        let Some(pool) = pool.upgrade() else {
+            return;
+        };
+        let mut kept = pool.kept();
+        kept.connections
+            .retain(|(connection, since)| since.elapsed() < IDLE && connection.is_quiet());
+        if kept.connections.is_empty() {
+            kept.sweeper = None;
+            return;
+        }
+    }
+}
+
+impl Connection {
+    /// Neither closed nor saying anything that nobody has asked for. This takes no system call: the runtime is told.
+    fn is_quiet(&self) -> bool {
+        let read = self.stream.try_read(&mut [0]);
+        matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Sends what is left of a message, and reads until the head of the answer is there. An answer may come before
+    /// everything is sent, and then nothing more is.
+    fn exchange(
+        &mut self,
+        cx: &mut Context<'_>,
+        message: &mut impl Buf,
+        buffer: &mut BytesMut,
+        method: &Method,
+    ) -> Poll<Result<Head, HttpError>> {
+        let mut refused = None;
+        while message.has_remaining() && refused.is_none() {
+            match poll_write_buf(Pin::new(&mut self.stream), cx, message) {
+                Poll::Ready(Ok(0)) => refused = Some(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => refused = Some(error),
+                Poll::Pending => break,
+            }
+        }
+        loop {
+            if let Some(head) = read_head(buffer, method)? {
+                return Poll::Ready(Ok(head));
+            }
+            match (self.fill(cx, buffer, ROOM), refused.take()) {
+                (Poll::Ready(Ok(1..)), error) => refused = error,
+                (_, Some(error)) | (Poll::Ready(Err(error)), None) => {
+                    return Poll::Ready(Err(error.into()));
+                }
+                (Poll::Ready(Ok(0)), None) => return Poll::Ready(Err(closed("an answer"))),
+                (Poll::Pending, None) => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Reads what has arrived. No room is kept where there is nothing.
+    fn fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut BytesMut,
+        room: usize,
+    ) -> Poll<io::Result<usize>> {
+        buffer.reserve(room);
+        let read = poll_read_buf(Pin::new(&mut self.stream), cx, buffer);
+        if buffer.is_empty() {
+            *buffer = BytesMut::new();
+        }
+        read
+    }
+}
+
+fn closed(before: &str) -> HttpError {
+    HttpError::Broken(format!("the connection was closed before {before}"))
+}
+
+impl From<io::Error> for HttpError {
+    fn from(error: io::Error) -> HttpError {
+        HttpError::Broken(error.to_string())
+    }
+}
+
+impl From<Malformed> for HttpError {
+    fn from(malformed: Malformed) -> HttpError {
+        HttpError::Broken(malformed.to_string())
+    }
+}
+
+/// The body of an answer while it arrives. Dropped before its end, it ends the connection.
+pub(crate) struct Incoming {
+    /// Until the body has ended.
+    connection: Option<Connection>,
+    buffer: BytesMut,
+    room: usize,
+    framing: Framing,
+    /// Where the connection goes back to, if it can be used again.
+    pool: Option<Arc<Pool>>,
+}
+
+impl Incoming {
+    fn new(
+        connection: Connection,
+        buffer: BytesMut,
+        framing: Framing,
+        pool: Option<Arc<Pool>>,
+    ) -> Incoming {
+        let room = match framing {
+            Framing::Length(length) => usize::try_from(length).unwrap_or(MOST_ROOM),
+            _ => ROOM,
+        };
+        let mut incoming = Incoming {
+            connection: Some(connection),
+            buffer,
+            room: room.clamp(ROOM, MOST_ROOM),
+            framing,
+            pool,
+        };
+        if framing == Framing::Length(0) {
+            incoming.end();
+        }
+        incoming
+    }
+
+    /// Nothing more comes; the connection goes back, unless it has said more than it was asked.
+    fn end(&mut self) {
+        self.framing = Framing::Length(0);
+        let connection = self.connection.take();
+        if let (Some(connection), Some(pool)) = (connection, self.pool.take())
+            && self.buffer.is_empty()
+        {
+            pool.keep(connection);
+        }
+        self.buffer = BytesMut::new();
+    }
+
+    /// Nothing more can come.
+    fn fail(&mut self, error: HttpError) -> Poll<Option<Result<Bytes, HttpError>>> {
+        self.pool = None;
+        self.end();
+        Poll::Ready(Some(Err(error)))
+    }
+}
+
+impl Stream for Incoming {
+    type Item = Result<Bytes, HttpError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        loop {
+            match this.framing.step(&mut this.buffer) {
+                Ok(Step::More) => {}
+                Ok(Step::Piece(piece)) => {
+                    if this.framing == Framing::Length(0) {
+                        this.end();
+                    }
+                    return Poll::Ready(Some(Ok(piece)));
+                }
+                Ok(Step::End) => {
+                    this.end();
+                    return Poll::Ready(None);
+                }
+                Err(malformed) => return this.fail(malformed.into()),
+            }
+            let Some(connection) = &mut this.connection else {
+                return Poll::Ready(None);
+            };
+            match ready!(connection.fill(cx, &mut this.buffer, this.room)) {
+                Ok(0) if this.framing == Framing::UntilClose => this.end(),
+                Ok(0) => return this.fail(closed("the end of the answer")),
+                Ok(read) if read >= this.room => this.room = MOST_ROOM.min(2 * this.room),
+                Ok(_) => {}
+                Err(error) => return this.fail(error.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::{FutureExt, StreamExt};
+    use http::{HeaderMap, StatusCode};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+        task::yield_now,
+        time::{advance, pause},
+    };
+
+    use super::*;
+
+    /// A server that does as each test says, and a pool for it.
+    struct Setup {
+        listener: TcpListener,
+        uri: Uri,
+        pool: Arc<Pool>,
+    }
+
+    impl Setup {
+        async fn new() -> Setup {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let uri = format!("http://{}/a", listener.local_addr().unwrap());
+            let connector = Connector {
+                inner: HttpConnector::new(),
+                timeout: Duration::from_secs(10),
+            };
+            Setup {
+                listener,
+                uri: uri.parse().unwrap(),
+                pool: Arc::new(Pool::new(connector)),
+            }
+        }
+
+        /// Sends a request with this body, which the server takes.
+        async fn ask(&self, body: &Bytes) -> (TcpStream, Asking) {
+            let asking = self.ask_again(body);
+            let (stream, _) = self.listener.accept().await.unwrap();
+            (stream, asking)
+        }
+
+        /// Sends a request on whatever connection there is.
+        fn ask_again(&self, body: &Bytes) -> Asking {
+            let (pool, uri) = (Arc::clone(&self.pool), self.uri.clone());
+            let body = body.clone();
+            tokio::spawn(async move { pool.send(post(&uri, &HeaderMap::new(), body)).await })
+        }
+
+        fn kept(&self) -> usize {
+            self.pool.kept().connections.len()
+        }
+    }
+
+    type Asking = JoinHandle<Result<Response<Incoming>, HttpError>>;
+
+    fn post<'a>(uri: &'a Uri, headers: &'a HeaderMap, body: Bytes) -> Outgoing<'a> {
+        Outgoing {
+            method: Method::POST,
+            uri,
+            headers,
+            own: &[],
+            body,
+        }
+    }
+
+    async fn read_request(stream: &mut TcpStream) -> Vec<u8> {
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\nhello") {
+            assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0);
+        }
+        request
+    }
+
+    async fn whole(asking: Asking) -> Result<String, HttpError> {
+        let mut pieces = asking.await.unwrap()?.into_body();
+        let mut body = Vec::new();
+        while let Some(piece) = pieces.next().await {
+            body.extend_from_slice(&piece?);
+        }
+        assert!(pieces.next().await.is_none(), "nothing follows the end");
+        Ok(String::from_utf8(body).unwrap())
+    }
+
+    fn hello() -> Bytes {
+        Bytes::from_static(b"hello")
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_used_again_whichever_way_the_body_ends() {
+        let setup = Setup::new().await;
+        let (mut stream, mut asking) = setup.ask(&hello()).await;
+        for (answer, expected) in [
+            ("content-length: 2\r\n\r\nok", "ok"),
+            (
+                "transfer-encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n",
+                "ok",
+            ),
+            ("content-length: 0\r\n\r\n", ""),
+        ] {
+            let request = read_request(&mut stream).await;
+            assert!(request.starts_with(b"POST /a HTTP/1.1\r\nhost: 127.0.0.1:"));
+            let answer = format!("HTTP/1.1 200 OK\r\n{answer}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            assert_eq!(whole(asking).await.unwrap(), expected);
+            assert_eq!(setup.kept(), 1);
+            asking = setup.ask_again(&hello());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_not_used_again_after_an_answer_that_ends_it() {
+        for answer in [
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok",
+            "HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok",
+            "HTTP/1.1 200 OK\r\n\r\nok",
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n",
+        ] {
+            let setup = Setup::new().await;
+            let (mut stream, asking) = setup.ask(&hello()).await;
+            read_request(&mut stream).await;
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+            assert_eq!(whole(asking).await.unwrap(), "ok");
+            assert_eq!(setup.kept(), 0, "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_was_closed_or_spoke_unasked_is_passed_over() {
+        for last_words in ["", "HTTP/1.1 408 Request Timeout\r\n\r\n"] {
+            let setup = Setup::new().await;
+            let (mut stream, asking) = setup.ask(&hello()).await;
+            read_request(&mut stream).await;
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+            stream.write_all(answer).await.unwrap();
+            whole(asking).await.unwrap();
+            stream.write_all(last_words.as_bytes()).await.unwrap();
+            drop(stream);
+            poll_fn(|cx| {
+                setup.pool.kept().connections[0]
+                    .0
+                    .stream
+                    .poll_read_ready(cx)
+            })
+            .await
+            .unwrap();
+            let (mut stream, asking) = setup.ask(&hello()).await;
+            read_request(&mut stream).await;
+            stream.write_all(answer).await.unwrap();
+            assert_eq!(whole(asking).await.unwrap(), "ok");
+            assert_eq!(setup.kept(), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_before_the_end_of_the_request_is_the_answer() {
+        let setup = Setup::new().await;
+        let long = Bytes::from(vec![b'x'; 32 << 20]);
+        let (mut stream, asking) = setup.ask(&long).await;
+        let answer = b"HTTP/1.1 413 Payload Too Large\r\ncontent-length: 4\r\n\r\nlong";
+        stream.write_all(answer).await.unwrap();
+        let response = asking.await.unwrap().unwrap();
+        assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+        let body: Vec<_> = response.into_body().collect().await;
+        assert_eq!(body.len(), 1);
+        assert_eq!(setup.kept(), 0, "the rest of the request was never sent");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_breaks_off_is_an_error() {
+        for (answer, expected) in [
+            ("", "the connection was closed before an answer"),
+            (
+                "HTTP/1.1 200 OK\r\n",
+                "the connection was closed before an answer",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok",
+                "the connection was closed before the end of the answer",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n",
+                "the connection was closed before the end of the answer",
+            ),
+            (
+                "SMTP\r\n\r\n",
+                "it is no HTTP/1.1: a head that cannot be read",
+            ),
+        ] {
+            let setup = Setup::new().await;
+            let (mut stream, asking) = setup.ask(&hello()).await;
+            read_request(&mut stream).await;
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+            match whole(asking).await {
+                Err(HttpError::Broken(reason)) => assert_eq!(reason, expected),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(setup.kept(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_told_from_a_broken_connection() {
+        let setup = Setup::new().await;
+        let asking = setup.ask_again(&hello());
+        let (stream, _) = setup.listener.accept().await.unwrap();
+        drop((stream, setup.listener));
+        assert!(matches!(whole(asking).await, Err(HttpError::Broken(_))));
+        let headers = HeaderMap::new();
+        let sent = setup.pool.send(post(&setup.uri, &headers, hello()));
+        assert!(matches!(sent.await, Err(HttpError::Connect(_))));
+    }
+
+    #[tokio::test]
+    async fn a_dropped_answer_ends_its_connection() {
+        let setup = Setup::new().await;
+        let (mut stream, asking) = setup.ask(&hello()).await;
+        read_request(&mut stream).await;
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok";
+        stream.write_all(answer).await.unwrap();
+        drop(asking.await.unwrap().unwrap());
+        assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_silent_answer_holds_no_buffer() {
+        let setup = Setup::new().await;
+        let (mut stream, asking) = setup.ask(&hello()).await;
+        read_request(&mut stream).await;
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok";
+        stream.write_all(answer).await.unwrap();
+        let mut incoming = asking.await.unwrap().unwrap().into_body();
+        assert_eq!(incoming.next().await.unwrap().unwrap(), "ok");
+        assert!(incoming.next().now_or_never().is_none());
+        assert_eq!(incoming.buffer.capacity(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_long_body_is_read_with_growing_room() {
+        let setup = Setup::new().await;
+        let (mut stream, asking) = setup.ask(&hello()).await;
+        let body = "x".repeat(3 << 20);
+        let sending = async {
+            read_request(&mut stream).await;
+            let answer = format!("HTTP/1.1 200 OK\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+        };
+        let (read, ()) = tokio::join!(whole(asking), sending);
+        assert_eq!(read.unwrap().len(), body.len());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_nobody_uses_is_closed_after_a_while() {
+        let setup = Setup::new().await;
+        let (mut stream, asking) = setup.ask(&hello()).await;
+        read_request(&mut stream).await;
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+        stream.write_all(answer).await.unwrap();
+        whole(asking).await.unwrap();
+        // The sweeper begins its wait before the clock stands still.
+        yield_now().await;
+        pause();
+        advance(IDLE).await;
+        advance(IDLE).await;
+        assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+        assert_eq!(setup.kept(), 0);
+    }
+
+    #[tokio::test]
+    async fn one_pool_serves_several_hosts() {
+        let (here, there) = (Setup::new().await, Setup::new().await);
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+        let (mut stream, asking) = here.ask(&hello()).await;
+        read_request(&mut stream).await;
+        stream.write_all(answer).await.unwrap();
+        whole(asking).await.unwrap();
+        let elsewhere = Setup {
+            pool: Arc::clone(&here.pool),
+            ..there
+        };
+        let (mut stream, asking) = elsewhere.ask(&hello()).await;
+        read_request(&mut stream).await;
+        stream.write_all(answer).await.unwrap();
+        whole(asking).await.unwrap();
+        assert_eq!(here.kept(), 2);
+    }
+}
