@@ -129,20 +129,24 @@ where
     A: Fn(Request) -> F + Send + 'static,
     F: Future<Output = Response> + Send + 'static,
 {
+    // Boxed, because hyper keeps the room for as long as an answer is sent.
     let service = service_fn(move |request: Request<Incoming>| {
-        answer(request.map(Body::new)).map(Ok::<_, Infallible>)
+        Box::pin(answer(request.map(Body::new)).map(Ok::<_, Infallible>))
     });
-    let stream = TokioIo::new(Bounded::new(stream));
     let timer = TokioTimer::new();
     let _ = match version {
         Version::Http1 => {
+            let stream = TokioIo::new(Bounded::new(Attended::new(stream)));
             let mut server = http1::Builder::new();
             let server = server.timer(timer).header_read_timeout(HEAD);
+            // Whether the client is gone is `Attended`'s to hear.
+            let server = server.half_close(true);
             watcher
                 .watch(server.serve_connection(stream, service))
                 .await
         }
         Version::Http2 => {
+            let stream = TokioIo::new(Bounded::new(stream));
             let mut server = http2::Builder::new(TokioExecutor::new());
             let server = server.timer(timer).keep_alive_interval(STALL);
             watcher
@@ -170,6 +174,74 @@ fn is_of_one_connection(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionAborted
             | io::ErrorKind::ConnectionReset
     )
+}
+
+/// The stream of a client that may go away while it is answered: then what is sent to it fails.
+///
+/// hyper finds that out as well, but by reading, and holds 8 KB for what it could read instead.
+struct Attended {
+    stream: TcpStream,
+    /// Who reads has been told that nothing more comes.
+    has_ended: bool,
+}
+
+impl Attended {
+    fn new(stream: TcpStream) -> Attended {
+        Attended {
+            stream,
+            has_ended: false,
+        }
+    }
+}
+
+impl AsyncRead for Attended {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        self.has_ended = buffer.filled().len() == before;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Attended {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    /// hyper asks for this whenever it has done what it could, so also while an answer is waited for.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.has_ended
+            && let Poll::Ready(0) = self.stream.poll_peek(cx, &mut ReadBuf::new(&mut [0]))?
+        {
+            let gone = io::Error::new(io::ErrorKind::ConnectionAborted, "the client is gone");
+            return Poll::Ready(Err(gone));
+        }
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 /// A stream whose writes fail when nothing of them was taken for [`STALL`].
@@ -253,6 +325,7 @@ mod tests {
     use axum::response::IntoResponse;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt, duplex},
+        sync::Notify,
         time::{Instant, advance},
     };
 
@@ -317,6 +390,37 @@ mod tests {
         assert_eq!(answer, "");
         assert!(after >= FIRST_BYTE, "{after:?}");
         assert!(after <= FIRST_BYTE + Duration::from_secs(1), "{after:?}");
+    }
+
+    struct OnDrop(Arc<Notify>);
+
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            self.0.notify_one();
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_given_up_when_its_client_goes_away() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (begun, given_up) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (begins, ends) = (Arc::clone(&begun), Arc::clone(&given_up));
+        let answer = move |_| {
+            let (begins, guard) = (Arc::clone(&begins), OnDrop(Arc::clone(&ends)));
+            async move {
+                let _guard = guard;
+                begins.notify_one();
+                std::future::pending().await
+            }
+        };
+        tokio::spawn(serve(listener, answer, 1, std::future::pending()));
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        begun.notified().await;
+        drop(client);
+        given_up.notified().await;
     }
 
     #[tokio::test]
