@@ -19,7 +19,7 @@
 //!
 //! | row | modules |
 //! |---|---|
-//! | 1 | `tool`, `secret`, `gathered` |
+//! | 1 | `tool`, `secret`, `gathered`, `pieces` |
 //! | 2 | `openai`, `mcp`, `sse` |
 //! | 3a | `translate` |
 //! | 3b | `catalog`, `health` |
@@ -42,6 +42,7 @@ mod gathered;
 pub mod health;
 pub mod mcp;
 pub mod openai;
+pub mod pieces;
 pub mod policy;
 pub mod route;
 pub mod secret;

@@ -1,12 +1,13 @@
 //! The body that goes to the model: the client's own, with tools, messages and tool choice put in.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::{
     catalog::{Offered, Selected},
     openai::request::{Change, ChatRequest, McpChoice, Raw, ToolChoice, splice_messages},
+    pieces::Pieces,
 };
 
 use super::kept::read_more_tool;
@@ -38,34 +39,34 @@ impl Ask {
 
 /// Writes the body of a question. `history` replaces the client's messages where parked calls were put back;
 /// it holds messages with commas between them.
-pub fn compose(
-    request: &ChatRequest<'_>,
-    ask: &Ask,
-    selected: &Selected,
-    history: Option<&str>,
-) -> Vec<u8> {
+pub fn compose<'c>(
+    request: &ChatRequest<'c>,
+    ask: &'c Ask,
+    selected: &'c Selected,
+    history: Option<&'c str>,
+) -> Pieces<'c> {
     let messages = match history {
         Some(history) => Some(joined(history, &ask.appended)),
         None if ask.appended.is_empty() => None,
         None => Some(splice_messages(request.messages(), &ask.appended)),
     };
-    let tools = ask
-        .with_tools
-        .then(|| request.tools_with(&offered(ask, selected)))
-        .flatten();
+    let read_more = if ask.read_more { read_more_tool() } else { "" };
+    let offered = [&*selected.json, read_more];
+    let tools = ask.with_tools.then(|| request.tools_with(&offered));
+    let tools = tools.flatten();
     let choice = tool_choice(request, ask.first, selected);
     let mut changes = vec![("toolway", Change::Remove)];
     changes.extend(
         messages
-            .as_deref()
-            .map(|messages| ("messages", Change::Set(messages))),
+            .as_ref()
+            .map(|messages| ("messages", Change::Lend(messages))),
     );
     match &tools {
         None => changes.extend(
             ["tools", "tool_choice", "parallel_tool_calls"].map(|name| (name, Change::Remove)),
         ),
         Some(tools) => {
-            changes.push(("tools", Change::Set(tools)));
+            changes.push(("tools", Change::Lend(tools)));
             changes.extend(
                 choice
                     .as_deref()
@@ -74,15 +75,6 @@ pub fn compose(
         }
     }
     request.compose(&changes)
-}
-
-/// The gateway's tools, with commas between them.
-fn offered<'s>(ask: &Ask, selected: &'s Selected) -> Cow<'s, str> {
-    match (ask.read_more, selected.json.is_empty()) {
-        (false, _) => Cow::Borrowed(&*selected.json),
-        (true, true) => Cow::Owned(read_more_tool()),
-        (true, false) => Cow::Owned(format!("{},{}", selected.json, read_more_tool())),
-    }
 }
 
 /// What `tool_choice` becomes, where it cannot stay as the client wrote it. What is forced is forced for the
@@ -142,11 +134,9 @@ fn named(offered: &Arc<Offered>) -> Value {
     json!({"type": "function", "function": {"name": offered.name.as_str()}})
 }
 
-fn joined(history: &str, appended: &str) -> String {
-    match (history.is_empty(), appended.is_empty()) {
-        (false, false) => format!("[{history},{appended}]"),
-        _ => format!("[{history}{appended}]"),
-    }
+fn joined<'c>(history: &'c str, appended: &'c str) -> Vec<&'c str> {
+    let has_both = !history.is_empty() && !appended.is_empty();
+    vec!["[", history, if has_both { "," } else { "" }, appended, "]"]
 }
 
 #[cfg(test)]
@@ -195,7 +185,8 @@ mod tests {
     fn composed(members: &str, ask: &Ask, selected: &Selected, history: Option<&str>) -> String {
         let body = format!(r#"{{"model": "m", "messages": {MESSAGES}{members}}}"#);
         let request = ChatRequest::parse(body.as_bytes(), 32).unwrap();
-        String::from_utf8(compose(&request, ask, selected, history)).unwrap()
+        let body = compose(&request, ask, selected, history).to_bytes();
+        String::from_utf8(body.into()).unwrap()
     }
 
     #[track_caller]

@@ -1,6 +1,9 @@
 //! Results that were cut, kept for a while so that the model can read on in them with a tool of toolway's own.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
 
 use serde_json::{Value, json};
 
@@ -96,10 +99,15 @@ pub fn more(id: &str, next: usize, total: usize) -> String {
 }
 
 /// [`READ_MORE`] as an entry of OpenAI's `tools`.
-pub fn read_more_tool() -> String {
-    let description = "Reads on in a tool result that was too long to be shown at once.";
-    let function = json!({"name": READ_MORE, "description": description, "parameters": schema()});
-    json!({"type": "function", "function": function}).to_string()
+pub fn read_more_tool() -> &'static str {
+    static TOOL: LazyLock<String> = LazyLock::new(|| {
+        let description = "Reads on in a tool result that was too long to be shown at once.";
+        let parameters = schema();
+        let function =
+            json!({"name": READ_MORE, "description": description, "parameters": parameters});
+        json!({"type": "function", "function": function}).to_string()
+    });
+    &TOOL
 }
 
 fn schema() -> Value {

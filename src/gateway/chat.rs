@@ -19,6 +19,7 @@ use crate::{
         ErrorBody,
         request::{ChatRequest, messages_of},
     },
+    pieces::Pieces,
     route::Order,
     store::{Claims, Principal},
     translate::{
@@ -219,7 +220,7 @@ impl Chat<'_> {
     }
 
     /// The body of a question. One that nothing was changed in is the very bytes that came.
-    fn body(&self, ask: &Ask) -> Bytes {
+    fn body<'c>(&'c self, ask: &'c Ask) -> Pieces<'c> {
         let history = self
             .restored
             .as_ref()
@@ -229,9 +230,9 @@ impl Chat<'_> {
             && self.request.mcp_tools().is_empty()
             && self.request.member("toolway").is_none();
         if is_untouched {
-            return self.input.body.clone();
+            return Pieces::of(&self.input.body);
         }
-        ask::compose(&self.request, ask, &self.selected, history).into()
+        ask::compose(&self.request, ask, &self.selected, history)
     }
 
     /// The loop's state before its first question.
@@ -253,10 +254,9 @@ impl Chat<'_> {
         } else {
             retry::Round::Later
         };
-        let asked = self
-            .upstream
-            .chat(&self.input.headers, self.body(ask), round);
-        Ok(asked.await?)
+        let body = self.body(ask);
+        let headers = &self.input.headers;
+        Ok(self.upstream.chat(headers, &body, round).await?)
     }
 
     /// Readies the calls of a turn.

@@ -8,6 +8,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, de::DeserializeOwned};
 
+use crate::pieces::Pieces;
+
 mod choice;
 mod members;
 mod scan;
@@ -178,14 +180,20 @@ impl<'a> ChatRequest<'a> {
 
     /// The body again with some members replaced, added (at the end) or left out. Everything else stays
     /// byte for byte and in its order; of a member that comes twice only the one that counts is written.
-    pub fn compose(&self, changes: &[(&str, Change<'_>)]) -> Vec<u8> {
+    pub fn compose<'c>(&self, changes: &[(&str, Change<'_, 'c>)]) -> Pieces<'c>
+    where
+        'a: 'c,
+    {
         self.members.compose(changes)
     }
 
     /// The value of `tools` for the upstream: the client's own as they came, so that they keep their
-    /// places in an upstream's complaint, then the gateway's (`offered`: JSON objects joined by commas).
-    /// `None` if there are none at all.
-    pub fn tools_with(&self, offered: &str) -> Option<String> {
+    /// places in an upstream's complaint, then the gateway's (`offered`: JSON objects, or texts of several joined by
+    /// commas). In parts; `None` if there are none at all.
+    pub fn tools_with<'c>(&self, offered: &[&'c str]) -> Option<Vec<&'c str>>
+    where
+        'a: 'c,
+    {
         self.tools.with(offered)
     }
 }

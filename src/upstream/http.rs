@@ -37,6 +37,8 @@ use tokio::time::timeout;
 use tokio_util::io::{ReaderStream, StreamReader};
 use tower::{BoxError, Service};
 
+use crate::pieces::Pieces;
+
 /// How long an idle connection is kept. It is shorter than what `server::listener` allows its clients, and must be:
 /// the runtime is woken for a timer that is due before all others, and every answer sets one.
 const IDLE: Duration = Duration::from_secs(60);
@@ -84,7 +86,7 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) headers: &'a HeaderMap,
     /// More headers, which take the place of those in `headers` that are called the same.
     pub(crate) own: &'a [(HeaderName, HeaderValue)],
-    pub(crate) body: Bytes,
+    pub(crate) body: &'a Pieces<'a>,
 }
 
 impl Outgoing<'_> {
@@ -100,7 +102,7 @@ impl Outgoing<'_> {
         for (name, value) in self.headers() {
             headers.append(name, value.clone());
         }
-        let mut message = Request::new(self.body);
+        let mut message = Request::new(self.body.to_bytes());
         *message.method_mut() = self.method;
         *message.uri_mut() = self.uri.clone();
         *message.headers_mut() = headers;

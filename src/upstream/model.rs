@@ -8,14 +8,15 @@ pub mod retry;
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 use tokio::time::{sleep, timeout};
 use url::Url;
 
 use super::http::{self as wire, Body, Client, HttpError, Outgoing, SetupError};
-use crate::{catalog, openai::ErrorBody, secret::Secret, translate::stream::TextCalls};
+use crate::{
+    catalog, openai::ErrorBody, pieces::Pieces, secret::Secret, translate::stream::TextCalls,
+};
 
 use self::retry::Round;
 pub use self::{
@@ -197,7 +198,7 @@ impl Upstream {
     pub async fn chat(
         &self,
         headers: &HeaderMap,
-        body: Bytes,
+        body: &Pieces<'_>,
         round: Round,
     ) -> Result<Incoming, ModelError> {
         let mut attempt = 0;
@@ -207,7 +208,7 @@ impl Upstream {
                 uri: &self.chat,
                 headers,
                 own: &self.own_of_chats,
-                body: body.clone(),
+                body,
             };
             let error = match self.send(request).await {
                 Ok(response) => match self.accept(response).await {
@@ -255,7 +256,7 @@ impl Upstream {
             uri: &self.models,
             headers,
             own: &self.own,
-            body: Bytes::new(),
+            body: &Pieces::default(),
         };
         let incoming = self.accept(self.send(request).await?).await?;
         let body = incoming.read_all(8 << 20).await?;

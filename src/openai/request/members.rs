@@ -6,6 +6,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::{RequestError, brief, scan};
+use crate::pieces::Pieces;
 
 /// Most members a request may have. OpenAI documents about forty; the bound keeps look-ups, which are
 /// linear, cheap for every body.
@@ -30,9 +31,11 @@ impl<'a> From<&'a RawValue> for Raw<'a> {
 
 /// What becomes of a member when the body is written again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<'c> {
+pub enum Change<'s, 'c> {
     /// It gets this value, a JSON text; a member that is not there is added at the end.
-    Set(&'c str),
+    Set(&'s str),
+    /// The same with a text in parts, which are lent and not copied.
+    Lend(&'s [&'c str]),
     /// It is left out.
     Remove,
 }
@@ -82,83 +85,75 @@ impl<'a> Members<'a> {
     }
 
     /// See [`super::ChatRequest::compose`].
-    pub(super) fn compose(&self, changes: &[(&str, Change<'_>)]) -> Vec<u8> {
+    pub(super) fn compose<'c>(&self, changes: &[(&str, Change<'_, 'c>)]) -> Pieces<'c>
+    where
+        'a: 'c,
+    {
         if changes.is_empty() {
-            return self.body.as_bytes().to_vec();
+            return Pieces::of(self.body.as_bytes());
         }
-        let added: usize = changes
-            .iter()
-            .map(|(name, change)| name.len() + change.len())
-            .sum();
-        let mut out = Writer(Vec::with_capacity(self.body.len() + added + 16));
+        let mut out = Writer(Pieces::new());
         for (place, (key, value)) in self.list.iter().enumerate() {
             let comes_again = self.list[place + 1..].iter().any(|(later, _)| later == key);
             match changes.iter().rev().find(|(name, _)| name == key) {
                 _ if comes_again => {}
-                None => out.member(key, value.get()),
-                Some((_, Change::Set(text))) => out.member(key, text),
-                Some((_, Change::Remove)) => {}
+                None => out.member(key, Change::Lend(&[value.get()])),
+                Some((_, change)) => out.member(key, *change),
             }
         }
         for (place, (name, change)) in changes.iter().enumerate() {
             let comes_again = changes[place + 1..].iter().any(|(later, _)| later == name);
-            if let Change::Set(text) = change
-                && !comes_again
-                && self.find(name).is_none()
-            {
-                out.member(name, text);
+            if !comes_again && self.find(name).is_none() {
+                out.member(name, *change);
             }
         }
         out.finish()
     }
 }
 
-impl Change<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Change::Set(text) => text.len() + 4,
-            Change::Remove => 0,
-        }
-    }
-}
-
 /// Writes an object member by member.
-struct Writer(Vec<u8>);
+struct Writer<'c>(Pieces<'c>);
 
-impl Writer {
-    fn member(&mut self, key: &str, value: &str) {
-        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
-        // A text is always JSON, and a vector always takes it.
-        let _ = serde_json::to_writer(&mut self.0, key);
-        self.0.push(b':');
-        self.0.extend_from_slice(value.as_bytes());
+impl<'c> Writer<'c> {
+    fn member(&mut self, key: &str, value: Change<'_, 'c>) {
+        let parts = match value {
+            Change::Remove => return,
+            Change::Set(text) => {
+                self.key(key);
+                return self.0.copy(text.as_bytes());
+            }
+            Change::Lend(parts) => parts,
+        };
+        self.key(key);
+        for part in parts {
+            self.0.push(part.as_bytes());
+        }
     }
 
-    fn finish(mut self) -> Vec<u8> {
-        if self.0.is_empty() {
-            self.0.push(b'{');
-        }
-        self.0.push(b'}');
+    fn key(&mut self, key: &str) {
+        self.0.copy(if self.0.is_empty() { b"{" } else { b"," });
+        self.0.json(key);
+        self.0.copy(b":");
+    }
+
+    fn finish(mut self) -> Pieces<'c> {
+        let end: &[u8] = if self.0.is_empty() { b"{}" } else { b"}" };
+        self.0.copy(end);
         self.0
     }
 }
 
-/// The messages with more at the end; `appended` holds JSON objects joined by commas and may be empty.
-pub fn splice_messages(messages: Raw<'_>, appended: &str) -> String {
+/// The messages with more at the end, in parts; `appended` holds JSON objects joined by commas and may be empty.
+pub fn splice_messages<'c>(messages: Raw<'c>, appended: &'c str) -> Vec<&'c str> {
     let text = messages.get();
     let inner = text
         .strip_prefix('[')
         .and_then(|text| text.strip_suffix(']'))
         .unwrap_or_default();
-    if appended.is_empty() {
-        return text.to_owned();
-    }
-    let comma = if inner.trim_ascii().is_empty() {
-        ""
-    } else {
-        ","
-    };
-    format!("[{inner}{comma}{appended}]")
+    let has_both = !inner.trim_ascii().is_empty() && !appended.is_empty();
+    let comma = if has_both { "," } else { "" };
+    let opened = text.strip_suffix(']').unwrap_or_default();
+    vec![opened, comma, appended, "]"]
 }
 
 /// The single messages, raw; empty for what is no array.

@@ -168,11 +168,8 @@ mod compose {
     use super::*;
 
     #[track_caller]
-    fn check(changes: &[(&str, Change<'_>)], expected: &str) {
-        assert_eq!(
-            String::from_utf8(parse(BODY).compose(changes)).unwrap(),
-            expected
-        );
+    fn check(changes: &[(&str, Change<'_, '_>)], expected: &str) {
+        assert_eq!(parse(BODY).compose(changes).to_bytes(), expected);
     }
 
     #[test]
@@ -196,8 +193,8 @@ mod compose {
     #[test]
     fn the_last_change_of_a_member_counts() {
         let twice = [("a", Change::Set("1")), ("a", Change::Set("2"))];
-        let body = parse(BODY).compose(&twice);
-        let body = String::from_utf8(body).unwrap();
+        let body = parse(BODY).compose(&twice).to_bytes();
+        let body = String::from_utf8(body.into()).unwrap();
         assert!(
             body.ends_with(r#","a":2}"#) && !body.contains(r#""a":1"#),
             "{body}"
@@ -207,22 +204,22 @@ mod compose {
     #[test]
     fn of_a_member_that_comes_twice_one_is_written() {
         let request = parse(r#"{"model":"a","messages":[],"model":"b"}"#);
-        let body = request.compose(&[("n", Change::Set("1"))]);
-        assert_eq!(body, br#"{"messages":[],"model":"b","n":1}"#);
+        let body = request.compose(&[("n", Change::Set("1"))]).to_bytes();
+        assert_eq!(body, r#"{"messages":[],"model":"b","n":1}"#);
     }
 
     #[test]
     fn everything_taken_out_leaves_an_empty_object() {
         let request = parse(r#"{"model":"a","messages":[]}"#);
         let body = request.compose(&[("model", Change::Remove), ("messages", Change::Remove)]);
-        assert_eq!(body, b"{}");
+        assert_eq!(body.to_bytes(), "{}");
     }
 
     #[test]
     fn messages_are_added_at_the_end() {
         let spliced = |text: &str, appended: &str| {
             let messages: &RawValue = serde_json::from_str(text).unwrap();
-            splice_messages(messages.into(), appended)
+            splice_messages(messages.into(), appended).concat()
         };
         assert_eq!(spliced("[ ]", "{}"), "[ {}]");
         assert_eq!(spliced(r#"[{"a":1} ]"#, "{},{}"), r#"[{"a":1} ,{},{}]"#);
@@ -283,13 +280,15 @@ mod tools {
     #[test]
     fn the_gateways_tools_follow_the_clients_own_as_they_came() {
         let body = with(TOOLS);
-        let tools = parse(&body).tools_with(r#"{"g":1},{"g":2}"#).unwrap();
+        let tools = parse(&body).tools_with(&[r#"{"g":1}"#, r#"{"g":2}"#]);
+        let tools = tools.unwrap().concat();
         let tools: Value = serde_json::from_str(&tools).unwrap();
         assert_eq!(tools.as_array().unwrap().len(), 6);
         assert_eq!(tools[0]["function"]["name"], "f");
         assert_eq!(tools[5], json!({"g": 2}));
-        assert_eq!(parse(BODY).tools_with(""), None);
-        assert_eq!(parse(BODY).tools_with("{}").as_deref(), Some("[{}]"));
+        assert_eq!(parse(BODY).tools_with(&[""]), None);
+        let tools = parse(BODY).tools_with(&["", "{}"]);
+        assert_eq!(tools.unwrap().concat(), "[{}]");
     }
 
     #[track_caller]

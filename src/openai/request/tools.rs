@@ -104,23 +104,24 @@ impl<'a> Tools<'a> {
     }
 
     /// See [`super::ChatRequest::tools_with`].
-    pub(super) fn with(&self, offered: &str) -> Option<String> {
+    pub(super) fn with<'c>(&self, offered: &[&'c str]) -> Option<Vec<&'c str>>
+    where
+        'a: 'c,
+    {
         let own = self
             .client
             .iter()
             .filter(|tool| tool.kind != ClientToolKind::LegacyFunction);
-        let offered = Some(offered).filter(|offered| !offered.is_empty());
-        let mut list = String::new();
+        let offered = offered.iter().copied().filter(|entry| !entry.is_empty());
+        let mut list = Vec::new();
         for entry in own.map(|tool| tool.raw.get()).chain(offered) {
-            // One piece of memory for what is by far the longest, the gateway's.
-            list.reserve(entry.len() + 2);
-            list.push(if list.is_empty() { '[' } else { ',' });
-            list.push_str(entry);
+            list.push(if list.is_empty() { "[" } else { "," });
+            list.push(entry);
         }
         if list.is_empty() {
             return None;
         }
-        list.push(']');
+        list.push("]");
         Some(list)
     }
 }

@@ -15,6 +15,7 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 
 use crate::{
+    pieces::Pieces,
     tool::{CallError, JsonObject, ServerId, ToolResult},
     translate::{
         completion,
@@ -95,9 +96,12 @@ impl Prompt {
             "messages": [{"role": "user", "content": question}],
             "stream": false,
         });
-        let body = Bytes::from(body.to_string());
+        let body = body.to_string();
+        let body = Pieces::of(body.as_bytes());
         // Asking twice does no harm, so the upstream may be asked again as in a round after the first.
-        let incoming = upstream.chat(&HeaderMap::new(), body, Round::Later).await?;
+        let incoming = upstream
+            .chat(&HeaderMap::new(), &body, Round::Later)
+            .await?;
         incoming.read_all(self.limit).await
     }
 

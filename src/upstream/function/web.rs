@@ -9,6 +9,7 @@ use url::Url;
 
 use crate::{
     gathered::Gathered,
+    pieces::Pieces,
     secret::Secret,
     tool::{CallError, ServerId, ToolResult},
     translate::functions::output,
@@ -138,7 +139,7 @@ pub(super) async fn fetch(
             uri: &uri,
             headers: &request.headers,
             own: &[],
-            body: request.body.clone(),
+            body: &Pieces::of(&request.body),
         };
         let response = client.send(outgoing).await?;
         match request.redirected(&response) {

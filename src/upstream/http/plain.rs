@@ -29,6 +29,7 @@ use super::{
     framing::{Framing, Head, Malformed, Step, read_head, write_head},
     root,
 };
+use crate::pieces::Sending;
 
 /// Most connections that are kept without anything to do.
 const MAX_IDLE: usize = 512;
@@ -69,18 +70,19 @@ impl Pool {
         self: &Arc<Pool>,
         request: Outgoing<'_>,
     ) -> Result<Response<Incoming>, HttpError> {
-        let (uri, method, body) = (request.uri, &request.method, &request.body);
+        let (uri, method, body) = (request.uri, &request.method, request.body);
         let Some(to) = uri.authority() else {
             return Err(HttpError::Connect("the address names no host".to_owned()));
         };
-        let head = &write_head(method, uri, request.headers(), body.len())[..];
-        let length = head.len() + body.len();
+        let head = write_head(method, uri, request.headers(), body.len());
+        let pieces: Vec<&[u8]> = [&head[..]].into_iter().chain(body.iter()).collect();
         loop {
             let (mut connection, was_kept) = match self.take(to) {
                 Some(connection) => (connection, true),
                 None => (self.connect(uri, to).await?, false),
             };
-            let mut message = head.chain(&body[..]);
+            let mut message = Sending::new(&pieces);
+            let length = message.remaining();
             let mut buffer = BytesMut::new();
             let exchanged =
                 poll_fn(|cx| connection.exchange(cx, &mut message, &mut buffer, method)).await;
@@ -328,6 +330,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::pieces::Pieces;
 
     /// A server that does as each test says, and a pool for it.
     struct Setup {
@@ -362,7 +365,10 @@ mod tests {
         fn ask_again(&self, body: &Bytes) -> Asking {
             let (pool, uri) = (Arc::clone(&self.pool), self.uri.clone());
             let body = body.clone();
-            tokio::spawn(async move { pool.send(post(&uri, &HeaderMap::new(), body)).await })
+            tokio::spawn(async move {
+                let body = Pieces::of(&body);
+                pool.send(post(&uri, &HeaderMap::new(), &body)).await
+            })
         }
 
         fn kept(&self) -> usize {
@@ -372,7 +378,7 @@ mod tests {
 
     type Asking = JoinHandle<Result<Response<Incoming>, HttpError>>;
 
-    fn post<'a>(uri: &'a Uri, headers: &'a HeaderMap, body: Bytes) -> Outgoing<'a> {
+    fn post<'a>(uri: &'a Uri, headers: &'a HeaderMap, body: &'a Pieces<'a>) -> Outgoing<'a> {
         Outgoing {
             method: Method::POST,
             uri,
@@ -527,7 +533,8 @@ mod tests {
         drop((stream, setup.listener));
         assert!(matches!(whole(asking).await, Err(HttpError::Broken(_))));
         let headers = HeaderMap::new();
-        let sent = setup.pool.send(post(&setup.uri, &headers, hello()));
+        let body = Pieces::of(b"hello");
+        let sent = setup.pool.send(post(&setup.uri, &headers, &body));
         assert!(matches!(sent.await, Err(HttpError::Connect(_))));
     }
 

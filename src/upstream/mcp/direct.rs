@@ -137,10 +137,7 @@ impl<'a> DirectCall<'a> {
         let version = version.and_then(|version| version.to_str().ok());
         let about = self.capabilities.zip(version);
         let body = body(id, self.params, about);
-        let called = self
-            .poster
-            .call(&self.standing, &self.headers, body.into())
-            .await;
+        let called = self.poster.call(&self.standing, &self.headers, &body).await;
         let response = match called {
             Ok(response) => response,
             Err(fault) => return Met::Else(Err(fault)),

@@ -42,7 +42,10 @@ use super::{
     web::{self, Clients, WebFault},
     wrapped::{shows_header_arguments, wrap_message},
 };
-use crate::upstream::http::{Body, HttpError, Outgoing};
+use crate::{
+    pieces::Pieces,
+    upstream::http::{Body, HttpError, Outgoing},
+};
 
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
@@ -153,14 +156,14 @@ impl Poster {
         &self,
         standing: &Standing,
         headers: &[(HeaderName, HeaderValue)],
-        body: Bytes,
+        body: &[u8],
     ) -> Result<http::Response<Body>, WebFault> {
         let request = Outgoing {
             method: http::Method::POST,
             uri: &standing.uri,
             headers: &standing.headers,
             own: headers,
-            body,
+            body: &Pieces::of(body),
         };
         Ok(self.clients.quick.send(request).await?)
     }
