@@ -38,6 +38,8 @@ pub(crate) struct Script {
     pub(crate) refuses_lost_sessions: bool,
     /// It answers in a stream of events, and not with JSON.
     pub(crate) answers_in_events: bool,
+    /// It keeps of an id no more than 32 bits, as servers on rmcp before 0.6.3 do.
+    pub(crate) cuts_ids: bool,
     /// What it does on `server/discover`, unless `modern`.
     pub(crate) probe: Probe,
     /// The tools it lists, word for word; absent: one tool `act`.
@@ -169,11 +171,14 @@ async fn bind(address: SocketAddr) -> TcpListener {
 }
 
 async fn streamable(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Bytes) -> Response {
-    let message: Value = serde_json::from_slice(&body).expect("the client writes JSON");
+    let mut message: Value = serde_json::from_slice(&body).expect("the client writes JSON");
     seen.messages
         .lock()
         .unwrap()
         .push((headers.clone(), message.clone()));
+    if seen.script.cuts_ids {
+        seen.cut_ids(&mut message);
+    }
     let id = message["id"].clone();
     let method = message["method"].as_str().unwrap_or_default();
     let is_handshake = matches!(method, "initialize" | "server/discover");
@@ -307,6 +312,13 @@ impl Seen {
         headers
             .get("mcp-session-id")
             .is_some_and(|session| *session == current)
+    }
+
+    fn cut_ids(&self, message: &mut Value) {
+        for place in ["/id", "/params/_meta/progressToken"] {
+            let cut = |id: &mut Value| id.as_u64().map(|whole| *id = (whole as u32).into());
+            message.pointer_mut(place).and_then(cut);
+        }
     }
 
     fn reply(&self, message: Value) -> Response {

@@ -577,3 +577,25 @@ async fn nothing_stays_open_when_the_servers_are_dropped() {
             .await;
     }
 }
+
+#[tokio::test]
+async fn a_server_that_keeps_short_ids_is_called_all_the_same() {
+    for answers_in_events in [false, true] {
+        let site = Site::start(Script {
+            cuts_ids: true,
+            answers_in_events,
+            ..Script::default()
+        })
+        .await;
+        let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+        assert_eq!(text(rig.act(json!({"a": 1})).await), r#"{"a":1}"#);
+        let (sender, mut steps) = mpsc::channel(4);
+        let with_progress = CallOptions {
+            progress: Some(sender),
+            ..options()
+        };
+        let done = rig.act_with(json!({"do": "progress"}), with_progress).await;
+        done.unwrap();
+        assert_eq!(steps.recv().await.unwrap().progress, 1.0);
+    }
+}
