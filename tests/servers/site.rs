@@ -377,6 +377,13 @@ impl Seen {
                 let page = "<html>at Secret.java:5</html>";
                 (status, [(header::CONTENT_TYPE, "text/html")], page).into_response()
             }
+            // Refuses with 400 and a JSON-RPC error, as some servers do whatever went wrong.
+            Some("refuse") => {
+                let error = json!({"code": -32602, "message": "no such thing"});
+                let body = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
+                let json = [(header::CONTENT_TYPE, "application/json")];
+                (StatusCode::BAD_REQUEST, json, body.to_string()).into_response()
+            }
             // Answers nothing, within an answer that has begun; with `progress`, with that.
             Some("hang") => {
                 let token = &message["params"]["_meta"]["progressToken"];

@@ -579,6 +579,25 @@ async fn nothing_stays_open_when_the_servers_are_dropped() {
 }
 
 #[tokio::test]
+async fn a_call_that_was_refused_is_not_made_again() {
+    for answers_in_events in [false, true] {
+        let site = Site::start(Script {
+            answers_in_events,
+            ..Script::default()
+        })
+        .await;
+        let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+        let error = rig.act(json!({"do": "refuse"})).await.unwrap_err();
+        assert!(
+            matches!(&error, CallError::Protocol { code: -32602, message, .. } if message == "no such thing"),
+            "{error:?}"
+        );
+        assert_eq!(site.got("tools/call").len(), 1);
+        assert_eq!(text(rig.act(json!({"a": 1})).await), r#"{"a":1}"#);
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_keeps_short_ids_is_called_all_the_same() {
     for answers_in_events in [false, true] {
         let site = Site::start(Script {

@@ -51,7 +51,7 @@ const SESSION_ID: &str = "mcp-session-id";
 const LAST_EVENT_ID: &str = "last-event-id";
 
 /// Longest body of an answer that is an HTTP error.
-const ERROR_BODY: usize = 64 << 10;
+pub(super) const ERROR_BODY: usize = 64 << 10;
 
 /// Longest pause between attempts to resume a stream.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
@@ -142,7 +142,7 @@ pub(super) fn transport(
 
 /// The error says that the session is not known. The specification wants 404 for that; servers on the TypeScript
 /// SDK that were restarted answer 400 with `-32000` and "No valid session ID provided".
-fn is_about_session(body: &Value) -> bool {
+pub(super) fn is_about_session(body: &Value) -> bool {
     let message = body["error"]["message"].as_str().unwrap_or_default();
     message.to_ascii_lowercase().contains("session")
 }
