@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     openai::FinishReason,
-    translate::stream::{Settings, TextCalls},
+    translate::stream::{MAX_ROUND_BYTES, Settings, TextCalls},
 };
 
 /// A completion as far as the fast path has to know it. Whatever does not fit goes the slow way.
@@ -94,7 +94,9 @@ pub(super) fn is_clean(body: &[u8], settings: &Settings) -> bool {
 pub fn final_answer(body: &[u8], settings: &Settings) -> Option<FinishReason> {
     let glance = look(body, settings)?;
     let [choice] = &glance.choices;
-    let is_complete = choice.index == 0
+    // A longer body may be too long a round; whoever reads it tells.
+    let is_complete = body.len() <= MAX_ROUND_BYTES
+        && choice.index == 0
         && choice.message.content.get().starts_with('"')
         && choice
             .message

@@ -49,6 +49,8 @@ fn an_answer_that_lacks_what_clients_may_ask_for_is_not_the_whole_of_a_loop() {
     check(r#""logprobs":null,"#, "", true, false);
     check(r#""content":"hi""#, r#""content":null"#, true, false);
     check(r#""index":0"#, r#""index":1"#, true, false);
+    let long = format!("{:?}", "x".repeat(MAX_ROUND_BYTES));
+    check(r#""hi""#, &long, true, false);
     check(r#""usage":{"#, r#""counts":{"#, true, false);
 }
 
