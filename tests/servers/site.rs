@@ -38,6 +38,9 @@ pub(crate) struct Script {
     pub(crate) refuses_lost_sessions: bool,
     /// It answers in a stream of events, and not with JSON.
     pub(crate) answers_in_events: bool,
+    /// It takes a while until it has read that a session is initialized, and refuses calls before, as servers on the
+    /// Python SDK do.
+    pub(crate) begins_slowly: bool,
     /// It keeps of an id no more than 32 bits, as servers on rmcp before 0.6.3 do.
     pub(crate) cuts_ids: bool,
     /// What it does on `server/discover`, unless `modern`.
@@ -74,6 +77,8 @@ pub(crate) struct Seen {
     messages: Mutex<Vec<(HeaderMap, Value)>>,
     /// Counts the sessions; the last one is valid.
     sessions: AtomicUsize,
+    /// The last session that was initialized.
+    initialized: AtomicUsize,
     /// A call that hung was given up by its client.
     pub(crate) hang_was_dropped: AtomicBool,
     /// Where events that belong to no request go.
@@ -213,6 +218,16 @@ async fn streamable(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Byt
             response
         }
         "tools/list" => seen.reply(seen.list(&id)),
+        "tools/call" if seen.script.begins_slowly && !seen.is_initialized() => {
+            let error = json!({"code": -32602, "message": "Received request before initialization was complete"});
+            seen.reply(json!({"jsonrpc": "2.0", "id": id, "error": error}))
+        }
+        "notifications/initialized" if seen.script.begins_slowly => {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            let session = seen.sessions.load(Ordering::Relaxed);
+            seen.initialized.store(session, Ordering::Relaxed);
+            StatusCode::ACCEPTED.into_response()
+        }
         "tools/call" => seen.act(&message).await,
         "resources/subscribe" | "logging/setLevel" => {
             seen.reply(json!({"jsonrpc": "2.0", "id": id, "result": {}}))
@@ -312,6 +327,11 @@ impl Seen {
         headers
             .get("mcp-session-id")
             .is_some_and(|session| *session == current)
+    }
+
+    fn is_initialized(&self) -> bool {
+        let session = self.sessions.load(Ordering::Relaxed);
+        self.initialized.load(Ordering::Relaxed) == session
     }
 
     fn cut_ids(&self, message: &mut Value) {

@@ -579,6 +579,27 @@ async fn nothing_stays_open_when_the_servers_are_dropped() {
 }
 
 #[tokio::test]
+async fn a_call_waits_until_a_new_session_is_initialized() {
+    let site = Site::start(Script {
+        begins_slowly: true,
+        ..Script::default()
+    })
+    .await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    rig.act(json!({"do": "forget"})).await.unwrap();
+    // The first finds that the session is lost; the others come while a new one is made.
+    let mut calls = Vec::new();
+    for _ in 0..20 {
+        calls.push(rig.act_beside(json!({})));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for call in calls {
+        assert_eq!(text(call.await.unwrap()), "{}");
+    }
+    assert_eq!(site.got("initialize").len(), 2);
+}
+
+#[tokio::test]
 async fn a_call_that_was_refused_is_not_made_again() {
     for answers_in_events in [false, true] {
         let site = Site::start(Script {

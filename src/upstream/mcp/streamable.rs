@@ -562,7 +562,6 @@ impl StreamableHttpClient for Poster {
     ) -> Result<StreamableHttpPostResponse, Fault> {
         let message = self.with_ids_of_server(message);
         let session = session_id.as_deref();
-        self.note_standing(&message, session, &custom_headers);
         let (asked, came) = self.note_asked(&message);
         let (is_first, is_probe) = match &message {
             ClientJsonRpcMessage::Request(request) => match &request.request {
@@ -581,6 +580,10 @@ impl StreamableHttpClient for Poster {
         };
         if let (true, Err(Fault::Client(fault))) = (is_first, &answer) {
             self.refusal.set(fault);
+        }
+        // Not before: a server need not take calls until it has read that the session is initialized.
+        if answer.is_ok() {
+            self.note_standing(&message, session, &custom_headers);
         }
         if let (Some(asked), Err(_)) = (&asked, &answer) {
             self.pending.forget(&asked.id);
