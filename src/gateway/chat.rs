@@ -228,7 +228,8 @@ impl Chat<'_> {
         let is_untouched = !self.is_loop()
             && history.is_none()
             && self.request.mcp_tools().is_empty()
-            && self.request.member("toolway").is_none();
+            && self.request.member("toolway").is_none()
+            && !self.request.repeats_members();
         if is_untouched {
             return Pieces::of(&self.input.body);
         }

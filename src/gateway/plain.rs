@@ -52,10 +52,10 @@ pub(super) async fn pass_through(chat: Chat<'_>) -> Result<(HeaderMap, Bytes), F
     let mended = completion::mend(&body, &settings, &chat, &mut chat.ids())
         .map_err(|error| chat.faulty(error))?;
     let mended = match mended {
-        Cow::Borrowed(_) => None,
-        Cow::Owned(mended) => Some(Bytes::from(mended)),
+        Cow::Borrowed(part) => body.slice_ref(part),
+        Cow::Owned(mended) => Bytes::from(mended),
     };
-    Ok((headers, mended.unwrap_or(body)))
+    Ok((headers, mended))
 }
 
 /// An answer that is put together from its rounds.

@@ -178,6 +178,12 @@ impl<'a> ChatRequest<'a> {
         self.members.find(name)
     }
 
+    /// Some member comes more than once. Upstreams may differ on which of them counts, so that the body has to be
+    /// composed anew.
+    pub fn repeats_members(&self) -> bool {
+        self.members.repeat()
+    }
+
     /// The body again with some members replaced, added (at the end) or left out. Everything else stays
     /// byte for byte and in its order; of a member that comes twice only the one that counts is written.
     pub fn compose<'c>(&self, changes: &[(&str, Change<'_, 'c>)]) -> Pieces<'c>

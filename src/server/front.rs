@@ -39,7 +39,8 @@ pub(super) async fn answer(app: Arc<App>, routes: Router, mut request: Request) 
         let answered = answered.catch_unwind().await;
         let mut response = answered.unwrap_or_else(|panic| panicked(&*panic));
         response.headers_mut().entry(REQUEST_ID).or_insert(id);
-        let (status, duration_ms) = (response.status().as_u16(), begun.elapsed().as_millis());
+        let status = response.status().as_u16();
+        let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::info!(status, duration_ms, "Answered {status}");
         response
     };
@@ -68,9 +69,11 @@ async fn admitted(app: &Arc<App>, routes: Router, request: Request, span: Span) 
     response.map(|body| Body::new(Tracked { body, span, place }))
 }
 
-/// The request's id: the client's, or a new one.
+/// The request's id: the client's, or a new one where it has none that the log can show.
 fn name(app: &App, request: &mut Request) -> HeaderValue {
-    if let Some(id) = request.headers().get(&REQUEST_ID) {
+    let theirs = request.headers().get(&REQUEST_ID);
+    let is_shown = |id: &&HeaderValue| id.to_str().is_ok_and(|id| !id.is_empty());
+    if let Some(id) = theirs.filter(is_shown) {
         return id.clone();
     }
     let id = format!("req_{:016x}", app.gateway.seed());

@@ -36,8 +36,15 @@ use tokio_util::sync::CancellationToken;
 /// Longest time in which a client takes not a single byte of what is there for it.
 const STALL: Duration = Duration::from_secs(60);
 
-/// Longest time until a new connection sends its first byte.
-const FIRST_BYTE: Duration = Duration::from_secs(30);
+/// Longest time until a new connection has sent its first byte, or all of [`PREFACE`], after which HTTP/2 minds the
+/// time itself.
+const FIRST_BYTES: Duration = Duration::from_secs(30);
+
+/// How HTTP/2 begins (RFC 9113, 3.4), and no request of HTTP/1.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Pause until a part of [`PREFACE`] is looked at again.
+const PEEK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Longest time for the head of a request, from the end of the one before. It is also how long an idle connection
 /// is kept.
@@ -109,17 +116,22 @@ enum Version {
 ///
 /// hyper-util could tell the versions apart as well, but it keeps twice the room for each connection then.
 async fn begun(stream: TcpStream) -> Option<(TcpStream, Version)> {
-    let mut first = [0; 3];
-    match timeout(FIRST_BYTE, stream.peek(&mut first)).await {
-        Ok(Ok(1..)) => {
-            // How HTTP/2 begins (RFC 9113, 3.4), and no method of HTTP/1.
-            let version = match &first {
-                b"PRI" => Version::Http2,
-                _ => Version::Http1,
-            };
-            Some((stream, version))
+    let version = timeout(FIRST_BYTES, version(&stream)).await.ok()??;
+    Some((stream, version))
+}
+
+/// What a client speaks, once it is clear; nothing if it has closed the connection.
+async fn version(stream: &TcpStream) -> Option<Version> {
+    let mut first = [0; PREFACE.len()];
+    loop {
+        let came = stream.peek(&mut first).await.ok()?;
+        match &first[..came] {
+            [] => return None,
+            PREFACE => return Some(Version::Http2),
+            // Nobody tells when more is there than what was seen.
+            part if PREFACE.starts_with(part) => sleep(PEEK_AGAIN).await,
+            _ => return Some(Version::Http1),
         }
-        _ => None,
     }
 }
 
@@ -388,8 +400,39 @@ mod tests {
     async fn a_connection_that_sends_nothing_is_closed() {
         let (answer, after) = closed_after(b"").await;
         assert_eq!(answer, "");
-        assert!(after >= FIRST_BYTE, "{after:?}");
-        assert!(after <= FIRST_BYTE + Duration::from_secs(1), "{after:?}");
+        assert!(after >= FIRST_BYTES, "{after:?}");
+        assert!(after <= FIRST_BYTES + Duration::from_secs(1), "{after:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_preface_is_not_waited_for_for_ever() {
+        for part in [1, 3, 23] {
+            let (answer, after) = closed_after(&PREFACE[..part]).await;
+            assert_eq!(answer, "");
+            assert!(after <= FIRST_BYTES + Duration::from_secs(1), "{after:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_preface_that_comes_in_pieces_is_one_all_the_same() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answer = async |_| "hello".into_response();
+        let serving = tokio::spawn(serve(listener, answer, 9, std::future::pending()));
+        for cut in [1, 2, 3, 16] {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client.write_all(&PREFACE[..cut]).await.unwrap();
+            sleep(PEEK_AGAIN / 2).await;
+            client.write_all(&PREFACE[cut..]).await.unwrap();
+            client
+                .write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0])
+                .await
+                .unwrap();
+            let mut frame = [0; 9];
+            client.read_exact(&mut frame).await.unwrap();
+            assert_eq!(frame[3], 4, "the answer is a frame of settings");
+        }
+        serving.abort();
     }
 
     struct OnDrop(Arc<Notify>);

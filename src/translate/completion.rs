@@ -154,9 +154,13 @@ fn read_stream(
     })
 }
 
+/// A body without a byte-order mark, which clients do not expect before JSON.
+fn without_mark(body: &[u8]) -> &[u8] {
+    body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body)
+}
+
 fn parse(body: &[u8]) -> Result<JsonObject, StreamError> {
-    let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
-    let value: Value = serde_json::from_slice(body)
+    let value: Value = serde_json::from_slice(without_mark(body))
         .map_err(|error| StreamError::InvalidEvent(error.to_string()))?;
     if let Some((error, status)) = ErrorBody::in_ok_value(&value) {
         return Err(StreamError::Upstream(error.into(), status));
@@ -254,16 +258,28 @@ pub fn write(
     completion
 }
 
-/// Mends a plain answer that is passed through: the same bytes when nothing is wrong with it.
+/// Mends a plain answer that is passed through: the same bytes, but for a byte-order mark, when nothing is wrong with
+/// it.
 pub fn mend<'a>(
     body: &'a [u8],
     settings: &Settings,
     known: &dyn Known,
     ids: &mut Ids,
 ) -> Result<Cow<'a, [u8]>, StreamError> {
-    if glance::is_clean(body, settings) {
-        return Ok(Cow::Borrowed(body));
+    let body = without_mark(body);
+    match glance::is_clean(body, settings) {
+        true => Ok(Cow::Borrowed(body)),
+        false => mend_closely(body, settings, known, ids),
     }
+}
+
+/// The same for a body that may be of any form.
+fn mend_closely<'a>(
+    body: &'a [u8],
+    settings: &Settings,
+    known: &dyn Known,
+    ids: &mut Ids,
+) -> Result<Cow<'a, [u8]>, StreamError> {
     if sse::is_begun_by(body) {
         let answer = read_stream(body, settings, known)?;
         let mut said = Summary::default();

@@ -469,6 +469,19 @@ async fn a_stream_that_breaks_off_is_never_a_silent_success() {
 }
 
 #[tokio::test]
+async fn a_request_id_that_the_log_cannot_show_is_replaced() {
+    let gw = plain_model().await.start().await;
+    for theirs in [&b""[..], &b"\xff\xfe"[..]] {
+        let request = gw.http.get(format!("{}/health", gw.base));
+        let request = request.header("x-request-id", theirs);
+        let response = request.send().await.unwrap();
+        let id = response.headers()["x-request-id"].to_str().unwrap();
+        assert!(id.starts_with("req_"), "{id}");
+    }
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn a_request_id_is_taken_over_and_given_back() {
     let gw = plain_model().await.start().await;
     let response = gw.send(json!({}), &[("x-request-id", "mine")]).await;

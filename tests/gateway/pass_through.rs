@@ -28,6 +28,32 @@ async fn the_body_goes_through_byte_for_byte_both_ways() {
 }
 
 #[tokio::test]
+async fn a_member_that_comes_twice_reaches_the_upstream_once() {
+    let gw = toolway(Model::start([say("x")]).await).start().await;
+    let body = r#"{"model":"other","messages":[],"\u006dodel":"m", "stream":true,"stream":false}"#;
+    let request = gw.http.post(format!("{}/v1/chat/completions", gw.base));
+    let request = request.header("content-type", "application/json");
+    assert_eq!(request.body(body).send().await.unwrap().status(), 200);
+    assert_eq!(
+        gw.model.asked()[0].raw,
+        r#"{"messages":[],"model":"m","stream":false}"#
+    );
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn an_answer_goes_on_without_its_byte_order_mark() {
+    let answer = r#"{"id":"x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}"#;
+    let marked = format!("\u{feff}{answer}");
+    let gw = toolway(Model::start([raw(200, "application/json", marked)]).await)
+        .start()
+        .await;
+    let response = gw.send(json!({}), &[]).await;
+    assert_eq!(response.bytes().await.unwrap(), answer);
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn a_stream_goes_through_byte_for_byte() {
     let stream = ": a comment\n\ndata: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"odd\":  1.0,\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"hi\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n\
         data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"type\":\"function\",\"function\":{\"name\":\"own\",\"arguments\":\"{}\"}}]},\"finish_reason\":null}]}\n\n\

@@ -38,6 +38,11 @@ pub(crate) struct Script {
     pub(crate) refuses_lost_sessions: bool,
     /// It answers in a stream of events, and not with JSON.
     pub(crate) answers_in_events: bool,
+    /// It takes a while until it has read that a session is initialized, and refuses calls before, as servers on the
+    /// Python SDK do.
+    pub(crate) begins_slowly: bool,
+    /// It keeps of an id no more than 32 bits, as servers on rmcp before 0.6.3 do.
+    pub(crate) cuts_ids: bool,
     /// What it does on `server/discover`, unless `modern`.
     pub(crate) probe: Probe,
     /// The tools it lists, word for word; absent: one tool `act`.
@@ -72,6 +77,8 @@ pub(crate) struct Seen {
     messages: Mutex<Vec<(HeaderMap, Value)>>,
     /// Counts the sessions; the last one is valid.
     sessions: AtomicUsize,
+    /// The last session that was initialized.
+    initialized: AtomicUsize,
     /// A call that hung was given up by its client.
     pub(crate) hang_was_dropped: AtomicBool,
     /// Where events that belong to no request go.
@@ -169,11 +176,14 @@ async fn bind(address: SocketAddr) -> TcpListener {
 }
 
 async fn streamable(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Bytes) -> Response {
-    let message: Value = serde_json::from_slice(&body).expect("the client writes JSON");
+    let mut message: Value = serde_json::from_slice(&body).expect("the client writes JSON");
     seen.messages
         .lock()
         .unwrap()
         .push((headers.clone(), message.clone()));
+    if seen.script.cuts_ids {
+        seen.cut_ids(&mut message);
+    }
     let id = message["id"].clone();
     let method = message["method"].as_str().unwrap_or_default();
     let is_handshake = matches!(method, "initialize" | "server/discover");
@@ -208,6 +218,16 @@ async fn streamable(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Byt
             response
         }
         "tools/list" => seen.reply(seen.list(&id)),
+        "tools/call" if seen.script.begins_slowly && !seen.is_initialized() => {
+            let error = json!({"code": -32602, "message": "Received request before initialization was complete"});
+            seen.reply(json!({"jsonrpc": "2.0", "id": id, "error": error}))
+        }
+        "notifications/initialized" if seen.script.begins_slowly => {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            let session = seen.sessions.load(Ordering::Relaxed);
+            seen.initialized.store(session, Ordering::Relaxed);
+            StatusCode::ACCEPTED.into_response()
+        }
         "tools/call" => seen.act(&message).await,
         "resources/subscribe" | "logging/setLevel" => {
             seen.reply(json!({"jsonrpc": "2.0", "id": id, "result": {}}))
@@ -309,6 +329,18 @@ impl Seen {
             .is_some_and(|session| *session == current)
     }
 
+    fn is_initialized(&self) -> bool {
+        let session = self.sessions.load(Ordering::Relaxed);
+        self.initialized.load(Ordering::Relaxed) == session
+    }
+
+    fn cut_ids(&self, message: &mut Value) {
+        for place in ["/id", "/params/_meta/progressToken"] {
+            let cut = |id: &mut Value| id.as_u64().map(|whole| *id = (whole as u32).into());
+            message.pointer_mut(place).and_then(cut);
+        }
+    }
+
     fn reply(&self, message: Value) -> Response {
         if self.script.answers_in_events {
             return one_event(&message);
@@ -364,6 +396,13 @@ impl Seen {
                 let status = StatusCode::from_u16(status.unwrap_or(500)).expect("a status");
                 let page = "<html>at Secret.java:5</html>";
                 (status, [(header::CONTENT_TYPE, "text/html")], page).into_response()
+            }
+            // Refuses with 400 and a JSON-RPC error, as some servers do whatever went wrong.
+            Some("refuse") => {
+                let error = json!({"code": -32602, "message": "no such thing"});
+                let body = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
+                let json = [(header::CONTENT_TYPE, "application/json")];
+                (StatusCode::BAD_REQUEST, json, body.to_string()).into_response()
             }
             // Answers nothing, within an answer that has begun; with `progress`, with that.
             Some("hang") => {

@@ -577,3 +577,65 @@ async fn nothing_stays_open_when_the_servers_are_dropped() {
             .await;
     }
 }
+
+#[tokio::test]
+async fn a_call_waits_until_a_new_session_is_initialized() {
+    let site = Site::start(Script {
+        begins_slowly: true,
+        ..Script::default()
+    })
+    .await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    rig.act(json!({"do": "forget"})).await.unwrap();
+    // The first finds that the session is lost; the others come while a new one is made.
+    let mut calls = Vec::new();
+    for _ in 0..20 {
+        calls.push(rig.act_beside(json!({})));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for call in calls {
+        assert_eq!(text(call.await.unwrap()), "{}");
+    }
+    assert_eq!(site.got("initialize").len(), 2);
+}
+
+#[tokio::test]
+async fn a_call_that_was_refused_is_not_made_again() {
+    for answers_in_events in [false, true] {
+        let site = Site::start(Script {
+            answers_in_events,
+            ..Script::default()
+        })
+        .await;
+        let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+        let error = rig.act(json!({"do": "refuse"})).await.unwrap_err();
+        assert!(
+            matches!(&error, CallError::Protocol { code: -32602, message, .. } if message == "no such thing"),
+            "{error:?}"
+        );
+        assert_eq!(site.got("tools/call").len(), 1);
+        assert_eq!(text(rig.act(json!({"a": 1})).await), r#"{"a":1}"#);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_keeps_short_ids_is_called_all_the_same() {
+    for answers_in_events in [false, true] {
+        let site = Site::start(Script {
+            cuts_ids: true,
+            answers_in_events,
+            ..Script::default()
+        })
+        .await;
+        let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+        assert_eq!(text(rig.act(json!({"a": 1})).await), r#"{"a":1}"#);
+        let (sender, mut steps) = mpsc::channel(4);
+        let with_progress = CallOptions {
+            progress: Some(sender),
+            ..options()
+        };
+        let done = rig.act_with(json!({"do": "progress"}), with_progress).await;
+        done.unwrap();
+        assert_eq!(steps.recv().await.unwrap().progress, 1.0);
+    }
+}

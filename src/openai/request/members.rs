@@ -84,19 +84,29 @@ impl<'a> Members<'a> {
         self.find(name).filter(|value| value.get() != "null")
     }
 
+    /// Some member comes more than once, and readers may differ on which of them counts.
+    pub(super) fn repeat(&self) -> bool {
+        (0..self.list.len()).any(|place| self.comes_again(place))
+    }
+
+    /// A later member has the name of the one at this place.
+    fn comes_again(&self, place: usize) -> bool {
+        let mut later = self.list[place + 1..].iter();
+        later.any(|(name, _)| *name == self.list[place].0)
+    }
+
     /// See [`super::ChatRequest::compose`].
     pub(super) fn compose<'c>(&self, changes: &[(&str, Change<'_, 'c>)]) -> Pieces<'c>
     where
         'a: 'c,
     {
-        if changes.is_empty() {
+        if changes.is_empty() && !self.repeat() {
             return Pieces::of(self.body.as_bytes());
         }
         let mut out = Writer(Pieces::new());
         for (place, (key, value)) in self.list.iter().enumerate() {
-            let comes_again = self.list[place + 1..].iter().any(|(later, _)| later == key);
             match changes.iter().rev().find(|(name, _)| name == key) {
-                _ if comes_again => {}
+                _ if self.comes_again(place) => {}
                 None => out.member(key, Change::Lend(&[value.get()])),
                 Some((_, change)) => out.member(key, *change),
             }

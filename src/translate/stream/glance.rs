@@ -25,6 +25,9 @@ pub(super) struct Glance<'a> {
     usage: Option<de::IgnoredAny>,
     #[serde(default)]
     error: Option<de::IgnoredAny>,
+    /// Only an error has one.
+    #[serde(default, rename = "type")]
+    kind: Option<de::IgnoredAny>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -95,13 +98,15 @@ impl<'a> Glance<'a> {
 
     fn is_clean(&self) -> bool {
         let [choice] = &self.choices;
-        let whole_number = self.created.get().bytes().all(|b| b.is_ascii_digit());
+        let created = self.created.get();
+        let whole_number = created.len() < 20 && created.bytes().all(|b| b.is_ascii_digit());
         let text = |raw: &RawValue| raw.get().len() > 2 && raw.get().starts_with('"');
         self.object.0 == "chat.completion.chunk"
             && text(self.id)
             && text(self.model)
             && whole_number
             && self.error.is_none()
+            && self.kind.is_none()
             && choice.finish_reason.is_none()
             && choice.message.is_none()
             && choice.delta.tool_calls.is_none()

@@ -116,6 +116,21 @@ fn call(index: u64, id: &str, name: &str, arguments: &str) -> Value {
 }
 
 #[test]
+fn an_error_that_says_so_by_its_type_alone_is_one_whatever_else_it_has() {
+    for mode in [Mode::Loop, Mode::PassThrough] {
+        let mut error: Value =
+            serde_json::from_str(&chunk("one", &json!({"content": "x"}), None)).unwrap();
+        error["type"] = json!("error");
+        let mut answer = Answer::with(settings(mode));
+        answer.delta(&json!({"role": "assistant", "content": ""}));
+        assert!(matches!(
+            answer.error(&error.to_string()),
+            StreamError::Upstream(..)
+        ));
+    }
+}
+
+#[test]
 fn a_clean_chunk_goes_on_as_the_bytes_that_came() {
     let mut answer = Answer::new();
     let odd = r#"{"x":1,"id":"one","object":"chat.completion.chunk" , "created":5,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"\u00e4 \"q\""},"finish_reason":null}]}"#;

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use rmcp::model::{ErrorData, RequestId};
@@ -22,7 +23,7 @@ use super::{
     events::{Events, RawEvent},
     pending::read_error,
     session::{CAPABILITIES, OF_THE_CONNECTION, PROTOCOL_VERSION},
-    streamable::{self, Poster, Reply},
+    streamable::{self, ERROR_BODY, Poster, Reply, is_about_session},
     web::{self, WebFault},
 };
 use crate::{gathered::Gathered, sse::Event, tool::JsonObject, upstream::http::Body};
@@ -144,10 +145,9 @@ impl<'a> DirectCall<'a> {
         };
         let (status, limit) = (response.status(), self.poster.limit());
         match status {
-            // The session may be lost, and rmcp makes a new one.
-            StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST if self.standing.in_session => {
-                Met::Nothing
-            }
+            // The session is lost, and rmcp makes a new one.
+            StatusCode::NOT_FOUND if self.standing.in_session => Met::Nothing,
+            StatusCode::BAD_REQUEST if self.standing.in_session => read_refusal(response).await,
             status if status.is_redirection() => {
                 self.poster.note_moved();
                 Met::Nothing
@@ -171,22 +171,44 @@ fn head(response: http::Response<Body>) -> Reply {
     Reply::Head(response.into())
 }
 
-async fn read_body(mut pieces: Body, limit: usize, id: i64) -> Met {
+async fn read_body(pieces: Body, limit: usize, id: i64) -> Met {
+    let body = match gather(pieces, limit).await {
+        Ok(body) => body,
+        Err(fault) => return Met::Else(Err(fault)),
+    };
+    match body.as_deref().and_then(|body| read_answer(body, id)) {
+        Some(answer) => Met::Answer(answer),
+        None => Met::Else(Ok(Reply::Body(body))),
+    }
+}
+
+/// Reads a refusal, which tells whether the session is lost. If it is not, the refusal may be the answer to the call,
+/// which is not to be made twice.
+async fn read_refusal(response: http::Response<Body>) -> Met {
+    let (head, pieces) = response.into_parts();
+    let body = match gather(pieces, ERROR_BODY).await {
+        Ok(body) => body.unwrap_or_default(),
+        Err(fault) => return Met::Else(Err(fault)),
+    };
+    match serde_json::from_slice(&body) {
+        Ok(body) if is_about_session(&body) => Met::Nothing,
+        _ => {
+            let response = http::Response::from_parts(head, reqwest::Body::from(body));
+            Met::Else(Ok(Reply::Head(response.into())))
+        }
+    }
+}
+
+/// A body as far as it is not longer than `limit`; `None` if it is.
+async fn gather(mut pieces: Body, limit: usize) -> Result<Option<Bytes>, WebFault> {
     let mut body = Gathered::default();
     while let Some(piece) = pieces.next().await {
-        match piece {
-            Ok(piece) => body.push(piece),
-            Err(fault) => return Met::Else(Err(fault.into())),
-        }
+        body.push(piece?);
         if body.len() > limit {
-            return Met::Else(Ok(Reply::Body(None)));
+            return Ok(None);
         }
     }
-    let body = body.into_bytes();
-    match read_answer(&body, id) {
-        Some(answer) => Met::Answer(answer),
-        None => Met::Else(Ok(Reply::Body(Some(body)))),
-    }
+    Ok(Some(body.into_bytes()))
 }
 
 async fn read_events(pieces: Body, limit: usize, id: i64) -> Met {

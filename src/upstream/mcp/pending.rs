@@ -31,8 +31,9 @@ use crate::mcp::{envelope, rpc::RpcError};
 /// Most requests that are kept. Over HTTP nobody says that a request was given up.
 const MAX_PENDING: usize = 4096;
 
-/// The first id of a request that toolway makes without rmcp, whose ids are of 32 bits.
-const FIRST_OWN: i64 = 1 << 32;
+/// The ids of requests that toolway makes without rmcp, which counts its own from 0. Servers keep ids in 32 bits, some of
+/// them signed (those on rmcp before 0.6.3 cut off what is more), so they begin again at this one after as many.
+const FIRST_OWN: i64 = 1 << 30;
 
 /// How the answer to a request is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub(super) struct Pending(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     requests: Mutex<Requests>,
-    /// The next id of toolway's own.
+    /// Counts the requests that toolway makes without rmcp.
     next_own: AtomicI64,
     has_header_arguments: AtomicBool,
     progress: ProgressTable,
@@ -110,7 +111,7 @@ impl Pending {
     pub(super) fn new(unasked: Unasked) -> Pending {
         Pending(Arc::new(Shared {
             requests: Mutex::default(),
-            next_own: AtomicI64::new(FIRST_OWN),
+            next_own: AtomicI64::new(0),
             has_header_arguments: AtomicBool::new(false),
             progress: ProgressTable::default(),
             questions: Questions::default(),
@@ -176,7 +177,8 @@ impl Pending {
     /// Notes a request that toolway is about to make without rmcp, and gives it an id that none of rmcp's has. Its
     /// progress token is the same number.
     pub(super) fn note_own(&self, running: &Arc<Running>) -> i64 {
-        let id = self.0.next_own.fetch_add(1, Ordering::Relaxed);
+        let number = self.0.next_own.fetch_add(1, Ordering::Relaxed);
+        let id = FIRST_OWN + number % FIRST_OWN;
         let running = Some(Arc::downgrade(running));
         self.requests()
             .add(RequestId::Number(id), Reading::Raw, running, Maker::Own);

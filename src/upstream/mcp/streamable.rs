@@ -54,7 +54,7 @@ const SESSION_ID: &str = "mcp-session-id";
 const LAST_EVENT_ID: &str = "last-event-id";
 
 /// Longest body of an answer that is an HTTP error.
-const ERROR_BODY: usize = 64 << 10;
+pub(super) const ERROR_BODY: usize = 64 << 10;
 
 /// Longest pause between attempts to resume a stream.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
@@ -145,7 +145,7 @@ pub(super) fn transport(
 
 /// The error says that the session is not known. The specification wants 404 for that; servers on the TypeScript
 /// SDK that were restarted answer 400 with `-32000` and "No valid session ID provided".
-fn is_about_session(body: &Value) -> bool {
+pub(super) fn is_about_session(body: &Value) -> bool {
     let message = body["error"]["message"].as_str().unwrap_or_default();
     message.to_ascii_lowercase().contains("session")
 }
@@ -568,7 +568,6 @@ impl StreamableHttpClient for Poster {
     ) -> Result<StreamableHttpPostResponse, Fault> {
         let message = self.with_ids_of_server(message);
         let session = session_id.as_deref();
-        self.note_standing(&message, session, &custom_headers);
         let (asked, came) = self.note_asked(&message);
         let (is_first, is_probe) = match &message {
             ClientJsonRpcMessage::Request(request) => match &request.request {
@@ -587,6 +586,10 @@ impl StreamableHttpClient for Poster {
         };
         if let (true, Err(Fault::Client(fault))) = (is_first, &answer) {
             self.refusal.set(fault);
+        }
+        // Not before: a server need not take calls until it has read that the session is initialized.
+        if answer.is_ok() {
+            self.note_standing(&message, session, &custom_headers);
         }
         if let (Some(asked), Err(_)) = (&asked, &answer) {
             self.pending.forget(&asked.id);
