@@ -85,7 +85,7 @@ impl Gateway {
     /// Dropping the future, or the body it gives, ends the model call and cancels every running tool.
     pub async fn chat(self: &Arc<Gateway>, input: Input) -> Result<Answer, Failed> {
         let gateway = self.clone();
-        let answer = |sink| async move { gateway.answer(input, sink).await };
+        let answer = |sink| async move { gateway.answer(&input, sink).await };
         match sink::begin(self.config.keepalive, answer).await {
             Begun::Stream(headers, body) => Ok(Answer::Stream { headers, body }),
             Begun::Ended(Ok(Some((headers, body)))) => Ok(Answer::Plain { headers, body }),
@@ -95,14 +95,8 @@ impl Gateway {
     }
 
     /// The whole story: `Some` with a plain answer, `None` when it was streamed into the sink.
-    async fn answer(&self, input: Input, sink: Sink) -> Outcome {
-        let request = ChatRequest::parse(&input.body, input.max_depth).map_err(refused)?;
-        let model = request.model();
-        let upstream = self.models.choose(model);
-        let upstream = upstream.ok_or_else(|| Failure::ModelNotFound {
-            model: model.to_owned(),
-        })?;
-        let chat = self.prepare(&input, request, upstream)?;
+    async fn answer(&self, input: &Input, sink: Sink) -> Outcome {
+        let chat = &self.prepare(input)?;
         match (chat.is_loop(), chat.request.stream()) {
             // Boxed, for each of them takes kilobytes for as long as an answer lasts, and would take as much as the
             // largest.
@@ -115,12 +109,13 @@ impl Gateway {
         }
     }
 
-    fn prepare<'a>(
-        &'a self,
-        input: &'a Input,
-        request: ChatRequest<'a>,
-        upstream: &'a Upstream,
-    ) -> Result<Chat<'a>, Failure> {
+    fn prepare<'a>(&'a self, input: &'a Input) -> Result<Chat<'a>, Failure> {
+        let request = ChatRequest::parse(&input.body, input.max_depth).map_err(refused)?;
+        let model = request.model();
+        let upstream = self.models.choose(model);
+        let upstream = upstream.ok_or_else(|| Failure::ModelNotFound {
+            model: model.to_owned(),
+        })?;
         let catalog = self.catalog();
         let client = request.client_names();
         let selected = if wishes::applies(&request) {

@@ -28,28 +28,28 @@ use super::{
 pub(super) const MAX_BODY_BYTES: usize = 64 << 20;
 
 /// Answers a chat that the gateway's tools apply to.
-pub(super) async fn run(chat: Chat<'_>) -> Result<(HeaderMap, Bytes), Failed> {
+pub(super) async fn run(chat: &Chat<'_>) -> Result<(HeaderMap, Bytes), Failed> {
     let mut turn = chat.turn();
     let mut whole = Whole {
-        chat: &chat,
+        chat,
         headers: HeaderMap::new(),
         envelope: None,
         said: Summary::default(),
         verbatim: None,
         ids: chat.ids(),
     };
-    let finish = rounds::run(&chat, &mut turn, &mut whole).await?;
+    let finish = rounds::run(chat, &mut turn, &mut whole).await?;
     Ok(whole.write(finish, &turn))
 }
 
 /// Answers a chat that no gateway tool applies to: the upstream's own bytes, mended where they are broken.
-pub(super) async fn pass_through(chat: Chat<'_>) -> Result<(HeaderMap, Bytes), Failed> {
+pub(super) async fn pass_through(chat: &Chat<'_>) -> Result<(HeaderMap, Bytes), Failed> {
     let first = Ask::first();
     // Pinned where it lies: handed over it would be copied, and lie there twice.
-    let reading = pin!(read(&chat, &first));
+    let reading = pin!(read(chat, &first));
     let (headers, body) = chat.in_time(reading).await?;
     let settings = chat.settings(Mode::PassThrough);
-    let mended = completion::mend(&body, &settings, &chat, &mut chat.ids())
+    let mended = completion::mend(&body, &settings, chat, &mut chat.ids())
         .map_err(|error| chat.faulty(error))?;
     let mended = match mended {
         Cow::Borrowed(part) => body.slice_ref(part),

@@ -34,10 +34,10 @@ const MAX_EVENT_BYTES: usize = 16 << 20;
 const TAIL: Duration = Duration::from_millis(20);
 
 /// Streams the answer to a chat that the gateway's tools apply to.
-pub(super) async fn run(chat: Chat<'_>, sink: Sink) -> Result<(), Failed> {
+pub(super) async fn run(chat: &Chat<'_>, sink: Sink) -> Result<(), Failed> {
     let mut turn = chat.turn();
-    let mut streamed = Streamed::new(&chat, Mode::Loop, sink);
-    match rounds::run(&chat, &mut turn, &mut streamed).await {
+    let mut streamed = Streamed::new(chat, Mode::Loop, sink);
+    match rounds::run(chat, &mut turn, &mut streamed).await {
         Ok(finish) => {
             let usage = finish.usage.as_ref();
             streamed.finish(finish.reason, usage).await;
@@ -48,9 +48,9 @@ pub(super) async fn run(chat: Chat<'_>, sink: Sink) -> Result<(), Failed> {
 }
 
 /// Streams an answer that no gateway tool applies to: the upstream's own bytes, mended where they are broken.
-pub(super) async fn pass_through(chat: Chat<'_>, mut sink: Sink) -> Result<(), Failed> {
+pub(super) async fn pass_through(chat: &Chat<'_>, mut sink: Sink) -> Result<(), Failed> {
     sink.without_comments();
-    let mut streamed = Streamed::new(&chat, Mode::PassThrough, sink);
+    let mut streamed = Streamed::new(chat, Mode::PassThrough, sink);
     let first = Ask::first();
     let asked = {
         let asking = pin!(streamed.ask(&first));
@@ -86,7 +86,9 @@ impl Form for Streamed<'_> {
             return Err(self.chat.faulty(StreamError::Ended));
         };
         if is_event_stream(incoming.is_stream, &first) {
-            self.read(incoming, first).await
+            let (round, is_done) = self.read(&mut incoming, first).await?;
+            self.tail = is_done.then_some(incoming);
+            Ok(round)
         } else {
             Box::pin(self.read_whole(incoming, first)).await
         }
@@ -125,8 +127,12 @@ impl<'a> Streamed<'a> {
         }
     }
 
-    /// Reads events until the model is done.
-    async fn read(&mut self, mut incoming: Incoming, first: Bytes) -> Result<Round, Failure> {
+    /// Reads events until the model is done; whether it said so itself.
+    async fn read(
+        &mut self,
+        incoming: &mut Incoming,
+        first: Bytes,
+    ) -> Result<(Round, bool), Failure> {
         let mut framer = Framer::new(MAX_EVENT_BYTES);
         framer.push(first);
         let mut is_done = false;
@@ -138,7 +144,7 @@ impl<'a> Streamed<'a> {
                 }
             }
             self.show(&incoming.headers).await;
-            match self.next(&mut incoming).await? {
+            match self.next(incoming).await? {
                 Some(bytes) => framer.push(bytes),
                 None => break,
             }
@@ -148,8 +154,7 @@ impl<'a> Streamed<'a> {
         }
         let round = self.end_round()?;
         self.show(&incoming.headers).await;
-        self.tail = is_done.then_some(incoming);
-        Ok(round)
+        Ok((round, is_done))
     }
 
     /// An upstream that answers a request for a stream with a whole completion is read all the same.
@@ -172,7 +177,8 @@ impl<'a> Streamed<'a> {
     /// Sends what there is, after the status that the client gets with the first thing the upstream says.
     async fn show(&mut self, headers: &HeaderMap) {
         if !self.sink.has_begun() && self.writer.has_begun() {
-            self.sink.begin(headers.clone()).await;
+            // Once for each answer, and then its room is free again.
+            Box::pin(self.sink.begin(headers.clone())).await;
             if self.out.is_empty() {
                 self.sink.comment().await;
             }

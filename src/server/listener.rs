@@ -92,7 +92,8 @@ pub(super) async fn serve<A, F>(
         // A socket that refuses the option works all the same.
         let _ = stream.set_nodelay(true);
         let (answer, watcher) = (answer.clone(), graceful.watcher());
-        let begun = stopping.clone().run_until_cancelled_owned(begun(stream));
+        // Boxed, for its room is free again when the connection has begun.
+        let begun = Box::pin(stopping.clone().run_until_cancelled_owned(begun(stream)));
         tokio::spawn(async move {
             if let Some(Some((stream, version))) = begun.await {
                 connection(stream, version, answer, watcher).await;
