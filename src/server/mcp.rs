@@ -127,6 +127,11 @@ impl Face {
     }
 }
 
+/// The request is a message for `/mcp`.
+pub(super) fn is_meant(request: &Request) -> bool {
+    request.uri().path() == "/mcp" && request.method() == Method::POST
+}
+
 /// `/mcp`.
 pub(super) async fn everything(State(app): State<Arc<App>>, request: Request) -> Response {
     match app.gateway.view(None) {
