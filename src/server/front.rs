@@ -39,7 +39,8 @@ pub(super) async fn answer(app: Arc<App>, routes: Router, mut request: Request) 
         let answered = answered.catch_unwind().await;
         let mut response = answered.unwrap_or_else(|panic| panicked(&*panic));
         response.headers_mut().entry(REQUEST_ID).or_insert(id);
-        let (status, duration_ms) = (response.status().as_u16(), begun.elapsed().as_millis());
+        let status = response.status().as_u16();
+        let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::info!(status, duration_ms, "Answered {status}");
         response
     };

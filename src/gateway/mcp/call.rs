@@ -140,7 +140,7 @@ fn failed(error: &CallError, version: Version) -> Value {
 
 fn log(offered: &Offered, outcome: &Result<Value, CallError>, begun: Instant) {
     let (name, server) = (&offered.name, &offered.server);
-    let duration_ms = begun.elapsed().as_millis();
+    let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     match outcome {
         Ok(raw) => {
             let status = match raw.get("isError") {
