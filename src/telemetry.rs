@@ -3,9 +3,10 @@
 //! It goes to standard error, so that standard output holds results only. Arguments, results and tokens
 //! are never logged, by anybody.
 //!
-//! Where the lines go is [`lines`].
+//! Where the lines go is [`lines`], and what they look like without colours `text`.
 
 pub mod lines;
+mod text;
 
 use std::fmt;
 
@@ -92,9 +93,13 @@ impl Filter {
 pub fn start(config: &Config) {
     let filter = EnvFilter::new(&config.filter.0);
     let lines = tracing_subscriber::fmt::layer().with_writer(lines::Lines);
-    let lines: Box<dyn Layer<_> + Send + Sync> = match config.format {
-        Format::Text => lines.with_ansi(config.colours).with_target(false).boxed(),
-        Format::Json => lines.json().flatten_event(true).boxed(),
+    let lines: Box<dyn Layer<_> + Send + Sync> = match (config.format, config.colours) {
+        (Format::Text, true) => lines.with_ansi(true).with_target(false).boxed(),
+        (Format::Text, false) => {
+            let lines = lines.with_ansi(false).fmt_fields(text::Text);
+            lines.event_format(text::Text).boxed()
+        }
+        (Format::Json, _) => lines.json().flatten_event(true).boxed(),
     };
     _ = Registry::default()
         .with(lines)

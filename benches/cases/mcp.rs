@@ -5,8 +5,13 @@ use toolway::{
     mcp::{
         results::{read_result, write_result},
         rpc::{self, Id},
+        version::Version,
     },
-    translate::results::{Media, cut_off, to_openai},
+    translate::{
+        era::fit_call,
+        functions::reply,
+        results::{Media, cut_off, to_openai},
+    },
 };
 
 use super::{Body, Table, body, tools::ARGUMENTS};
@@ -18,6 +23,8 @@ pub(super) const CASES: Table = &[
     ("rpc/write_an_answer", 500, write_answer),
     ("result/read", 500, read_raw),
     ("result/write", 500, write_raw),
+    ("result/fit", 500, fit_raw),
+    ("result/of_a_function", 500, read_reply),
     ("result/to_openai", 500, || translate(&result(), 65_536)),
     ("result/to_openai_cut", 100, || translate(&long(), 65_536)),
 ];
@@ -47,7 +54,17 @@ fn read_raw() -> Body {
 
 fn write_raw() -> Body {
     let result = read_result(result());
-    body(move || write_result(&result))
+    body(move || write_result(result.clone()))
+}
+
+fn fit_raw() -> Body {
+    let raw = result();
+    body(move || fit_call(raw.clone(), Version::V2025_11_25))
+}
+
+fn read_reply() -> Body {
+    let reply = result()["structuredContent"].to_string();
+    body(move || reply::read("forecast", 200, "application/json", reply.as_bytes()))
 }
 
 fn translate(raw: &Value, limit: usize) -> Body {

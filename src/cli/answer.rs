@@ -131,7 +131,7 @@ fn line(text: &str) -> String {
 pub(super) fn json(outcome: &Outcome) -> serde_json::Result<String> {
     let value = match outcome {
         Ok(result) => {
-            let mut value = write_result(result);
+            let mut value = write_result(result.clone());
             value["isError"] = result.is_error.into();
             value
         }

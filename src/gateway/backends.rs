@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::{
-    mcp::{results::write_result, rpc::RpcError},
     tool::{CallError, JsonObject, ServerId, ToolResult},
     upstream::{
         function::Functions,
@@ -39,39 +36,8 @@ impl Backends {
         options: CallOptions,
     ) -> Result<ToolResult, CallError> {
         if self.functions.has(server) {
-            return self.functions.call(server, tool, arguments, options).await;
+            return self.functions.call(server, tool, &arguments, options).await;
         }
         self.servers.call(server, tool, arguments, options).await
-    }
-
-    /// Makes any request that a client may make of a server, with its params as they are to arrive. A group of
-    /// functions knows `tools/call` alone. Dropping the future cancels the request.
-    pub(super) async fn request(
-        &self,
-        server: &ServerId,
-        method: &str,
-        params: &JsonObject,
-        options: CallOptions,
-    ) -> Result<Value, CallError> {
-        if !self.functions.has(server) {
-            return self.servers.request(server, method, params, options).await;
-        }
-        let (Some(Value::String(name)), "tools/call") = (params.get("name"), method) else {
-            let error = RpcError::method_not_found(method);
-            return Err(CallError::Protocol {
-                code: error.code,
-                message: error.message,
-                data: None,
-            });
-        };
-        let arguments = match params.get("arguments") {
-            Some(Value::Object(arguments)) => arguments.clone(),
-            _ => JsonObject::new(),
-        };
-        let result = self
-            .functions
-            .call(server, name, arguments, options)
-            .await?;
-        Ok(write_result(&result))
     }
 }

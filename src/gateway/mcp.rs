@@ -28,7 +28,7 @@ pub use self::{
 use super::Gateway;
 use crate::{
     catalog::{Offered, Shelf},
-    mcp::{level::Level, rpc::RpcError, version::Version},
+    mcp::{level::Level, rpc::RpcError, stateless, version::Version},
     tool::{JsonObject, Progress, ServerId},
     upstream::mcp::Caller,
 };
@@ -47,8 +47,19 @@ pub struct Visit {
     /// Who is asked, where a server asks back. On a version without a handshake only its capabilities count:
     /// [`Gateway::request`] then gives an `input_required` result in place of asking.
     pub caller: Arc<dyn Caller>,
+    /// Which log messages of a server's it wants while it works, where the requests themselves do not say it.
+    pub logs: Option<Level>,
     /// Tells clients apart that must not answer for each other: a session, or the key that was shown.
     pub owner: String,
+}
+
+impl Visit {
+    /// Has a request for a server say which log messages its client wants.
+    fn ask_for_logs(&self, params: &mut JsonObject) {
+        if let Some(level) = self.logs {
+            stateless::ask_for_logs(params, level);
+        }
+    }
 }
 
 /// What an endpoint says about itself in `initialize` and `server/discover`.

@@ -49,12 +49,15 @@ impl Accepts {
             .flat_map(|it| it.split(','))
         {
             let mut parts = range.split(';').map(str::trim);
-            let range = parts.next().unwrap_or_default().to_ascii_lowercase();
+            let range = parts.next().unwrap_or_default();
             if parts.any(|it| matches!(it, "q=0" | "q=0.0")) {
                 continue;
             }
-            accepts.json |= matches!(&*range, "application/json" | "application/*" | "*/*");
-            accepts.events |= matches!(&*range, "text/event-stream" | "text/*" | "*/*");
+            let is = |known: &str| range.eq_ignore_ascii_case(known);
+            accepts.json |= ["application/json", "application/*", "*/*"]
+                .into_iter()
+                .any(is);
+            accepts.events |= ["text/event-stream", "text/*", "*/*"].into_iter().any(is);
         }
         accepts
     }

@@ -39,12 +39,12 @@ pub fn read_result(raw: Value) -> ToolResult {
 }
 
 /// Writes a result as the `result` of a `tools/call`. What [`read_result`] read comes out as the same.
-pub fn write_result(result: &ToolResult) -> Value {
-    let content = result.content.iter().map(write_block).collect();
+pub fn write_result(result: ToolResult) -> Value {
+    let content = result.content.into_iter().map(write_block).collect();
     let mut object = Map::new();
     object.insert("content".to_owned(), Value::Array(content));
-    if let Some(structured) = &result.structured_content {
-        object.insert("structuredContent".to_owned(), structured.clone());
+    if let Some(structured) = result.structured_content {
+        object.insert("structuredContent".to_owned(), structured);
     }
     if result.is_error {
         object.insert("isError".to_owned(), Value::Bool(true));
@@ -52,54 +52,67 @@ pub fn write_result(result: &ToolResult) -> Value {
     Value::Object(object)
 }
 
-fn write_block(block: &Content) -> Value {
+fn write_block(block: Content) -> Value {
     match block {
-        Content::Text(text) => json!({"type": "text", "text": text}),
-        Content::Image { mime_type, data } => {
-            json!({"type": "image", "data": data, "mimeType": mime_type})
-        }
-        Content::Audio { mime_type, data } => {
-            json!({"type": "audio", "data": data, "mimeType": mime_type})
-        }
+        Content::Text(text) => write_object("text", [("text", Some(text))]),
+        Content::Image { mime_type, data } => write_object(
+            "image",
+            [("data", Some(data)), ("mimeType", Some(mime_type))],
+        ),
+        Content::Audio { mime_type, data } => write_object(
+            "audio",
+            [("data", Some(data)), ("mimeType", Some(mime_type))],
+        ),
         Content::TextResource {
             uri,
             mime_type,
             text,
         } => {
-            json!({"type": "resource", "resource": resource(uri, mime_type.as_deref(), "text", text)})
+            json!({"type": "resource", "resource": resource(&uri, mime_type, "text", text)})
         }
         Content::BlobResource {
             uri,
             mime_type,
             blob,
         } => {
-            json!({"type": "resource", "resource": resource(uri, mime_type.as_deref(), "blob", blob)})
+            json!({"type": "resource", "resource": resource(&uri, mime_type, "blob", blob)})
         }
         Content::ResourceLink {
             uri,
             name,
             description,
             mime_type,
-        } => {
-            let mut link = json!({"type": "resource_link", "uri": uri, "name": name});
-            if let Some(description) = description {
-                link["description"] = json!(description);
-            }
-            if let Some(mime_type) = mime_type {
-                link["mimeType"] = json!(mime_type);
-            }
-            link
-        }
-        Content::Unknown(block) => block.clone(),
+        } => write_object(
+            "resource_link",
+            [
+                ("uri", Some(uri)),
+                ("name", Some(name)),
+                ("description", description),
+                ("mimeType", mime_type),
+            ],
+        ),
+        Content::Unknown(block) => block,
     }
 }
 
-fn resource(uri: &str, mime_type: Option<&str>, body: &str, text: &str) -> Value {
+/// A block of this type with those of the members that are there.
+fn write_object<const N: usize>(kind: &str, members: [(&str, Option<String>); N]) -> Value {
+    let mut object = Map::with_capacity(N + 1);
+    object.insert("type".to_owned(), kind.into());
+    for (name, value) in members {
+        if let Some(value) = value {
+            object.insert(name.to_owned(), value.into());
+        }
+    }
+    Value::Object(object)
+}
+
+fn resource(uri: &str, mime_type: Option<String>, body: &str, text: String) -> Value {
     let mut resource = json!({"uri": uri});
     if let Some(mime_type) = mime_type {
-        resource["mimeType"] = json!(mime_type);
+        resource["mimeType"] = mime_type.into();
     }
-    resource[body] = json!(text);
+    resource[body] = text.into();
     resource
 }
 
@@ -388,7 +401,7 @@ mod tests {
         #[test]
         fn what_was_read_is_written_as_the_same(blocks in proptest::collection::vec(any_json(), 1..5), is_error: bool) {
             let read = read_result(json!({"content": blocks, "isError": is_error}));
-            prop_assert_eq!(read_result(write_result(&read)), read);
+            prop_assert_eq!(read_result(write_result(read.clone())), read);
         }
 
         #[test]

@@ -1,8 +1,11 @@
 //! JSON-RPC 2.0 as MCP uses it: messages read with the right error for every way to be malformed, and written.
 
-use serde_json::{Map, Number, Value, json};
+use serde_json::{Number, Value, json};
 
+use self::members::Parsed;
 use crate::tool::JsonObject;
+
+mod members;
 
 /// The codes of errors (JSON-RPC 2.0, section 5.1; MCP 2026-07-28, "Error Codes").
 pub mod code {
@@ -210,14 +213,17 @@ impl Malformed {
 pub fn read_within(bytes: &[u8], max_depth: usize) -> Result<Incoming, Malformed> {
     let parse_error =
         |why: String| Malformed::new(None, code::PARSE_ERROR, format!("Parse error: {why}"));
-    let value: Value =
-        serde_json::from_slice(bytes).map_err(|error| parse_error(error.to_string()))?;
-    if max_depth < PARSER_DEPTH && is_deeper(&value, max_depth) {
-        return Err(parse_error(format!(
-            "it is nested more than {max_depth} levels deep"
-        )));
+    let malformed = |error: serde_json::Error| parse_error(error.to_string());
+    if max_depth < PARSER_DEPTH {
+        let value: Value = serde_json::from_slice(bytes).map_err(malformed)?;
+        if is_deeper(&value, max_depth) {
+            return Err(parse_error(format!(
+                "it is nested more than {max_depth} levels deep"
+            )));
+        }
+        return sort(Parsed::from(value));
     }
-    sort(value)
+    sort(serde_json::from_slice(bytes).map_err(malformed)?)
 }
 
 /// Reads what came in one body or one line.
@@ -244,17 +250,18 @@ fn is_deeper(value: &Value, levels: usize) -> bool {
     clippy::result_large_err,
     reason = "what is malformed is answered at once"
 )]
-fn sort(value: Value) -> Result<Incoming, Malformed> {
-    match value {
-        Value::Array(batch) if batch.is_empty() => Err(Malformed::new(
+fn sort(parsed: Parsed) -> Result<Incoming, Malformed> {
+    match parsed {
+        Parsed::Message(members) => members.message().map(Incoming::One),
+        Parsed::Other(Value::Array(batch)) if batch.is_empty() => Err(Malformed::new(
             None,
             code::INVALID_REQUEST,
             "Invalid request: the batch is empty",
         )),
-        Value::Array(batch) => Ok(Incoming::Batch(
+        Parsed::Other(Value::Array(batch)) => Ok(Incoming::Batch(
             batch.into_iter().map(read_message).collect(),
         )),
-        one => read_message(one).map(Incoming::One),
+        Parsed::Other(other) => read_message(other).map(Incoming::One),
     }
 }
 
@@ -264,56 +271,14 @@ fn sort(value: Value) -> Result<Incoming, Malformed> {
     reason = "what is malformed is answered at once"
 )]
 pub fn read_message(value: Value) -> Result<Message, Malformed> {
-    let Value::Object(mut object) = value else {
-        return Err(Malformed::new(
+    match Parsed::from(value) {
+        Parsed::Message(members) => members.message(),
+        Parsed::Other(_) => Err(Malformed::new(
             None,
             code::INVALID_REQUEST,
             "Invalid request: a message is a JSON object",
-        ));
-    };
-    let written_id = object.remove("id");
-    let id = written_id.as_ref().and_then(Id::read);
-    let invalid = |why: &str| {
-        let message = format!("Invalid request: {why}");
-        Malformed::new(id.clone(), code::INVALID_REQUEST, message)
-    };
-    if object.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
-        return Err(invalid("`jsonrpc` must be \"2.0\""));
-    }
-    let Some(method) = object.remove("method") else {
-        return read_response(object, id.clone()).map_err(invalid);
-    };
-    let Value::String(method) = method else {
-        return Err(invalid("`method` must be a string"));
-    };
-    let params = match object.remove("params") {
-        None | Some(Value::Null) => Map::new(),
-        Some(Value::Object(params)) => params,
-        Some(_) => {
-            let why = "Invalid params: `params` must be an object";
-            return Err(Malformed::new(id, code::INVALID_PARAMS, why));
-        }
-    };
-    match (written_id, id) {
-        (None, _) => Ok(Message::Notification(Notification { method, params })),
-        (Some(_), Some(id)) => Ok(Message::Request(Request { id, method, params })),
-        (Some(_), None) => Err(Malformed::new(
-            None,
-            code::INVALID_REQUEST,
-            "Invalid request: `id` must be a string or a whole number",
         )),
     }
-}
-
-fn read_response(mut object: JsonObject, id: Option<Id>) -> Result<Message, &'static str> {
-    let id = id.ok_or("there is neither a `method` nor the `id` of an answer")?;
-    let outcome = match (object.remove("result"), object.remove("error")) {
-        (Some(result), None) => Ok(result),
-        (None, Some(error)) => Err(RpcError::read(&error)),
-        (Some(_), Some(_)) => return Err("an answer has a `result` or an `error`, not both"),
-        (None, None) => return Err("there is no `method`, no `result` and no `error`"),
-    };
-    Ok(Message::Response(Response { id, outcome }))
 }
 
 /// An answer; to `null` where the request's id could not be read.
@@ -490,6 +455,41 @@ mod tests {
                 let line = write_answer(id.as_ref(), &outcome);
                 let line: Value = serde_json::from_slice(&line).unwrap();
                 assert_eq!(line, answer(id.as_ref(), outcome.clone()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_is_the_message_that_its_value_is() {
+        for text in [
+            r#" {"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":[{}]},"more":{"b":1}} "#,
+            r#"{"id":1,"jsonrpc":"1.0","id":2,"method":5,"jsonrpc":"2.0","method":"ping"}"#,
+            r#"{"m\u0065thod":"ping","jsonrpc":"2.0","params":null}"#,
+            r#"{"jsonrpc":"2.0","id":null,"result":null}"#,
+            r#"{"jsonrpc":"2.0","id":"a","error":"x","result":null}"#,
+            r#"[{"jsonrpc":"2.0","method":"a"},[],3]"#,
+            "[]",
+            "{}",
+            "null",
+            "true",
+            "-1",
+            "18446744073709551615",
+            "1.5",
+            r#""x""#,
+            r#"{"more":"\ud800"}"#,
+            "{\"more\":\"\u{1}\"}",
+            r#"{"jsonrpc":"2.0","method":"a"}x"#,
+        ] {
+            match serde_json::from_str::<Value>(text) {
+                Ok(value) => {
+                    let sorted = sort(Parsed::from(value));
+                    assert_eq!(read(text.as_bytes()), sorted, "{text}");
+                }
+                Err(error) => {
+                    let said = format!("Parse error: {error}");
+                    let malformed = read(text.as_bytes()).unwrap_err();
+                    assert_eq!(malformed.error, RpcError::new(code::PARSE_ERROR, said));
+                }
             }
         }
     }

@@ -58,6 +58,8 @@ async fn admitted(app: &Arc<App>, routes: Router, request: Request, span: Span) 
     let response = if chat::is_meant(&request) {
         // What is asked all the time goes past the router, which costs more than reading the request does.
         Box::pin(chat::complete(State(Arc::clone(app)), request)).await
+    } else if mcp::is_meant(&request) {
+        Box::pin(mcp::everything(State(Arc::clone(app)), request)).await
     } else {
         match routes.oneshot(request).await {
             Ok(response) => response,

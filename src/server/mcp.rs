@@ -127,6 +127,11 @@ impl Face {
     }
 }
 
+/// The request is a message for `/mcp`.
+pub(super) fn is_meant(request: &Request) -> bool {
+    request.uri().path() == "/mcp" && request.method() == Method::POST
+}
+
 /// `/mcp`.
 pub(super) async fn everything(State(app): State<Arc<App>>, request: Request) -> Response {
     match app.gateway.view(None) {
@@ -276,15 +281,18 @@ pub(super) fn client_name(params: &JsonObject) -> &str {
 
 /// As much of a client's word as a line of the log takes.
 fn head(word: &str) -> &str {
-    let whole = (0..=MAX_WORD).rev().find(|end| word.is_char_boundary(*end));
-    match word.len() <= MAX_WORD {
-        true => word,
-        false => &word[..whole.unwrap_or(0)],
+    if word.len() <= MAX_WORD {
+        return word;
     }
+    let whole = (0..=MAX_WORD).rev().find(|end| word.is_char_boundary(*end));
+    &word[..whole.unwrap_or(0)]
 }
 
 /// One line of the log: which method, which tool; never with what.
 pub(super) fn note(request: &rpc::Request, session: &str) {
+    if !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
     let name = request.params.get("name").and_then(Value::as_str);
     let name = name.filter(|_| request.method == "tools/call");
     let (method, tool) = (head(&request.method), head(name.unwrap_or_default()));

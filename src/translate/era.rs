@@ -71,12 +71,12 @@ pub fn fit_call(raw: Value, version: Version) -> Value {
         {
             result
         }
-        other => match results::write_result(&results::read_result(other)) {
+        other => match results::write_result(results::read_result(other)) {
             Value::Object(result) => result,
             _ => Map::new(),
         },
     };
-    let mut content = match result.shift_remove("content") {
+    let mut content = match result.get_mut("content").map(Value::take) {
         Some(Value::Array(content)) => content,
         None | Some(Value::Null) => Vec::new(),
         Some(one) => vec![one],
@@ -104,10 +104,15 @@ pub fn fit_call(raw: Value, version: Version) -> Value {
     if !matches!(result.get("isError"), None | Some(Value::Bool(_))) {
         result.shift_remove("isError");
     }
-    let mut fitted = Map::new();
-    fitted.insert("content".to_owned(), Value::Array(content));
-    fitted.extend(result);
-    complete(Value::Object(fitted), version)
+    let content = Value::Array(content);
+    match result.iter_mut().next() {
+        Some((first, place)) if first == "content" => *place = content,
+        _ => {
+            result.shift_remove("content");
+            result.shift_insert(0, "content".to_owned(), content);
+        }
+    }
+    complete(Value::Object(result), version)
 }
 
 fn has_text(content: &[Value]) -> bool {

@@ -175,7 +175,7 @@ impl Functions {
         &self,
         group: &ServerId,
         function: &str,
-        arguments: JsonObject,
+        arguments: &JsonObject,
         options: CallOptions,
     ) -> Result<ToolResult, CallError> {
         let found = self.groups.iter().find(|it| it.name == *group);
@@ -232,21 +232,21 @@ impl Runner {
         })
     }
 
-    async fn run(&self, tool: &Tool, arguments: JsonObject) -> Result<ToolResult, CallError> {
+    async fn run(&self, tool: &Tool, arguments: &JsonObject) -> Result<ToolResult, CallError> {
         match self {
             Runner::Endpoint(endpoint) => endpoint.call(&tool.name, arguments).await,
             Runner::Url(requests) => requests.call(&tool.name, arguments).await,
             // Their futures are large, and every call would carry them along.
             Runner::Command(command) => {
-                let call = Box::pin(command.call(&tool.name, &arguments));
+                let call = Box::pin(command.call(&tool.name, arguments));
                 call.await
             }
             Runner::Model(prompt) => {
-                let call = Box::pin(prompt.call(&tool.name, &arguments));
+                let call = Box::pin(prompt.call(&tool.name, arguments));
                 call.await
             }
             Runner::OpenApi(api) => {
-                let call = Box::pin(api.call(&tool.name, &arguments));
+                let call = Box::pin(api.call(&tool.name, arguments));
                 call.await
             }
         }

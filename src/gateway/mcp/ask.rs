@@ -57,7 +57,7 @@ impl Inquiry {
         if gateway.servers.is_shared(&self.server) {
             gateway.parked.make_way(&self.server, state);
         }
-        if visit.version.has_handshake() || gateway.backends.functions().has(&self.server) {
+        if visit.version.has_handshake() {
             return self.make_asking(gateway, visit).await;
         }
         match state {
@@ -69,7 +69,7 @@ impl Inquiry {
         }
     }
 
-    /// For a client that can be asked while its request is under way, or a function, which never asks.
+    /// For a client that can be asked while its request is under way.
     async fn make_asking(self, gateway: &Arc<Gateway>, visit: &Visit) -> Result<Value, CallError> {
         let deadline = Instant::now() + gateway.config.request_timeout;
         let (mut answers, mut state) = (None, None);
@@ -82,7 +82,7 @@ impl Inquiry {
             };
             let params = with_answers(&self.params, answers, state);
             let raw = gateway
-                .backends
+                .servers
                 .request(&self.server, self.method, &params, options)
                 .await?;
             if !asks_for_input(&raw) {
@@ -128,7 +128,7 @@ impl Inquiry {
         let params = Arc::clone(&self.params);
         let work = async move {
             asking
-                .backends
+                .servers
                 .request(&asked, method, &params, options)
                 .await
         };

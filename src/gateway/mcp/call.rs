@@ -16,6 +16,7 @@ use crate::{
     route,
     tool::{CallError, JsonObject, Progress, ToolResult},
     translate::{era, results, uris},
+    upstream::mcp::CallOptions,
 };
 
 /// Answers a `tools/call`.
@@ -53,12 +54,15 @@ pub(super) async fn call(
         let call = Box::pin(session.call(&name, arguments, deadline));
         let outcome = call.await;
         return Ok(match outcome {
-            Ok(result) => era::fit_call(write_result(&result), visit.version),
+            Ok(result) => era::fit_call(write_result(result), visit.version),
             Err(error) => failed(&error, visit.version),
         });
     }
     let begun = Instant::now();
-    let outcome = run(gateway, visit, offered, arguments, params, progress).await;
+    let outcome = match gateway.backends.functions().has(&offered.server) {
+        true => run_function(gateway, offered, &arguments).await,
+        false => run(gateway, visit, offered, arguments, params, progress).await,
+    };
     log(offered, &outcome, begun);
     match outcome {
         Ok(raw) if asks_for_input(&raw) => Ok(raw),
@@ -84,6 +88,31 @@ pub(super) async fn call(
     }
 }
 
+/// A function asks nothing and says nothing before its result.
+async fn run_function(
+    gateway: &Gateway,
+    offered: &Offered,
+    arguments: &JsonObject,
+) -> Result<Value, CallError> {
+    let (functions, name) = (gateway.backends.functions(), &offered.tool.name);
+    let mut attempts = 1;
+    loop {
+        let options = CallOptions {
+            silence: gateway.config.tool_timeout,
+            deadline: Instant::now() + gateway.config.request_timeout,
+            progress: None,
+            caller: None,
+        };
+        let call = functions.call(&offered.server, name, arguments, options);
+        match call.await {
+            Err(error) if route::may_repeat(&error, offered.tool.annotations, attempts) => {
+                attempts += 1;
+            }
+            outcome => return outcome.map(write_result),
+        }
+    }
+}
+
 async fn run(
     gateway: &Arc<Gateway>,
     visit: &Visit,
@@ -93,6 +122,7 @@ async fn run(
     progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<Value, CallError> {
     let mut attempts = 1;
+    visit.ask_for_logs(&mut params);
     params.insert("name".to_owned(), json!(offered.tool.name));
     params.insert("arguments".to_owned(), Value::Object(arguments));
     let params = Arc::new(params);
@@ -135,12 +165,12 @@ fn failed(error: &CallError, version: Version) -> Value {
         is_error: true,
         ..ToolResult::text(results::error_to_text(error))
     };
-    era::fit_call(write_result(&result), version)
+    era::fit_call(write_result(result), version)
 }
 
 fn log(offered: &Offered, outcome: &Result<Value, CallError>, begun: Instant) {
     let (name, server) = (&offered.name, &offered.server);
-    let duration_ms = begun.elapsed().as_millis();
+    let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     match outcome {
         Ok(raw) => {
             let status = match raw.get("isError") {

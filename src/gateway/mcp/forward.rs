@@ -104,9 +104,10 @@ async fn ask(
     visit: &Visit,
     server: &ServerId,
     method: &'static str,
-    params: JsonObject,
+    mut params: JsonObject,
     progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<Value, RpcError> {
+    visit.ask_for_logs(&mut params);
     let inquiry = Inquiry {
         server: server.clone(),
         method,

@@ -81,6 +81,7 @@ impl Once {
                 level: self.about.level,
                 feed: self.feed.clone(),
             }),
+            logs: None,
             owner: self.owner.clone(),
         }
     }

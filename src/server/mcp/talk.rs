@@ -29,7 +29,6 @@ use crate::{
     mcp::{
         level::Level,
         rpc::{self, Malformed, Message, Notification, Request, Response, RpcError, code},
-        stateless,
         version::Version,
     },
     tool::JsonObject,
@@ -202,9 +201,7 @@ impl Talk {
         request: Request,
         feed: Option<Arc<Feed>>,
     ) -> Result<Value, RpcError> {
-        let Request {
-            method, mut params, ..
-        } = request;
+        let Request { method, params, .. } = request;
         match method.as_str() {
             "ping" => Ok(json!({})),
             "logging/setLevel" => self.set_level(&params),
@@ -219,8 +216,6 @@ impl Talk {
             )),
             method => {
                 let visit = self.visit(feed.clone());
-                let level = locked(&self.level).as_ref().map(|(level, _)| *level);
-                stateless::ask_for_logs(&mut params, level.unwrap_or(UNASKED_AT_WORK));
                 work::run(&self.gateway, &visit, method, params, feed.as_deref()).await
             }
         }
@@ -262,6 +257,7 @@ impl Talk {
     }
 
     fn visit(self: &Arc<Self>, feed: Option<Arc<Feed>>) -> Visit {
+        let level = locked(&self.level).as_ref().map(|(level, _)| *level);
         Visit {
             view: Arc::clone(&self.view),
             version: self.version,
@@ -269,6 +265,7 @@ impl Talk {
                 talk: Arc::clone(self),
                 feed,
             }),
+            logs: Some(level.unwrap_or(UNASKED_AT_WORK)),
             owner: self.owner.clone(),
         }
     }

@@ -54,7 +54,9 @@ pub fn failure(message: impl Into<String>) -> ToolResult {
 /// A JSON value as it is, and as text for those who read no structured content.
 pub fn structured(value: Value) -> ToolResult {
     ToolResult {
-        content: vec![Content::Text(value.to_string())],
+        content: vec![Content::Text(
+            serde_json::to_string(&value).unwrap_or_default(),
+        )],
         structured_content: Some(value),
         is_error: false,
     }

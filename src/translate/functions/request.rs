@@ -97,6 +97,18 @@ impl RequestTemplate {
         names.filter(|name| *name != FUNCTION).collect()
     }
 
+    /// The URL where it is the same for all arguments, which are all in the body then.
+    pub fn constant(&self, function: &str) -> Option<Url> {
+        let is_constant = self.has_body() && self.arguments().is_empty();
+        let url = is_constant.then(|| self.url(function, &JsonObject::new()));
+        url?.ok()
+    }
+
+    /// Its method.
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
     /// Puts the arguments in their places. The others are the body, or the rest of the query where the method
     /// has no body.
     ///
@@ -109,7 +121,7 @@ impl RequestTemplate {
         }
         rest.retain(|_, value| self.has_body() || !value.is_null());
         let (url, body) = match self.has_body() {
-            true => (url, Some(Value::Object(rest).to_string())),
+            true => (url, Some(body(&rest))),
             false => (with_query(url, &rest), None),
         };
         Ok(Request {
@@ -149,6 +161,11 @@ impl RequestTemplate {
         Url::parse(&format!("{}{path}{query}", self.origin))
             .map_err(|error| unfit("", &format!("the URL cannot be made: {error}")))
     }
+}
+
+/// Arguments as the body of a request.
+pub fn body(arguments: &JsonObject) -> String {
+    serde_json::to_string(arguments).expect("arguments can be written as JSON")
 }
 
 /// Reads the name of a method that a function can have.
@@ -286,6 +303,30 @@ mod tests {
             json!({"x": 1.5}),
             "DELETE https://a/1.5",
         );
+    }
+
+    #[test]
+    fn a_url_without_an_argument_is_always_the_same() {
+        let constant = |template: &str| {
+            let template = RequestTemplate::parse(template, &Method::POST).unwrap();
+            let arguments = json!({"x": [1], "y": null});
+            let arguments = arguments.as_object().unwrap();
+            let filled = template.fill("f g", arguments.clone());
+            let constant = template.constant("f g")?;
+            let request = Request {
+                method: template.method().clone(),
+                url: constant.clone(),
+                body: Some(body(arguments)),
+            };
+            assert_eq!(filled, Ok(request));
+            Some(constant.to_string())
+        };
+        let same = Some("https://a/b/f%20g?c=1".to_owned());
+        assert_eq!(constant("https://a/b/{function}?c=1"), same);
+        assert_eq!(constant("PUT https://a/b/{function}?c=1"), same);
+        assert_eq!(constant("https://a/{x}"), None);
+        assert_eq!(constant("https://a?x={y}"), None);
+        assert_eq!(constant("GET https://a"), None);
     }
 
     #[test]

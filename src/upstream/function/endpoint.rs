@@ -79,7 +79,7 @@ impl Endpoint {
         }
         let post = Arc::new(Post {
             group,
-            url: config.url.clone(),
+            address: config.url.clone().into(),
             headers,
             client: web::client(config.url.as_str())?,
             limit,
@@ -92,15 +92,15 @@ impl Endpoint {
     }
 
     /// Calls a function. Dropping the future gives the call up; the others of its request go on.
-    pub(super) async fn call(&self, function: &str, arguments: JsonObject) -> Outcome {
+    pub(super) async fn call(&self, function: &str, arguments: &JsonObject) -> Outcome {
         let id = self.ids.next();
         if let Some(batches) = &self.batches {
-            return batches.call(id, function, arguments).await;
+            return batches.call(id, function, arguments.clone()).await;
         }
         let call = Call {
             id: &id,
             name: function,
-            arguments: &arguments,
+            arguments,
         };
         let mut outcomes = self.post.send(&[call]).await;
         outcomes.pop().unwrap_or(Err(CallError::Cancelled))
@@ -124,7 +124,7 @@ impl Source {
 /// Posts calls to one URL.
 struct Post {
     group: ServerId,
-    url: Url,
+    address: web::Address,
     headers: HeaderMap,
     client: Client,
     limit: usize,
@@ -136,7 +136,7 @@ impl Post {
     async fn send(&self, calls: &[Call<'_>]) -> Vec<Outcome> {
         let request = web::Request {
             method: Method::POST,
-            url: Cow::Borrowed(&self.url),
+            address: Cow::Borrowed(&self.address),
             headers: Cow::Borrowed(&self.headers),
             body: webhook::request(calls).into(),
         };

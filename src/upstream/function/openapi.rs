@@ -134,7 +134,7 @@ impl Api {
         headers.extend(self.headers.clone());
         Ok(web::Request {
             method,
-            url: Cow::Owned(url),
+            address: Cow::Owned(url.into()),
             headers: Cow::Owned(headers),
             body: bytes,
         })

@@ -11,7 +11,10 @@ use super::web;
 use crate::{
     secret::Secret,
     tool::{CallError, JsonObject, ServerId, ToolResult},
-    translate::functions::{reply, request::RequestTemplate},
+    translate::functions::{
+        reply,
+        request::{RequestTemplate, body},
+    },
     upstream::{SetupError, http::Client},
 };
 
@@ -27,11 +30,19 @@ pub struct Config {
 /// The requests of a group, ready to be sent.
 pub(super) struct Requests {
     group: ServerId,
-    requests: HashMap<String, (RequestTemplate, Client)>,
+    requests: HashMap<String, Plan>,
     headers: HeaderMap,
     /// The same, and what is said of a body.
     headers_with_body: HeaderMap,
     limit: usize,
+}
+
+/// How a function is requested.
+struct Plan {
+    template: RequestTemplate,
+    /// Where to, if it is the same for all arguments.
+    constant: Option<web::Address>,
+    client: Client,
 }
 
 impl Requests {
@@ -60,7 +71,12 @@ impl Requests {
                 None => web::client(template.origin())?,
             };
             clients.insert(template.origin(), client.clone());
-            requests.insert(function.clone(), (template.clone(), client));
+            let plan = Plan {
+                template: template.clone(),
+                constant: template.constant(function).map(web::Address::from),
+                client,
+            };
+            requests.insert(function.clone(), plan);
         }
         Ok(Requests {
             group,
@@ -75,25 +91,15 @@ impl Requests {
     pub(super) async fn call(
         &self,
         function: &str,
-        arguments: JsonObject,
+        arguments: &JsonObject,
     ) -> Result<ToolResult, CallError> {
         let unknown = || CallError::UnknownTool {
             name: function.to_owned(),
             did_you_mean: Vec::new(),
         };
-        let (template, client) = self.requests.get(function).ok_or_else(unknown)?;
-        let request = template.fill(function, arguments)?;
-        let headers = match request.body {
-            Some(_) => &self.headers_with_body,
-            None => &self.headers,
-        };
-        let request = web::Request {
-            method: request.method,
-            url: Cow::Owned(request.url),
-            headers: Cow::Borrowed(headers),
-            body: request.body.unwrap_or_default().into(),
-        };
-        let reply = match web::fetch(client, request, self.limit).await {
+        let plan = self.requests.get(function).ok_or_else(unknown)?;
+        let request = self.request(plan, function, arguments)?;
+        let reply = match web::fetch(&plan.client, request, self.limit).await {
             Ok(reply) => reply,
             Err(fault) => return fault.outcome(&self.group),
         };
@@ -109,5 +115,32 @@ impl Requests {
                 "Functions `{group}`: the service answered with HTTP {status}");
         }
         Ok(result)
+    }
+
+    fn request<'a>(
+        &'a self,
+        plan: &'a Plan,
+        function: &str,
+        arguments: &JsonObject,
+    ) -> Result<web::Request<'a>, CallError> {
+        if let Some(address) = &plan.constant {
+            return Ok(web::Request {
+                method: plan.template.method().clone(),
+                address: Cow::Borrowed(address),
+                headers: Cow::Borrowed(&self.headers_with_body),
+                body: body(arguments).into(),
+            });
+        }
+        let request = plan.template.fill(function, arguments.clone())?;
+        let headers = match request.body {
+            Some(_) => &self.headers_with_body,
+            None => &self.headers,
+        };
+        Ok(web::Request {
+            method: request.method,
+            address: Cow::Owned(request.url.into()),
+            headers: Cow::Borrowed(headers),
+            body: request.body.unwrap_or_default().into(),
+        })
     }
 }

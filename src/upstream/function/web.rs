@@ -51,10 +51,25 @@ pub(super) fn headers(configured: &[(HeaderName, Secret)]) -> HeaderMap {
     headers
 }
 
+/// Where a request goes, as redirects are told from it and as it is sent.
+#[derive(Clone)]
+pub(super) struct Address {
+    url: Url,
+    /// `None` for what the client cannot send to.
+    uri: Option<Uri>,
+}
+
+impl From<Url> for Address {
+    fn from(url: Url) -> Address {
+        let uri = Uri::try_from(url.as_str()).ok();
+        Address { url, uri }
+    }
+}
+
 /// A request, as often as it has to be made.
 pub(super) struct Request<'a> {
     pub(super) method: Method,
-    pub(super) url: Cow<'a, Url>,
+    pub(super) address: Cow<'a, Address>,
     pub(super) headers: Cow<'a, HeaderMap>,
     pub(super) body: Bytes,
 }
@@ -133,17 +148,16 @@ pub(super) async fn fetch(
 ) -> Result<Reply, WebFault> {
     let mut redirects = 0;
     let response = loop {
-        let uri = request.uri()?;
         let outgoing = Outgoing {
             method: request.method.clone(),
-            uri: &uri,
+            uri: request.uri()?,
             headers: &request.headers,
             own: &[],
             body: &Pieces::of(&request.body),
         };
         let response = client.send(outgoing).await?;
         match request.redirected(&response) {
-            Some(url) if redirects < REDIRECTS => request.url = Cow::Owned(url),
+            Some(url) if redirects < REDIRECTS => request.address = Cow::Owned(url.into()),
             _ => break response,
         }
         redirects += 1;
@@ -169,9 +183,9 @@ pub(super) async fn fetch(
 }
 
 impl Request<'_> {
-    fn uri(&self) -> Result<Uri, WebFault> {
-        let uri = Uri::try_from(self.url.as_str());
-        uri.map_err(|_| WebFault::Unreachable("the address is none".to_owned()))
+    fn uri(&self) -> Result<&Uri, WebFault> {
+        let none = || WebFault::Unreachable("the address is none".to_owned());
+        self.address.uri.as_ref().ok_or_else(none)
     }
 
     /// Where the answer says that the same request is to be made.
@@ -182,8 +196,9 @@ impl Request<'_> {
         );
         let location = response.headers().get(header::LOCATION);
         let location = location.filter(|_| keeps_method)?.to_str().ok()?;
-        let url = self.url.join(location).ok()?;
-        (url.origin() == self.url.origin()).then_some(url)
+        let asked = &self.address.url;
+        let url = asked.join(location).ok()?;
+        (url.origin() == asked.origin()).then_some(url)
     }
 }
 
@@ -196,7 +211,7 @@ mod tests {
         let url = Url::parse("http://here.example/a/b?c").unwrap();
         let request = Request {
             method: Method::POST,
-            url: Cow::Owned(url),
+            address: Cow::Owned(url.into()),
             headers: Cow::Owned(HeaderMap::new()),
             body: Bytes::new(),
         };
