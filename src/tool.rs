@@ -328,6 +328,11 @@ impl CallError {
     }
 }
 
+/// A duration as results and the log have it: whole milliseconds.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

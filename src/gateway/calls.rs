@@ -12,7 +12,7 @@ use tokio::{sync::mpsc, time::Instant};
 use crate::{
     agent::{Job, status},
     route,
-    tool::{CallError, Progress, ToolResult},
+    tool::{CallError, Progress, ToolResult, millis},
     upstream::mcp::CallOptions,
 };
 
@@ -111,7 +111,7 @@ async fn run_one(
             outcome => break outcome,
         }
     };
-    let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let duration_ms = millis(begun.elapsed());
     log(&job, &outcome, duration_ms, attempts);
     let _ = events
         .send(CallEvent::Finished {

@@ -12,7 +12,7 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::{Request, State},
-    http::{HeaderValue, header},
+    http::{HeaderValue, header, header::Entry},
     response::{IntoResponse, Response},
 };
 use futures::FutureExt;
@@ -22,13 +22,19 @@ use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
 use super::{App, REQUEST_ID, chat, error::Refusal, guard, mcp, mcp_sessions};
+use crate::tool::millis;
+
+/// Longest id that a client can give its request, in bytes: it goes into every line of the log about it.
+const LONGEST_ID: usize = 256;
 
 /// Answers a request, and puts the answer into the log.
 pub(super) async fn answer(app: Arc<App>, routes: Router, mut request: Request) -> Response {
     let begun = Instant::now();
     for name in [header::AUTHORIZATION, header::COOKIE] {
-        if let Some(value) = request.headers_mut().get_mut(name) {
-            value.set_sensitive(true);
+        if let Entry::Occupied(mut values) = request.headers_mut().entry(name) {
+            values
+                .iter_mut()
+                .for_each(|value| value.set_sensitive(true));
         }
     }
     let id = name(&app, &mut request);
@@ -40,7 +46,7 @@ pub(super) async fn answer(app: Arc<App>, routes: Router, mut request: Request) 
         let mut response = answered.unwrap_or_else(|panic| panicked(&*panic));
         response.headers_mut().entry(REQUEST_ID).or_insert(id);
         let status = response.status().as_u16();
-        let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let duration_ms = millis(begun.elapsed());
         tracing::info!(status, duration_ms, "Answered {status}");
         response
     };
@@ -71,10 +77,13 @@ async fn admitted(app: &Arc<App>, routes: Router, request: Request, span: Span) 
     response.map(|body| Body::new(Tracked { body, span, place }))
 }
 
-/// The request's id: the client's, or a new one where it has none that the log can show.
+/// The request's id: the client's, or a new one where it has none that the log can show in a line.
 fn name(app: &App, request: &mut Request) -> HeaderValue {
     let theirs = request.headers().get(&REQUEST_ID);
-    let is_shown = |id: &&HeaderValue| id.to_str().is_ok_and(|id| !id.is_empty());
+    let is_shown = |id: &&HeaderValue| {
+        let id = id.to_str().unwrap_or_default();
+        (1..=LONGEST_ID).contains(&id.len())
+    };
     if let Some(id) = theirs.filter(is_shown) {
         return id.clone();
     }

@@ -15,7 +15,8 @@ use url::Url;
 
 use super::http::{self as wire, Body, Client, HttpError, Outgoing, SetupError};
 use crate::{
-    catalog, openai::ErrorBody, pieces::Pieces, secret::Secret, translate::stream::TextCalls,
+    catalog, openai::ErrorBody, pieces::Pieces, secret::Secret, tool::millis,
+    translate::stream::TextCalls,
 };
 
 use self::retry::Round;
@@ -220,7 +221,7 @@ impl Upstream {
             let Some(pause) = retry::pause(&error, round, attempt, self.config.retries) else {
                 return Err(error);
             };
-            tracing::info!(upstream.name = %self.config.name, attempt, pause_ms = pause.as_millis(), %error,
+            tracing::info!(upstream.name = %self.config.name, attempt, pause_ms = millis(pause), %error,
                 "Asking the upstream `{}` again", self.config.name);
             sleep(pause).await;
             attempt += 1;

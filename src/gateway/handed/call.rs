@@ -9,7 +9,7 @@ use super::session::{Session, gone};
 use crate::{
     agent::status,
     gateway::random::unguessable,
-    tool::{CallError, JsonObject, ToolCall, ToolResult},
+    tool::{CallError, JsonObject, ToolCall, ToolResult, millis},
 };
 
 /// Longest arguments of one call, in bytes.
@@ -32,7 +32,7 @@ impl Session {
     ) -> Result<ToolResult, CallError> {
         let begun = Instant::now();
         let outcome = self.hand_over(name, &arguments, deadline).await;
-        let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let duration_ms = millis(begun.elapsed());
         // Why arguments do not fit may hold some of them, and an unknown name may be anything.
         let (session, status) = (self.number(), status(&outcome));
         let known = self.tool(name).map_or("", |offered| &offered.tool.name);

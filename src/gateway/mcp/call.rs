@@ -14,7 +14,7 @@ use crate::{
         version::Version,
     },
     route,
-    tool::{CallError, JsonObject, Progress, ToolResult},
+    tool::{CallError, JsonObject, Progress, ToolResult, millis},
     translate::{era, results, uris},
     upstream::mcp::CallOptions,
 };
@@ -170,7 +170,7 @@ fn failed(error: &CallError, version: Version) -> Value {
 
 fn log(offered: &Offered, outcome: &Result<Value, CallError>, begun: Instant) {
     let (name, server) = (&offered.name, &offered.server);
-    let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let duration_ms = millis(begun.elapsed());
     match outcome {
         Ok(raw) => {
             let status = match raw.get("isError") {

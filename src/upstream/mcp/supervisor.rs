@@ -17,7 +17,7 @@ use super::{
     follow::{self, Subject},
     watched,
 };
-use crate::health::Restarts;
+use crate::{health::Restarts, tool::millis};
 
 /// Why a running server is not used any more.
 enum End {
@@ -77,7 +77,7 @@ async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, String> {
     for tool in &listing.broken {
         warn!(server.id = %server, tool.name = %tool.name, reason = %tool.reason, "Server `{server}` offers a tool that cannot be used");
     }
-    info!(server.id = %server, tools = listing.tools.len(), duration_ms = begun.elapsed().as_millis(), "Server `{server}` is ready");
+    info!(server.id = %server, tools = listing.tools.len(), duration_ms = millis(begun.elapsed()), "Server `{server}` is ready");
     entry.set_tools(listing);
     Ok(connection)
 }
