@@ -19,7 +19,7 @@ impl<'a> Pieces<'a> {
     /// Nothing yet.
     pub fn new() -> Pieces<'a> {
         Pieces {
-            copied: Vec::with_capacity(2 * LENT),
+            copied: Vec::with_capacity(LENT / 2),
             lent: Vec::new(),
         }
     }

@@ -106,7 +106,8 @@ impl Sink {
             tokio::select! {
                 biased;
                 done = &mut awaited => return done,
-                () = self.silence(), if self.has_begun => self.comment().await,
+                // Boxed, because it is seldom.
+                () = self.silence(), if self.has_begun => Box::pin(self.comment()).await,
             }
         }
     }

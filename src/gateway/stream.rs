@@ -133,6 +133,17 @@ impl<'a> Streamed<'a> {
         incoming: &mut Incoming,
         first: Bytes,
     ) -> Result<(Round, bool), Failure> {
+        let is_done = self.read_events(incoming, first).await?;
+        let round = self.end_round()?;
+        self.show(&incoming.headers).await;
+        Ok((round, is_done))
+    }
+
+    async fn read_events(
+        &mut self,
+        incoming: &mut Incoming,
+        first: Bytes,
+    ) -> Result<bool, Failure> {
         let mut framer = Framer::new(MAX_EVENT_BYTES);
         framer.push(first);
         let mut is_done = false;
@@ -152,9 +163,7 @@ impl<'a> Streamed<'a> {
         if let Some(event) = framer.finish() {
             self.push(event)?;
         }
-        let round = self.end_round()?;
-        self.show(&incoming.headers).await;
-        Ok((round, is_done))
+        Ok(is_done)
     }
 
     /// An upstream that answers a request for a stream with a whole completion is read all the same.

@@ -15,7 +15,10 @@ use axum::{
     http::{HeaderValue, header, header::Entry},
     response::{IntoResponse, Response},
 };
-use futures::FutureExt;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, ready},
+};
 use http_body::{Frame, SizeHint};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tower::ServiceExt;
@@ -28,7 +31,11 @@ use crate::tool::millis;
 const LONGEST_ID: usize = 256;
 
 /// Answers a request, and puts the answer into the log.
-pub(super) async fn answer(app: Arc<App>, routes: Router, mut request: Request) -> Response {
+pub(super) fn answer(
+    app: Arc<App>,
+    routes: Router,
+    mut request: Request,
+) -> impl Future<Output = Response> + Send {
     let begun = Instant::now();
     for name in [header::AUTHORIZATION, header::COOKIE] {
         if let Entry::Occupied(mut values) = request.headers_mut().entry(name) {
@@ -41,8 +48,11 @@ pub(super) async fn answer(app: Arc<App>, routes: Router, mut request: Request) 
     let span = span(&id, &request);
     let within = span.clone();
     let answering = async move {
-        let answered = AssertUnwindSafe(admitted(&app, routes, request, within));
-        let answered = answered.catch_unwind().await;
+        let answered = async {
+            let (place, work) = admitted(&app, routes, request);
+            held(work.await, place, within)
+        };
+        let answered = AssertUnwindSafe(answered).catch_unwind().await;
         let mut response = answered.unwrap_or_else(|panic| panicked(&*panic));
         response.headers_mut().entry(REQUEST_ID).or_insert(id);
         let status = response.status().as_u16();
@@ -50,31 +60,42 @@ pub(super) async fn answer(app: Arc<App>, routes: Router, mut request: Request) 
         tracing::info!(status, duration_ms, "Answered {status}");
         response
     };
-    answering.instrument(span).await
+    answering.instrument(span)
 }
 
-/// Answers a request that may come in. Its place is free again when its response has been sent, or at once if it
-/// lasts.
-async fn admitted(app: &Arc<App>, routes: Router, request: Request, span: Span) -> Response {
-    let place = match guard::admit(app, &request) {
-        Ok(place) => place,
-        Err(refusal) if mcp::is_here(request.uri().path()) => return mcp::reply::refusal(refusal),
-        Err(refusal) => return refusal.into_response(),
+/// The place of a request and the work on it; one that may not come in has no place, and its answer is there.
+fn admitted(
+    app: &Arc<App>,
+    routes: Router,
+    request: Request,
+) -> (Option<OwnedSemaphorePermit>, BoxFuture<'static, Response>) {
+    let refused = match guard::admit(app, &request) {
+        Ok(place) => return (place, work(app, routes, request)),
+        Err(refusal) if mcp::is_here(request.uri().path()) => mcp::reply::refusal(refusal),
+        Err(refusal) => refusal.into_response(),
     };
-    let response = if chat::is_meant(&request) {
-        // What is asked all the time goes past the router, which costs more than reading the request does.
-        Box::pin(chat::complete(State(Arc::clone(app)), request)).await
-    } else if mcp::is_meant(&request) {
-        Box::pin(mcp::everything(State(Arc::clone(app)), request)).await
-    } else {
-        match routes.oneshot(request).await {
-            Ok(response) => response,
-            Err(never) => match never {},
-        }
-    };
+    (None, Box::pin(ready(refused)))
+}
+
+/// The place of a request is free again when its response has been sent, or at once if that lasts.
+fn held(response: Response, place: Option<OwnedSemaphorePermit>, span: Span) -> Response {
     let is_lasting = response.extensions().get::<mcp::reply::Lasting>().is_some();
     let place = place.filter(|_| !is_lasting);
     response.map(|body| Body::new(Tracked { body, span, place }))
+}
+
+/// What is asked all the time goes past the router, which costs more than reading the request does.
+fn work(app: &Arc<App>, routes: Router, request: Request) -> BoxFuture<'static, Response> {
+    if chat::is_meant(&request) {
+        return Box::pin(chat::complete(State(Arc::clone(app)), request));
+    }
+    if mcp::is_meant(&request) {
+        return Box::pin(mcp::everything(State(Arc::clone(app)), request));
+    }
+    Box::pin(routes.oneshot(request).map(|answered| match answered {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }))
 }
 
 /// The request's id: the client's, or a new one where it has none that the log can show in a line.

@@ -162,9 +162,9 @@ where
             let stream = TokioIo::new(Bounded::new(stream));
             let mut server = http2::Builder::new(TokioExecutor::new());
             let server = server.timer(timer).keep_alive_interval(STALL);
-            watcher
-                .watch(server.serve_connection(stream, service))
-                .await
+            // Boxed, because it takes twice the room of HTTP/1.
+            let connection = server.serve_connection(stream, service);
+            Box::pin(watcher.watch(connection)).await
         }
     };
 }

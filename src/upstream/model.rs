@@ -6,7 +6,7 @@ mod error;
 mod incoming;
 pub mod retry;
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
@@ -280,7 +280,9 @@ impl Upstream {
     }
 
     async fn send(&self, request: Outgoing<'_>) -> Result<Response<Body>, ModelError> {
-        self.in_time(self.client.send(request)).await
+        // Pinned where it lies, for handed over it would lie there twice.
+        let sending = pin!(self.client.send(request));
+        self.in_time(sending).await
     }
 
     /// Waits for the head of an answer as long as the upstream may take for it.
@@ -310,33 +312,43 @@ impl Upstream {
 
     /// Tells an answer from an error, whatever form that has.
     async fn accept(&self, response: Response<Body>) -> Result<Incoming, ModelError> {
+        let content_type = response.headers().get(header::CONTENT_TYPE);
+        let content_type = content_type.map_or(&b""[..], HeaderValue::as_bytes);
+        let is_stream = begins_with(content_type, b"text/event-stream");
+        if response.status().is_success() && !begins_with(content_type, b"text/html") {
+            let headers = telling(response.headers());
+            let mut incoming = self.incoming(response.into_body(), headers);
+            incoming.is_stream = is_stream;
+            return Ok(incoming);
+        }
+        Err(Box::pin(self.refusal(response)).await)
+    }
+
+    /// What an answer that is no success comes to.
+    async fn refusal(&self, response: Response<Body>) -> ModelError {
         let (parts, body) = response.into_parts();
         let status = parts.status;
         let content_type = parts.headers.get(header::CONTENT_TYPE);
         let content_type = content_type.map_or(&b""[..], HeaderValue::as_bytes);
-        let mut incoming = self.incoming(body, telling(&parts.headers));
-        incoming.is_stream = begins_with(content_type, b"text/event-stream");
-        if status.is_success() && !begins_with(content_type, b"text/html") {
-            return Ok(incoming);
-        }
         if status.is_success() || status.is_redirection() || status.is_informational() {
             let what = if status.is_success() {
                 "with a web page".to_owned()
             } else {
                 format!("{status}")
             };
-            return Err(self.invalid(&format!("{what}; is its base_url right?")));
+            return self.invalid(&format!("{what}; is its base_url right?"));
         }
-        let headers = incoming.headers.clone();
+        let headers = telling(&parts.headers);
+        let incoming = self.incoming(body, HeaderMap::new());
         let body = incoming.read_start(MAX_ERROR_BYTES).await;
         let content_type = String::from_utf8_lossy(content_type).to_ascii_lowercase();
         let error = ErrorBody::from_upstream(status.as_u16(), Some(&content_type), &body);
-        Err(ModelError::Refused(Box::new(Refused {
+        ModelError::Refused(Box::new(Refused {
             upstream: self.config.name.clone(),
             status,
             error,
             headers,
-        })))
+        }))
     }
 
     fn incoming(&self, body: Body, headers: HeaderMap) -> Incoming {
