@@ -2,6 +2,9 @@
 
 use bytes::{Bytes, BytesMut};
 
+/// Most room that is made for what is announced and has not come, in bytes.
+const MOST_EXPECTED: usize = 1 << 20;
+
 /// What has arrived so far. A body that comes in one piece is never copied.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
@@ -31,7 +34,8 @@ impl Gathered {
             return;
         }
         if self.whole.is_empty() {
-            let room = self.expected.max(self.only.len() + piece.len());
+            let room = self.expected.min(MOST_EXPECTED);
+            let room = room.max(self.only.len() + piece.len());
             self.whole.reserve(room);
             self.whole
                 .extend_from_slice(&std::mem::take(&mut self.only));

@@ -124,7 +124,7 @@ fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
     })
 }
 
-/// The routes; every request comes to them through [`front`].
+/// The routes; every request comes to them through [`front`], which answers chats and messages to `/mcp` itself.
 fn routes(app: Arc<App>) -> Router {
     Router::new()
         // The OpenAI API.

@@ -15,3 +15,12 @@ pub mod tools;
 pub mod uris;
 pub mod usage;
 pub mod whole;
+
+/// Reads a member that is there, so that null can be told from nothing.
+fn present<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+where
+    T: serde::Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    T::deserialize(from).map(Some)
+}

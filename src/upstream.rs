@@ -21,3 +21,22 @@ pub fn install_tls() {
 fn reason(error: reqwest::Error) -> String {
     http::root(&error.without_url())
 }
+
+/// How a limit on results is spoken of: in MiB, or in bytes where that would be less than one.
+fn too_long(limit: usize) -> String {
+    match limit >> 20 {
+        0 => format!("the result is larger than {limit} bytes"),
+        mebibytes => format!("the result is larger than {mebibytes} MiB"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_spoken_of_in_mebibytes_or_in_bytes() {
+        assert_eq!(too_long(16 << 20), "the result is larger than 16 MiB");
+        assert_eq!(too_long(1000), "the result is larger than 1000 bytes");
+    }
+}

@@ -387,6 +387,7 @@ mod tests {
     async fn half_a_head_is_not_waited_for_for_ever() {
         let (answer, after) = closed_after(b"GET / HTTP/1.1\r\nHost: x\r\n").await;
         assert!(!answer.contains("hello"), "{answer}");
+        assert!(after >= HEAD, "{after:?}");
         assert!(after <= HEAD + Duration::from_secs(1), "{after:?}");
     }
 
@@ -394,6 +395,7 @@ mod tests {
     async fn an_idle_connection_is_closed_after_a_while() {
         let (answer, after) = closed_after(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
         assert!(answer.ends_with("hello"), "{answer}");
+        assert!(after >= HEAD, "{after:?}");
         assert!(after <= HEAD + Duration::from_secs(1), "{after:?}");
     }
 
@@ -410,6 +412,7 @@ mod tests {
         for part in [1, 3, 23] {
             let (answer, after) = closed_after(&PREFACE[..part]).await;
             assert_eq!(answer, "");
+            assert!(after >= FIRST_BYTES, "{after:?}");
             assert!(after <= FIRST_BYTES + Duration::from_secs(1), "{after:?}");
         }
     }

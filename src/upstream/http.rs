@@ -43,8 +43,14 @@ use crate::pieces::Pieces;
 /// the runtime is woken for a timer that is due before all others, and every answer sets one.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Pause between the probes that tell a dead connection from a silent one.
-const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
+/// Silence until a connection is probed, and the pause between the probes.
+const PROBE: Duration = Duration::from_secs(15);
+
+/// So many probes without an answer, and the connection is dead.
+const PROBES: u32 = 3;
+
+/// Longest time for which the other side's machine acknowledges nothing of what was sent.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 /// Why the TLS setup of the machine cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -78,7 +84,6 @@ enum Way {
 }
 
 /// A request on its way out.
-#[derive(Clone, Debug)]
 pub(crate) struct Outgoing<'a> {
     pub(crate) method: Method,
     /// Absolute.
@@ -90,11 +95,14 @@ pub(crate) struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
-    /// All that are sent, besides host and length.
+    /// All that are sent, besides host and length. How long the body is says whoever writes it.
     fn headers(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
         let is_own = |name| self.own.iter().any(|(own, _)| own == name);
         let others = self.headers.iter().filter(move |(name, _)| !is_own(*name));
-        others.chain(self.own.iter().map(|(name, value)| (name, value)))
+        let all = others.chain(self.own.iter().map(|(name, value)| (name, value)));
+        all.filter(|(name, _)| {
+            **name != header::CONTENT_LENGTH && **name != header::TRANSFER_ENCODING
+        })
     }
 
     fn message(self) -> Request<Bytes> {
@@ -133,7 +141,11 @@ impl Client {
         let mut connect = HttpConnector::new();
         connect.enforce_http(false);
         connect.set_nodelay(true);
-        connect.set_keepalive(Some(TCP_KEEPALIVE));
+        connect.set_keepalive(Some(PROBE));
+        connect.set_keepalive_interval(Some(PROBE));
+        connect.set_keepalive_retries(Some(PROBES));
+        #[cfg(target_os = "linux")]
+        connect.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
         if host.scheme() == Some(&Scheme::HTTP) {
             let connector = Connector {
                 inner: connect,
@@ -253,7 +265,7 @@ impl Stream for Body {
     }
 }
 
-/// Takes off the encoding that some put on without being asked.
+/// Takes off the encoding that functions are asked for, and others put on unasked.
 fn decoded(response: Response<Body>) -> Response<Body> {
     let encoding = response.headers().get(header::CONTENT_ENCODING);
     if encoding.is_none_or(|encoding| encoding != "gzip") {

@@ -404,6 +404,10 @@ impl Seen {
                 let json = [(header::CONTENT_TYPE, "application/json")];
                 (StatusCode::BAD_REQUEST, json, body.to_string()).into_response()
             }
+            Some("look elsewhere") => {
+                let elsewhere = [(header::LOCATION, "/elsewhere")];
+                (StatusCode::SEE_OTHER, elsewhere).into_response()
+            }
             // Answers nothing, within an answer that has begun; with `progress`, with that.
             Some("hang") => {
                 let token = &message["params"]["_meta"]["progressToken"];

@@ -619,6 +619,15 @@ async fn a_call_that_was_refused_is_not_made_again() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_answered_with_another_address_is_not_made_again() {
+    let site = Site::start(Script::default()).await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    rig.act(json!({"do": "look elsewhere"})).await.unwrap_err();
+    assert_eq!(site.got("tools/call").len(), 1);
+    assert_eq!(text(rig.act(json!({"a": 1})).await), r#"{"a":1}"#);
+}
+
+#[tokio::test]
 async fn a_server_that_keeps_short_ids_is_called_all_the_same() {
     for answers_in_events in [false, true] {
         let site = Site::start(Script {

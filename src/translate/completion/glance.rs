@@ -1,6 +1,6 @@
 //! The fast path of plain answers: one look, and if nothing is wrong with one, its bytes go on as they came.
 
-use serde::{Deserialize, Deserializer, de::IgnoredAny};
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -40,9 +40,9 @@ struct Choice<'a> {
     message: Message<'a>,
     #[serde(borrow)]
     finish_reason: &'a RawValue,
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, default, deserialize_with = "crate::translate::present")]
     logprobs: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, default, deserialize_with = "crate::translate::present")]
     delta: Option<&'a RawValue>,
 }
 
@@ -54,7 +54,7 @@ struct Message<'a> {
     role: &'a RawValue,
     #[serde(borrow)]
     content: &'a RawValue,
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, default, deserialize_with = "crate::translate::present")]
     refusal: Option<&'a RawValue>,
     #[serde(borrow, default)]
     reasoning_content: Option<&'a RawValue>,
@@ -77,11 +77,6 @@ struct Usage {
     prompt_tokens: u64,
     completion_tokens: u64,
     total_tokens: u64,
-}
-
-/// Reads a member that is there, so that null can be told from nothing.
-fn present<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(from).map(Some)
 }
 
 /// Nothing is to be mended in this completion.

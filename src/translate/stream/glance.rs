@@ -45,7 +45,7 @@ struct Choice<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Delta<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, default, deserialize_with = "crate::translate::present")]
     role: Option<Option<Text<'a>>>,
     #[serde(borrow, default)]
     content: Option<Text<'a>>,
@@ -82,11 +82,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
         }
         deserializer.deserialize_str(Visitor)
     }
-}
-
-/// Reads a member that is there, so that null can be told from nothing.
-fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<Text<'de>>>, D::Error> {
-    Option::deserialize(from).map(Some)
 }
 
 impl<'a> Glance<'a> {

@@ -12,7 +12,6 @@ use tokio::{
     time::timeout,
 };
 
-use super::web::too_long;
 use crate::{
     secret::Secret,
     tool::{CallError, JsonObject, ServerId, ToolResult},
@@ -20,7 +19,10 @@ use crate::{
         command::{failure, read_output},
         output,
     },
-    upstream::child::{self, Process, Spawned},
+    upstream::{
+        child::{self, Process, Spawned},
+        too_long,
+    },
 };
 
 /// The variable that names the function.

@@ -16,6 +16,7 @@ use crate::{
     upstream::{
         SetupError,
         http::{Client, HttpError, Outgoing},
+        too_long,
     },
 };
 
@@ -126,14 +127,6 @@ impl WebFault {
             ),
             WebFault::TooLong(limit) => Ok(output::failure(too_long(*limit))),
         }
-    }
-}
-
-/// How a limit on answers is spoken of: `16 MiB`, or bytes where that would be less than one.
-pub(super) fn too_long(limit: usize) -> String {
-    match limit >> 20 {
-        0 => format!("the result is larger than {limit} bytes"),
-        mebibytes => format!("the result is larger than {mebibytes} MiB"),
     }
 }
 

@@ -148,7 +148,8 @@ impl<'a> DirectCall<'a> {
             // The session is lost, and rmcp makes a new one.
             StatusCode::NOT_FOUND if self.standing.in_session => Met::Nothing,
             StatusCode::BAD_REQUEST if self.standing.in_session => read_refusal(response).await,
-            status if status.is_redirection() => {
+            // These two say that nothing was done; rmcp's client goes where they point.
+            StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {
                 self.poster.note_moved();
                 Met::Nothing
             }

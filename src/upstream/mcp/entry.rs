@@ -295,10 +295,11 @@ impl Entry {
                 Some(mine) => {
                     let before = mine.clone();
                     change(mine);
-                    let is_later = u64::from(*self.acquainted.borrow());
+                    let is_changed = *mine != before;
+                    let is_later = u64::from(is_changed && *self.acquainted.borrow());
                     self.offer.later.features[self.offer.place]
                         .fetch_add(is_later, Ordering::AcqRel);
-                    *mine != before
+                    is_changed
                 }
                 None => false,
             }

@@ -14,10 +14,11 @@ use url::Url;
 
 use super::{
     events::{RawEvent, raw_events},
-    pending::{Pending, too_long},
+    pending::Pending,
     pipe::{Outgoing, Pipe, PipeEnd, pipe},
     web::{self, WebFault},
 };
+use crate::upstream::too_long;
 
 /// How long a message waits for the answer to the one before it, which keeps their order.
 const IN_ORDER: Duration = Duration::from_secs(1);

@@ -542,13 +542,5 @@ fn failure(id: RequestId, code: ErrorCode, why: String) -> ServerJsonRpcMessage 
     ServerJsonRpcMessage::error(ErrorData::new(code, why, None), Some(id))
 }
 
-/// How a limit on messages is spoken of: `16 MiB`, or bytes where that would be less than one.
-pub(super) fn too_long(limit: usize) -> String {
-    match limit >> 20 {
-        0 => format!("the result is larger than {limit} bytes"),
-        mebibytes => format!("the result is larger than {mebibytes} MiB"),
-    }
-}
-
 #[cfg(test)]
 mod tests;

@@ -16,14 +16,17 @@ use tracing::{debug, warn};
 
 use super::{
     lines::{Line, next_line},
-    pending::{Pending, too_long},
+    pending::Pending,
     pipe::{Outgoing, Pipe, PipeEnd, pipe},
     stderr::StderrTail,
 };
 use crate::{
     secret::Secret,
     tool::ServerId,
-    upstream::child::{self, Process, Spawned},
+    upstream::{
+        child::{self, Process, Spawned},
+        too_long,
+    },
 };
 
 /// How long what a dead child wrote may still be on its way.

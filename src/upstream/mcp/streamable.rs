@@ -38,13 +38,16 @@ use url::Url;
 use super::{
     direct::{Begun, Standing},
     events::{Events, RawEvent, raw_events},
-    pending::{Pending, too_long},
+    pending::Pending,
     web::{self, Clients, WebFault},
     wrapped::{shows_header_arguments, wrap_message},
 };
 use crate::{
     pieces::Pieces,
-    upstream::http::{Body, HttpError, Outgoing},
+    upstream::{
+        http::{Body, HttpError, Outgoing},
+        too_long,
+    },
 };
 
 const JSON: &str = "application/json";

@@ -168,9 +168,3 @@ fn what_a_server_says_goes_round_rmcp() {
         assert_eq!(*list.borrow(), 1);
     }
 }
-
-#[test]
-fn a_limit_is_spoken_of_in_readable_units() {
-    assert_eq!(too_long(16 << 20), "the result is larger than 16 MiB");
-    assert_eq!(too_long(1000), "the result is larger than 1000 bytes");
-}
