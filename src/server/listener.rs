@@ -191,7 +191,8 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 /// The stream of a client that may go away while it is answered: then what is sent to it fails.
 ///
-/// hyper finds that out as well, but by reading, and holds 8 KB for what it could read instead.
+/// hyper finds that out as well, but by reading, and holds 8 KB for what it could read instead. Like hyper it does not
+/// hear what comes after bytes that nobody has read yet, those of a next request for instance.
 struct Attended {
     stream: TcpStream,
     /// Who reads has been told that nothing more comes.

@@ -39,7 +39,7 @@ use tower::{BoxError, Service};
 
 use crate::pieces::Pieces;
 
-/// How long an idle connection is kept. It is shorter than what `server::listener` allows its clients, and must be:
+/// Longest time for which an idle connection is kept. It is shorter than what `server::listener` allows its clients, and must be:
 /// the runtime is woken for a timer that is due before all others, and every answer sets one.
 const IDLE: Duration = Duration::from_secs(60);
 

@@ -2,13 +2,15 @@
 //!
 //! `httparse` knows the grammar; here is what the heads mean. Nothing is read or sent here.
 
-use std::mem::MaybeUninit;
+use std::{mem::MaybeUninit, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, Version, header,
 };
 use httparse::{ParserConfig, Status};
+
+use super::IDLE;
 
 /// Longest head of an answer, in bytes.
 const MAX_HEAD: usize = 64 << 10;
@@ -78,8 +80,16 @@ pub(super) struct Head {
     pub(super) response: Response<()>,
     /// Where the body ends.
     pub(super) framing: Framing,
-    /// The connection can be used again after it.
-    pub(super) is_lasting: bool,
+    /// For how long the connection can be used again after it; nothing if it cannot.
+    pub(super) lasts: Option<Duration>,
+}
+
+impl Head {
+    /// The other side may want the rest of a request that it has answered before it was all there.
+    pub(super) fn wants_the_rest(&self) -> bool {
+        let response = &self.response;
+        response.status() < StatusCode::BAD_REQUEST && !says(response.headers(), "close")
+    }
 }
 
 /// Takes the head of the answer to such a request off what has arrived; `None` while it is not all there. What an
@@ -103,11 +113,14 @@ pub(super) fn read_head(buffer: &mut BytesMut, method: &Method) -> Result<Option
             false => Framing::of(headers)?,
         };
         let is_lasting = match has_old_version {
-            true => says(headers, "keep-alive"),
+            // Chunks are not of its time (RFC 9112, 6.1).
+            true => says(headers, "keep-alive") && !headers.contains_key(header::TRANSFER_ENCODING),
             false => !says(headers, "close"),
         };
+        let is_lasting = is_lasting && is_sound && framing != Framing::UntilClose;
+        let lasts = is_lasting.then(|| announced(headers)).flatten();
         return Ok(Some(Head {
-            is_lasting: is_lasting && is_sound && framing != Framing::UntilClose,
+            lasts,
             framing,
             response,
         }));
@@ -156,6 +169,20 @@ fn parse(bytes: &Bytes) -> Result<(Response<()>, bool), Malformed> {
         headers.append(name, value);
     }
     Ok((response, has_old_version))
+}
+
+/// For how long the other side says it keeps the connection, less a second for what is on its way; [`IDLE`] at most.
+fn announced(headers: &HeaderMap) -> Option<Duration> {
+    let keep_alive = HeaderName::from_static("keep-alive");
+    let seconds = members(headers, &keep_alive).find_map(|member| {
+        let seconds = member.strip_prefix("timeout=")?;
+        seconds.parse::<u64>().ok()
+    });
+    let Some(seconds) = seconds else {
+        return Some(IDLE);
+    };
+    let lasts = IDLE.min(Duration::from_secs(seconds.saturating_sub(1)));
+    (!lasts.is_zero()).then_some(lasts)
 }
 
 /// The header `Connection` has this word.
@@ -322,7 +349,8 @@ mod tests {
         let head = head(&format!("HTTP/1.1 200 OK\r\n{headers}\r\n"))
             .unwrap()
             .unwrap();
-        assert_eq!((head.framing, head.is_lasting), (expected, is_lasting));
+        let lasts = is_lasting.then_some(IDLE);
+        assert_eq!((head.framing, head.lasts), (expected, lasts));
     }
 
     #[track_caller]
@@ -411,13 +439,27 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_is_kept_for_a_second_less_than_the_other_side_keeps_it() {
+        let lasts = |keep_alive: &str| {
+            let text = format!("HTTP/1.1 204 No Content\r\nkeep-alive: {keep_alive}\r\n\r\n");
+            head(&text).unwrap().unwrap().lasts
+        };
+        assert_eq!(lasts("timeout=5, max=9"), Some(Duration::from_secs(4)));
+        assert_eq!(lasts("max=9, timeout=600"), Some(IDLE));
+        assert_eq!(lasts("timeout=soon"), Some(IDLE));
+        assert_eq!(lasts("timeout=1"), None);
+    }
+
+    #[test]
     fn an_old_answer_keeps_the_connection_only_where_it_says_so() {
         let of = |headers: &str| {
             let text = format!("HTTP/1.0 200 OK\r\ncontent-length: 1\r\n{headers}\r\n");
             head(&text).unwrap().unwrap()
         };
-        assert!(!of("").is_lasting);
-        assert!(of("connection: Keep-Alive\r\n").is_lasting);
+        assert_eq!(of("").lasts, None);
+        assert_eq!(of("connection: Keep-Alive\r\n").lasts, Some(IDLE));
+        let chunked = "connection: keep-alive\r\ntransfer-encoding: chunked\r\n";
+        assert_eq!(of(chunked).lasts, None);
         assert_eq!(of("").response.version(), Version::HTTP_10);
     }
 

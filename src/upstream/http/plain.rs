@@ -10,6 +10,7 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -25,14 +26,17 @@ use tokio_util::io::{poll_read_buf, poll_write_buf};
 use tower::Service;
 
 use super::{
-    Connector, HttpError, IDLE, Outgoing,
+    Connector, HttpError, Outgoing,
     framing::{Framing, Head, Malformed, Step, read_head, write_head},
     root,
 };
 use crate::pieces::Sending;
 
-/// Most connections that are kept without anything to do.
-const MAX_IDLE: usize = 512;
+/// Most connections that are kept without anything to do; for one more the oldest is closed.
+const MAX_IDLE: usize = if cfg!(test) { 4 } else { 512 };
+
+/// How often connections that cannot be used any more are looked for.
+const SWEEP: Duration = Duration::from_secs(15);
 
 /// Room for what arrives: at first, and once that was filled.
 const ROOM: usize = 4 << 10;
@@ -44,17 +48,19 @@ pub(super) struct Pool {
     kept: Mutex<Kept>,
 }
 
-/// The connections that nobody uses; the one used last is the last.
+/// The connections that nobody uses, since when; the one used last is the last.
 #[derive(Default)]
 struct Kept {
     connections: Vec<(Connection, Instant)>,
-    /// Closes those that nobody has used for long.
+    /// Closes those that cannot be used any more.
     sweeper: Option<JoinHandle<()>>,
 }
 
 struct Connection {
     stream: TcpStream,
     to: Authority,
+    /// How long it can be kept when it has nothing to do.
+    lasts: Duration,
 }
 
 impl Pool {
@@ -83,13 +89,17 @@ impl Pool {
             };
             let mut message = Sending::new(&pieces);
             let length = message.remaining();
-            let mut buffer = BytesMut::new();
-            let exchanged =
-                poll_fn(|cx| connection.exchange(cx, &mut message, &mut buffer, method)).await;
+            let (mut buffer, mut early) = (BytesMut::new(), None);
+            let exchanged = poll_fn(|cx| {
+                connection.exchange(cx, &mut message, &mut buffer, &mut early, method)
+            });
+            let exchanged = exchanged.await;
             let left = message.remaining();
             match exchanged {
                 Ok(head) => {
-                    let pool = (head.is_lasting && left == 0).then(|| Arc::clone(self));
+                    connection.lasts = head.lasts.unwrap_or_default();
+                    let is_lasting = head.lasts.is_some() && left == 0;
+                    let pool = is_lasting.then(|| Arc::clone(self));
                     let incoming = Incoming::new(connection, buffer, head.framing, pool);
                     return Ok(head.response.map(|()| incoming));
                 }
@@ -106,6 +116,7 @@ impl Pool {
         Ok(Connection {
             stream: stream.into_inner(),
             to: to.clone(),
+            lasts: Duration::ZERO,
         })
     }
 
@@ -115,7 +126,7 @@ impl Pool {
         let connections = &mut kept.connections;
         while let Some(at) = connections.iter().rposition(|(it, _)| it.to == *to) {
             let (connection, since) = connections.remove(at);
-            if since.elapsed() < IDLE && connection.is_quiet() {
+            if connection.is_fresh(since) {
                 return Some(connection);
             }
         }
@@ -125,7 +136,7 @@ impl Pool {
     fn keep(self: &Arc<Pool>, connection: Connection) {
         let mut kept = self.kept();
         if kept.connections.len() == MAX_IDLE {
-            return;
+            kept.connections.remove(0);
         }
         kept.connections.push((connection, Instant::now()));
         if kept.sweeper.as_ref().is_none_or(JoinHandle::is_finished) {
@@ -138,16 +149,16 @@ impl Pool {
     }
 }
 
-/// Closes what nobody has used for long, until there is nothing left.
+/// Closes what cannot be used any more, until there is nothing left.
 async fn sweep(pool: Weak<Pool>) {
     loop {
-        sleep(IDLE).await;
+        sleep(SWEEP).await;
         let Some(pool) = pool.upgrade() else {
             return;
         };
         let mut kept = pool.kept();
         kept.connections
-            .retain(|(connection, since)| since.elapsed() < IDLE && connection.is_quiet());
+            .retain(|(connection, since)| connection.is_fresh(*since));
         if kept.connections.is_empty() {
             kept.sweeper = None;
             return;
@@ -156,19 +167,22 @@ async fn sweep(pool: Weak<Pool>) {
 }
 
 impl Connection {
-    /// Neither closed nor saying anything that nobody has asked for. This takes no system call: the runtime is told.
-    fn is_quiet(&self) -> bool {
-        let read = self.stream.try_read(&mut [0]);
-        matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    /// It can be used: as far as the runtime has heard it is neither closed, nor says anything that nobody has asked
+    /// for. What has just arrived it may not have heard.
+    fn is_fresh(&self, since: Instant) -> bool {
+        let read = || self.stream.try_read(&mut [0]);
+        since.elapsed() < self.lasts
+            && matches!(read(), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Sends what is left of a message, and reads until the head of the answer is there. An answer may come before
-    /// everything is sent, and then nothing more is.
+    /// Sends what is left of a message, and reads until the head of the answer is there. It may come early, before
+    /// everything is sent: then the rest is sent if it is wanted.
     fn exchange(
         &mut self,
         cx: &mut Context<'_>,
         message: &mut impl Buf,
         buffer: &mut BytesMut,
+        early: &mut Option<Head>,
         method: &Method,
     ) -> Poll<Result<Head, HttpError>> {
         let mut refused = None;
@@ -181,7 +195,16 @@ impl Connection {
             }
         }
         loop {
-            if let Some(head) = read_head(buffer, method)? {
+            if early.is_none() {
+                *early = read_head(buffer, method)?;
+            }
+            let is_waiting = |head: &mut Head| {
+                message.has_remaining() && refused.is_none() && head.wants_the_rest()
+            };
+            if early.as_mut().is_some_and(is_waiting) {
+                return Poll::Pending;
+            }
+            if let Some(head) = early.take() {
                 return Poll::Ready(Ok(head));
             }
             match (self.fill(cx, buffer, ROOM), refused.take()) {
@@ -309,6 +332,7 @@ impl Stream for Incoming {
                 Ok(0) if this.framing == Framing::UntilClose => this.end(),
                 Ok(0) => return this.fail(closed("the end of the answer")),
                 Ok(read) if read >= this.room => this.room = MOST_ROOM.min(2 * this.room),
+                Ok(read) if read < this.room / 4 => this.room = ROOM,
                 Ok(_) => {}
                 Err(error) => return this.fail(error.into()),
             }
@@ -318,8 +342,6 @@ impl Stream for Incoming {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use futures::{FutureExt, StreamExt};
     use http::{HeaderMap, StatusCode};
     use tokio::{
@@ -492,6 +514,41 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_rest_of_a_request_is_sent_after_an_early_answer_that_is_a_good_one() {
+        let setup = Setup::new().await;
+        let long = Bytes::from(vec![b'x'; 32 << 20]);
+        let (mut stream, asking) = setup.ask(&long).await;
+        let answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(answer).await.unwrap();
+        let (mut request, mut sent) = (Vec::with_capacity(long.len()), 0);
+        while sent < long.len() {
+            assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0);
+            let head = request.iter().position(|byte| *byte == b'x');
+            sent = head.map_or(0, |head| request.len() - head);
+        }
+        assert_eq!(sent, long.len());
+        stream.write_all(b"2\r\nok\r\n0\r\n\r\n").await.unwrap();
+        assert_eq!(whole(asking).await.unwrap(), "ok");
+        assert_eq!(setup.kept(), 1);
+    }
+
+    #[tokio::test]
+    async fn the_oldest_connection_makes_room_for_the_newest() {
+        let setup = Setup::new().await;
+        let mut streams = Vec::new();
+        for _ in 0..=MAX_IDLE {
+            let connection = setup
+                .pool
+                .connect(&setup.uri, setup.uri.authority().unwrap());
+            let (connection, accepted) = tokio::join!(connection, setup.listener.accept());
+            streams.push(accepted.unwrap().0);
+            setup.pool.keep(connection.unwrap());
+        }
+        assert_eq!(setup.kept(), MAX_IDLE);
+        assert_eq!(streams[0].read(&mut [0]).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
     async fn an_answer_that_breaks_off_is_an_error() {
         for (answer, expected) in [
             ("", "the connection was closed before an answer"),
@@ -588,8 +645,8 @@ mod tests {
         // The sweeper begins its wait before the clock stands still.
         yield_now().await;
         pause();
-        advance(IDLE).await;
-        advance(IDLE).await;
+        advance(super::super::IDLE).await;
+        advance(SWEEP).await;
         assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
         assert_eq!(setup.kept(), 0);
     }
