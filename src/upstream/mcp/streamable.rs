@@ -1,7 +1,9 @@
 //! Streamable HTTP: the requests that rmcp's client makes, with their answers kept raw and bounded.
 //!
-//! rmcp keeps sessions, resumes streams and cancels; this is the part that posts and reads. How raw results get through
-//! rmcp is in `wrapped`; calls that need none of that are made in `direct`.
+//! rmcp keeps sessions, resumes streams and cancels; this is the part that posts and reads, each message in
+//! `exchange`. How raw results get through rmcp is in `wrapped`; calls that need none of that are made in `direct`.
+
+mod exchange;
 
 use std::{
     collections::HashMap,
@@ -14,13 +16,10 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use futures::{Stream, StreamExt, stream::BoxStream};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use futures::stream::BoxStream;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use rmcp::{
-    model::{
-        ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions, RequestId,
-        ServerJsonRpcMessage,
-    },
+    model::{ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions, RequestId},
     transport::{
         StreamableHttpClientTransport,
         common::client_side_sse::ExponentialBackoff,
@@ -31,23 +30,18 @@ use rmcp::{
     },
 };
 use serde_json::Value;
-use sse_stream::{Sse, SseStream};
-use tokio::time::timeout;
+use sse_stream::Sse;
 use url::Url;
 
 use super::{
     direct::{Begun, Standing},
-    events::{Events, RawEvent, raw_events},
+    events::{Events, raw_events},
     pending::Pending,
     web::{self, Clients, WebFault},
-    wrapped::{shows_header_arguments, wrap_message},
 };
 use crate::{
     pieces::Pieces,
-    upstream::{
-        http::{Body, HttpError, Outgoing},
-        too_long,
-    },
+    upstream::http::{Body, HttpError, Outgoing},
 };
 
 const JSON: &str = "application/json";
@@ -171,210 +165,6 @@ impl Poster {
         Ok(self.clients.quick.send(request).await?)
     }
 
-    /// Posts a message, or goes on with what the server has answered to it already.
-    async fn post(
-        &self,
-        message: &ClientJsonRpcMessage,
-        asked: Option<&Asked>,
-        came: Option<Result<Reply, WebFault>>,
-        session: Option<&str>,
-        headers: &HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
-        let reply = match came {
-            Some(reply) => reply,
-            None => {
-                let request = self.clients.client.post(self.url.clone());
-                let request = request.headers(headers_of(headers, session));
-                let sent = request.body(serde_json::to_vec(message)?).send().await;
-                sent.map(Reply::Head).map_err(WebFault::from)
-            }
-        };
-        match reply.map_err(Fault::Client)? {
-            Reply::Head(head) => self.read_head(head, asked, session.is_some()).await,
-            Reply::Body(body) => self.read_body(body, asked, None),
-            Reply::Events(events) => Ok(StreamableHttpPostResponse::Sse(
-                self.read_events(events.into_stream(), asked.map(|asked| asked.id.clone())),
-                None,
-            )),
-        }
-    }
-
-    async fn read_head(
-        &self,
-        response: reqwest::Response,
-        asked: Option<&Asked>,
-        in_session: bool,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
-        match response.status() {
-            StatusCode::ACCEPTED | StatusCode::NO_CONTENT => {
-                Ok(StreamableHttpPostResponse::Accepted)
-            }
-            StatusCode::NOT_FOUND if in_session => Err(Fault::SessionExpired),
-            status if status.is_success() => self.read_answer(response, asked).await,
-            status => self.read_refusal(response, status, asked, in_session).await,
-        }
-    }
-
-    async fn read_answer(
-        &self,
-        response: reqwest::Response,
-        asked: Option<&Asked>,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
-        let session = response.headers().get(SESSION_ID);
-        let session = session.and_then(|id| id.to_str().ok()).map(str::to_owned);
-        if web::is_events(response.headers()) {
-            let events = raw_events(response.bytes_stream(), self.limit);
-            return Ok(StreamableHttpPostResponse::Sse(
-                self.read_events(events, asked.map(|asked| asked.id.clone())),
-                session,
-            ));
-        }
-        // Some servers answer a notification with 200 and anything.
-        if asked.is_none() {
-            return Ok(StreamableHttpPostResponse::Accepted);
-        }
-        if !web::is_json(response.headers()) {
-            return Err(Fault::Client(WebFault::NotMcp(web::media_type(
-                response.headers(),
-            ))));
-        }
-        let body = web::read_body(response, self.limit).await;
-        self.read_body(
-            body.map_err(Fault::Client)?.map(Bytes::from),
-            asked,
-            session,
-        )
-    }
-
-    /// A body of JSON; `None` if it is too long.
-    fn read_body(
-        &self,
-        body: Option<Bytes>,
-        asked: Option<&Asked>,
-        session: Option<String>,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
-        let Some(asked) = asked else {
-            return Ok(StreamableHttpPostResponse::Accepted);
-        };
-        let Some(body) = body else {
-            return self.fail(asked, &too_long(self.limit), session);
-        };
-        match serde_json::from_slice(&body)
-            .ok()
-            .and_then(|body| self.pending.read(one(body), Some(&asked.id)))
-        {
-            Some(message) => Ok(StreamableHttpPostResponse::Json(
-                ready(&self.pending, with_id(message, &asked.known_as)),
-                session,
-            )),
-            None => self.fail(asked, "the server's answer could not be read", session),
-        }
-    }
-
-    /// An HTTP error. JSON-RPC in its body counts more than its status.
-    async fn read_refusal(
-        &self,
-        response: reqwest::Response,
-        status: StatusCode,
-        asked: Option<&Asked>,
-        in_session: bool,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
-        let fault = || Fault::Client(WebFault::Status(status));
-        let is_about_access = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        if is_about_access || !web::is_json(response.headers()) {
-            return Err(fault());
-        }
-        let Some(asked) = asked else {
-            return Err(fault());
-        };
-        let body = web::read_body(response, ERROR_BODY)
-            .await
-            .map_err(Fault::Client)?;
-        let body = body.and_then(|body| serde_json::from_slice::<Value>(&body).ok());
-        let body = body.filter(|body| body.get("error").is_some_and(Value::is_object));
-        if in_session
-            && status == StatusCode::BAD_REQUEST
-            && body.as_ref().is_some_and(is_about_session)
-        {
-            return Err(Fault::SessionExpired);
-        }
-        // Whoever refuses a message without reading it cannot know its id.
-        let body = body.map(|mut body| {
-            body["id"] = asked.id.clone().into_json_value();
-            body
-        });
-        match body.and_then(|body| self.pending.read(body, None)) {
-            Some(message) => Ok(StreamableHttpPostResponse::Json(message, None)),
-            None => Err(fault()),
-        }
-    }
-
-    fn fail(
-        &self,
-        asked: &Asked,
-        why: &str,
-        session: Option<String>,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
-        let failure = self.pending.fail(&asked.id, why);
-        let failure = failure.ok_or(Fault::UnexpectedEndOfStream)?;
-        Ok(StreamableHttpPostResponse::Json(failure, session))
-    }
-
-    /// The events of a response, with raw results wrapped. `asked` is the request the response belongs to, as the
-    /// server knows it.
-    fn read_events<E: Send + 'static>(
-        &self,
-        events: impl Stream<Item = Result<RawEvent, E>> + Send + 'static,
-        asked: Option<RequestId>,
-    ) -> BoxStream<'static, Result<Sse, SseError>>
-    where
-        WebFault: From<E>,
-    {
-        let (pending, limit) = (self.pending.clone(), self.limit);
-        events
-            .filter_map(move |event| {
-                let (pending, asked) = (pending.clone(), asked.clone());
-                async move {
-                    match event {
-                        Ok(RawEvent::Whole(bytes)) => {
-                            read_event(&pending, bytes, asked.as_ref()).await
-                        }
-                        Ok(RawEvent::Cut { .. }) => {
-                            let failure = pending.fail(&asked?, &too_long(limit))?;
-                            Some(Ok(Sse::default().data(to_text(&failure)?)))
-                        }
-                        Err(error) => Some(Err(SseError::Body(WebFault::from(error).into()))),
-                    }
-                }
-            })
-            .boxed()
-    }
-
-    /// A probe is answered whatever happens, so that the handshake of the older versions follows it.
-    async fn probe(
-        &self,
-        message: &ClientJsonRpcMessage,
-        asked: &Asked,
-        headers: &HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
-        let post = self.post(message, Some(asked), None, None, headers);
-        let why = match timeout(self.patience, post).await {
-            Ok(Ok(StreamableHttpPostResponse::Accepted)) | Err(_) => "no answer".to_owned(),
-            Ok(Err(Fault::Client(WebFault::Status(status)))) if !is_access(status) => {
-                format!("HTTP {status}")
-            }
-            Ok(Err(Fault::Client(WebFault::NotMcp(what)))) => what,
-            Ok(answer) => return answer,
-        };
-        let error = self
-            .pending
-            .give_up(&asked.id, &why)
-            .ok_or(Fault::UnexpectedEndOfStream)?;
-        Ok(StreamableHttpPostResponse::Json(error, None))
-    }
-}
-
-impl Poster {
     /// Why the server refused the first message, if it did.
     pub(super) fn refusal(&self) -> Option<WebFault> {
         self.refusal.fault()
@@ -495,67 +285,6 @@ fn headers_of(custom: &HashMap<HeaderName, HeaderValue>, session: Option<&str>) 
         headers.insert(HeaderName::from_static(SESSION_ID), session);
     }
     headers
-}
-
-fn is_access(status: StatusCode) -> bool {
-    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
-}
-
-/// The message of a body; of a batch (2025-03-26), the first that is an answer.
-fn one(body: Value) -> Value {
-    match body {
-        Value::Array(batch) => batch
-            .into_iter()
-            .find(|message| message.get("method").is_none())
-            .unwrap_or_default(),
-        message => message,
-    }
-}
-
-fn with_id(message: ServerJsonRpcMessage, id: &RequestId) -> ServerJsonRpcMessage {
-    match message {
-        ServerJsonRpcMessage::Error(error) if error.id.is_none() => {
-            ServerJsonRpcMessage::error(error.error, Some(id.clone()))
-        }
-        message => message,
-    }
-}
-
-/// Reads one event. What carries no message keeps its id, from which the stream may be resumed.
-async fn read_event(
-    pending: &Pending,
-    bytes: bytes::Bytes,
-    asked: Option<&RequestId>,
-) -> Option<Result<Sse, SseError>> {
-    let one = futures::stream::iter([Ok::<_, std::convert::Infallible>(bytes)]);
-    let mut event = match SseStream::from_bytes_stream(one).next().await? {
-        Ok(event) => event,
-        // An event that cannot be read costs only itself.
-        Err(_) => return None,
-    };
-    if let (Some(asked), Some(id)) = (asked, &event.id) {
-        pending.note_event(asked, id);
-    }
-    if let Some(data) = event.data.take() {
-        let message = serde_json::from_str(&data)
-            .ok()
-            .and_then(|data| pending.read(data, asked));
-        event.data = message.and_then(|message| to_text(&ready(pending, message)));
-    }
-    Some(Ok(event))
-}
-
-/// Readies an answer for rmcp.
-fn ready(pending: &Pending, message: ServerJsonRpcMessage) -> ServerJsonRpcMessage {
-    let message = wrap_message(message);
-    if shows_header_arguments(&message) {
-        pending.note_header_arguments();
-    }
-    message
-}
-
-fn to_text(message: &ServerJsonRpcMessage) -> Option<String> {
-    serde_json::to_string(message).ok()
 }
 
 impl StreamableHttpClient for Poster {
