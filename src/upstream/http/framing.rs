@@ -84,14 +84,6 @@ pub(super) struct Head {
     pub(super) lasts: Option<Duration>,
 }
 
-impl Head {
-    /// The other side may want the rest of a request that it has answered before it was all there.
-    pub(super) fn wants_the_rest(&self) -> bool {
-        let response = &self.response;
-        response.status() < StatusCode::BAD_REQUEST && !says(response.headers(), "close")
-    }
-}
-
 /// Takes the head of the answer to such a request off what has arrived; `None` while it is not all there. What an
 /// interim answer (1xx) says is passed over.
 pub(super) fn read_head(buffer: &mut BytesMut, method: &Method) -> Result<Option<Head>, Malformed> {
@@ -113,7 +105,7 @@ pub(super) fn read_head(buffer: &mut BytesMut, method: &Method) -> Result<Option
             false => Framing::of(headers)?,
         };
         let is_lasting = match has_old_version {
-            // Chunks are not of its time (RFC 9112, 6.1).
+            // The old version knows no chunks, so whoever sends them is not to be trusted (RFC 9112, 6.1).
             true => says(headers, "keep-alive") && !headers.contains_key(header::TRANSFER_ENCODING),
             false => !says(headers, "close"),
         };
@@ -190,10 +182,12 @@ fn says(headers: &HeaderMap, word: &str) -> bool {
     members(headers, &header::CONNECTION).any(|member| member.eq_ignore_ascii_case(word))
 }
 
-/// The members of a list header. One that is no text is a member that is none of those we know.
+/// The members of a list header. One that is no text is a member that is none of those we know; an empty one is none
+/// at all (RFC 9110, 5.6.1).
 fn members<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let values = headers.get_all(name).iter();
-    values.flat_map(|value| value.to_str().unwrap_or("?").split(',').map(str::trim))
+    let members = values.flat_map(|value| value.to_str().unwrap_or("?").split(','));
+    members.map(str::trim).filter(|member| !member.is_empty())
 }
 
 /// Where a body ends (RFC 9112, 6.3), and how far it has come.
@@ -243,12 +237,15 @@ impl Framing {
             return Ok((framing, lengths.next().is_none()));
         }
         let Some(length) = lengths.next() else {
-            return Ok((Framing::UntilClose, true));
+            return match headers.contains_key(header::CONTENT_LENGTH) {
+                true => Err(Malformed("a length that is none")),
+                false => Ok((Framing::UntilClose, true)),
+            };
         };
         if lengths.any(|other| other != length) {
             return Err(Malformed("two lengths of one body"));
         }
-        let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number = length.bytes().all(|byte| byte.is_ascii_digit());
         match length.parse() {
             Ok(length) if is_number => Ok((Framing::Length(length), true)),
             _ => Err(Malformed("a length that is none")),
@@ -424,6 +421,7 @@ mod tests {
         );
         check_framing("transfer-encoding: Chunked\r\n", CHUNKED, true);
         check_framing("transfer-encoding: gzip, chunked\r\n", CHUNKED, true);
+        check_framing("transfer-encoding: , chunked ,\r\n", CHUNKED, true);
         check_framing(
             "transfer-encoding: chunked, gzip\r\n",
             Framing::UntilClose,

@@ -241,7 +241,7 @@ async fn read_events(pieces: Body, limit: usize, id: i64) -> Met {
     for event in empty.into_iter().rev() {
         events.put_back(Ok(RawEvent::Whole(event)));
     }
-    Met::Else(Ok(Reply::Events(events)))
+    Met::Else(Ok(Reply::Events(Box::new(events))))
 }
 
 /// Reads a body to its end, if that comes soon, so that the connection can be used again.

@@ -78,7 +78,7 @@ pub(super) enum Reply {
     /// All of a body of JSON; `None` if it is too long.
     Body(Option<Bytes>),
     /// Some of a stream.
-    Events(Events<Body, HttpError>),
+    Events(Box<Events<Body, HttpError>>),
 }
 
 /// The request that an answer belongs to.
