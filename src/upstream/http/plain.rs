@@ -88,13 +88,20 @@ impl Pool {
                 poll_fn(|cx| connection.exchange(cx, &mut message, &mut buffer, method)).await;
             let left = message.remaining();
             match exchanged {
+                // The other side has closed it in the meantime, and has seen nothing of this. If it has said
+                // something, that was no answer to it.
+                _ if was_kept && left == length => {}
                 Ok(head) => {
-                    let pool = (head.is_lasting && left == 0).then(|| Arc::clone(self));
-                    let incoming = Incoming::new(connection, buffer, head.framing, pool);
+                    let goes_on = head.response.status().is_success();
+                    let unsent = match goes_on {
+                        true => message.copy_to_bytes(left),
+                        false => Bytes::new(),
+                    };
+                    let is_lasting = head.is_lasting && (goes_on || left == 0);
+                    let pool = is_lasting.then(|| Arc::clone(self));
+                    let incoming = Incoming::new(connection, buffer, head.framing, unsent, pool);
                     return Ok(head.response.map(|()| incoming));
                 }
-                // The other side has closed it in the meantime, and has seen nothing of this.
-                Err(_) if was_kept && left == length => {}
                 Err(error) => return Err(error),
             }
         }
@@ -162,8 +169,8 @@ impl Connection {
         matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Sends what is left of a message, and reads until the head of the answer is there. An answer may come before
-    /// everything is sent, and then nothing more is.
+    /// Sends what is left of a message, and reads until the head of the answer is there, which may be before
+    /// everything is sent.
     fn exchange(
         &mut self,
         cx: &mut Context<'_>,
@@ -171,28 +178,33 @@ impl Connection {
         buffer: &mut BytesMut,
         method: &Method,
     ) -> Poll<Result<Head, HttpError>> {
-        let mut refused = None;
-        while message.has_remaining() && refused.is_none() {
-            match poll_write_buf(Pin::new(&mut self.stream), cx, message) {
-                Poll::Ready(Ok(0)) => refused = Some(io::ErrorKind::WriteZero.into()),
-                Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(error)) => refused = Some(error),
-                Poll::Pending => break,
-            }
-        }
+        let mut refused = self.send(cx, message).err();
         loop {
             if let Some(head) = read_head(buffer, method)? {
                 return Poll::Ready(Ok(head));
             }
             match (self.fill(cx, buffer, ROOM), refused.take()) {
                 (Poll::Ready(Ok(1..)), error) => refused = error,
-                (_, Some(error)) | (Poll::Ready(Err(error)), None) => {
+                (Poll::Ready(_), Some(error)) | (Poll::Ready(Err(error)), None) => {
                     return Poll::Ready(Err(error.into()));
                 }
                 (Poll::Ready(Ok(0)), None) => return Poll::Ready(Err(closed("an answer"))),
-                (Poll::Pending, None) => return Poll::Pending,
+                // Whoever refuses may have said why, and the runtime may not have been told of it yet.
+                (Poll::Pending, _) => return Poll::Pending,
             }
         }
+    }
+
+    /// Sends as much of a message as goes now.
+    fn send(&mut self, cx: &mut Context<'_>, message: &mut impl Buf) -> io::Result<()> {
+        while message.has_remaining() {
+            match poll_write_buf(Pin::new(&mut self.stream), cx, message)? {
+                Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(_) => {}
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
     }
 
     /// Reads what has arrived. No room is kept where there is nothing.
@@ -234,6 +246,8 @@ pub(crate) struct Incoming {
     buffer: BytesMut,
     room: usize,
     framing: Framing,
+    /// What the server has not taken of the request; it may wait for that in the middle of its answer.
+    unsent: Bytes,
     /// Where the connection goes back to, if it can be used again.
     pool: Option<Arc<Pool>>,
 }
@@ -243,6 +257,7 @@ impl Incoming {
         connection: Connection,
         buffer: BytesMut,
         framing: Framing,
+        unsent: Bytes,
         pool: Option<Arc<Pool>>,
     ) -> Incoming {
         let room = match framing {
@@ -254,6 +269,7 @@ impl Incoming {
             buffer,
             room: room.clamp(ROOM, MOST_ROOM),
             framing,
+            unsent,
             pool,
         };
         if framing == Framing::Length(0) {
@@ -268,6 +284,7 @@ impl Incoming {
         let connection = self.connection.take();
         if let (Some(connection), Some(pool)) = (connection, self.pool.take())
             && self.buffer.is_empty()
+            && self.unsent.is_empty()
         {
             pool.keep(connection);
         }
@@ -305,6 +322,11 @@ impl Stream for Incoming {
             let Some(connection) = &mut this.connection else {
                 return Poll::Ready(None);
             };
+            if connection.send(cx, &mut this.unsent).is_err() {
+                // What there is of an answer counts all the same.
+                this.unsent = Bytes::new();
+                this.pool = None;
+            }
             match ready!(connection.fill(cx, &mut this.buffer, this.room)) {
                 Ok(0) if this.framing == Framing::UntilClose => this.end(),
                 Ok(0) => return this.fail(closed("the end of the answer")),
@@ -326,7 +348,7 @@ mod tests {
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,
         task::yield_now,
-        time::{advance, pause},
+        time::{advance, pause, timeout},
     };
 
     use super::*;
@@ -489,6 +511,72 @@ mod tests {
         let body: Vec<_> = response.into_body().collect().await;
         assert_eq!(body.len(), 1);
         assert_eq!(setup.kept(), 0, "the rest of the request was never sent");
+    }
+
+    #[tokio::test]
+    async fn a_request_is_sent_to_its_end_also_when_a_good_answer_has_begun() {
+        let setup = Setup::new().await;
+        let long = Bytes::from(vec![b'x'; 32 << 20]);
+        let (mut stream, asking) = setup.ask(&long).await;
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n";
+        stream.write_all(answer).await.unwrap();
+        let serving = async {
+            let mut seen = 0;
+            while seen < long.len() {
+                seen += stream.read(&mut vec![0; 1 << 20]).await.unwrap();
+            }
+            stream.write_all(b"ok").await.unwrap();
+            stream
+        };
+        let both = async { tokio::join!(whole(asking), serving) };
+        let (read, _stream) = timeout(Duration::from_secs(10), both).await.unwrap();
+        assert_eq!((read.unwrap().as_str(), setup.kept()), ("ok", 1));
+    }
+
+    /// Says something and closes the connection, before anybody can be told of either.
+    fn say_and_reset(stream: TcpStream, words: &[u8]) {
+        assert_eq!(stream.try_write(words).unwrap(), words.len());
+        stream.set_zero_linger().unwrap();
+        drop(stream);
+    }
+
+    const TOO_LONG: &[u8] = b"HTTP/1.1 413 Payload Too Large\r\ncontent-length: 0\r\n\r\n";
+
+    #[tokio::test]
+    async fn an_answer_is_read_also_where_nothing_more_can_be_sent() {
+        let setup = Setup::new().await;
+        let (accepted, connection) = tokio::join!(
+            setup.listener.accept(),
+            setup
+                .pool
+                .connect(&setup.uri, setup.uri.authority().unwrap())
+        );
+        let (stream, mut connection) = (accepted.unwrap().0, connection.unwrap());
+        stream.writable().await.unwrap();
+        say_and_reset(stream, TOO_LONG);
+        let (mut message, mut buffer) = (&b"hello"[..], BytesMut::new());
+        let head =
+            poll_fn(|cx| connection.exchange(cx, &mut message, &mut buffer, &Method::POST)).await;
+        assert_eq!(
+            head.unwrap().response.status(),
+            StatusCode::PAYLOAD_TOO_LARGE
+        );
+    }
+
+    #[tokio::test]
+    async fn the_last_words_of_a_connection_are_no_answer_to_what_it_has_not_seen() {
+        let setup = Setup::new().await;
+        let (mut stream, asking) = setup.ask(&hello()).await;
+        read_request(&mut stream).await;
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+        stream.write_all(answer).await.unwrap();
+        whole(asking).await.unwrap();
+        say_and_reset(stream, TOO_LONG);
+        let asked = timeout(Duration::from_secs(10), setup.ask(&hello())).await;
+        let (mut stream, asking) = asked.expect("it is asked on a new connection");
+        read_request(&mut stream).await;
+        stream.write_all(answer).await.unwrap();
+        assert_eq!(whole(asking).await.unwrap(), "ok");
     }
 
     #[tokio::test]
