@@ -103,7 +103,8 @@ pub(super) fn read_head(buffer: &mut BytesMut, method: &Method) -> Result<Option
             false => Framing::of(headers)?,
         };
         let is_lasting = match has_old_version {
-            true => says(headers, "keep-alive"),
+            // The old version knows no chunks, so whoever sends them is not to be trusted (RFC 9112, 6.1).
+            true => says(headers, "keep-alive") && !headers.contains_key(header::TRANSFER_ENCODING),
             false => !says(headers, "close"),
         };
         return Ok(Some(Head {
@@ -163,10 +164,12 @@ fn says(headers: &HeaderMap, word: &str) -> bool {
     members(headers, &header::CONNECTION).any(|member| member.eq_ignore_ascii_case(word))
 }
 
-/// The members of a list header. One that is no text is a member that is none of those we know.
+/// The members of a list header. One that is no text is a member that is none of those we know; an empty one is none
+/// at all (RFC 9110, 5.6.1).
 fn members<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let values = headers.get_all(name).iter();
-    values.flat_map(|value| value.to_str().unwrap_or("?").split(',').map(str::trim))
+    let members = values.flat_map(|value| value.to_str().unwrap_or("?").split(','));
+    members.map(str::trim).filter(|member| !member.is_empty())
 }
 
 /// Where a body ends (RFC 9112, 6.3), and how far it has come.
@@ -216,12 +219,15 @@ impl Framing {
             return Ok((framing, lengths.next().is_none()));
         }
         let Some(length) = lengths.next() else {
-            return Ok((Framing::UntilClose, true));
+            return match headers.contains_key(header::CONTENT_LENGTH) {
+                true => Err(Malformed("a length that is none")),
+                false => Ok((Framing::UntilClose, true)),
+            };
         };
         if lengths.any(|other| other != length) {
             return Err(Malformed("two lengths of one body"));
         }
-        let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number = length.bytes().all(|byte| byte.is_ascii_digit());
         match length.parse() {
             Ok(length) if is_number => Ok((Framing::Length(length), true)),
             _ => Err(Malformed("a length that is none")),
@@ -396,6 +402,7 @@ mod tests {
         );
         check_framing("transfer-encoding: Chunked\r\n", CHUNKED, true);
         check_framing("transfer-encoding: gzip, chunked\r\n", CHUNKED, true);
+        check_framing("transfer-encoding: , chunked ,\r\n", CHUNKED, true);
         check_framing(
             "transfer-encoding: chunked, gzip\r\n",
             Framing::UntilClose,
@@ -418,6 +425,7 @@ mod tests {
         };
         assert!(!of("").is_lasting);
         assert!(of("connection: Keep-Alive\r\n").is_lasting);
+        assert!(!of("connection: keep-alive\r\ntransfer-encoding: chunked\r\n").is_lasting);
         assert_eq!(of("").response.version(), Version::HTTP_10);
     }
 
