@@ -18,7 +18,11 @@ use std::{
 
 use async_compression::tokio::bufread::GzipDecoder;
 use bytes::Bytes;
-use futures::{Stream, StreamExt, future::BoxFuture, stream::BoxStream};
+use futures::{
+    FutureExt, Stream, StreamExt,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header, uri::Scheme,
 };
@@ -256,18 +260,31 @@ impl Stream for Body {
 /// Takes off the encoding that some put on without being asked.
 fn decoded(response: Response<Body>) -> Response<Body> {
     let encoding = response.headers().get(header::CONTENT_ENCODING);
-    if encoding.is_none_or(|encoding| encoding != "gzip") {
+    if encoding.is_none_or(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"gzip")) {
         return response;
     }
     let (mut parts, body) = response.into_parts();
     parts.headers.remove(header::CONTENT_ENCODING);
     parts.headers.remove(header::CONTENT_LENGTH);
+    let mut body = body.peekable();
+    let pieces = async move {
+        // Some answers have no body, and say all the same how it would have been encoded.
+        match Pin::new(&mut body).peek().await {
+            None => stream::empty().boxed(),
+            Some(_) => unzipped(body).boxed(),
+        }
+    };
+    Response::from_parts(parts, Body::Other(pieces.flatten_stream().boxed()))
+}
+
+fn unzipped(
+    body: impl Stream<Item = Result<Bytes, HttpError>>,
+) -> impl Stream<Item = Result<Bytes, HttpError>> {
     let pieces = body.map(|piece| piece.map_err(io::Error::other));
     let mut decoder = GzipDecoder::new(StreamReader::new(pieces));
     decoder.multiple_members(true);
     let pieces = ReaderStream::new(decoder);
-    let pieces = pieces.map(|piece| piece.map_err(|error| HttpError::Broken(root(&error))));
-    Response::from_parts(parts, Body::Other(pieces.boxed()))
+    pieces.map(|piece| piece.map_err(|error| HttpError::Broken(root(&error))))
 }
 
 /// hyper's connector, which waits no longer than it may.
@@ -329,5 +346,43 @@ fn tls() -> Result<rustls::ClientConfig, SetupError> {
     match read {
         Ok(config) => Ok(rustls::ClientConfig::clone(config)),
         Err(error) => Err(SetupError(error.clone())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a body comes to that is said to have this encoding.
+    async fn read(encoding: &'static str, body: &'static [u8]) -> Result<String, HttpError> {
+        let pieces = stream::iter((!body.is_empty()).then(|| Ok(Bytes::from_static(body))));
+        let response = Response::builder()
+            .header(header::CONTENT_ENCODING, encoding)
+            .body(Body::Other(pieces.boxed()))
+            .unwrap();
+        let mut pieces = decoded(response).into_body();
+        let mut text = Vec::new();
+        while let Some(piece) = pieces.next().await {
+            text.extend_from_slice(&piece?);
+        }
+        Ok(String::from_utf8(text).unwrap())
+    }
+
+    /// `hello`, compressed.
+    const HELLO: &[u8] = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xcb\x48\xcd\xc9\xc9\x07\x00\x86\xa6\x10\x36\x05\x00\x00\x00";
+
+    #[tokio::test]
+    async fn an_encoding_is_taken_off() {
+        for encoding in ["gzip", "GZip"] {
+            assert_eq!(read(encoding, HELLO).await.unwrap(), "hello");
+        }
+        assert_eq!(read("identity", b"hello").await.unwrap(), "hello");
+        assert!(read("gzip", &HELLO[..12]).await.is_err());
+        assert!(read("gzip", b"hello").await.is_err());
+    }
+
+    #[tokio::test]
+    async fn no_body_has_no_encoding_whatever_is_said_of_it() {
+        assert_eq!(read("gzip", b"").await.unwrap(), "");
     }
 }
