@@ -162,21 +162,37 @@ pub(super) fn token(path: &str) -> Option<&str> {
     Some(rest.split('/').next().unwrap_or_default())
 }
 
-/// The path belongs to the sessions, even where nothing is there: it is not for an upstream to see.
+/// The path belongs to the sessions, even where nothing is there, as where it has a slash too many: it is not for
+/// an upstream to see.
 pub(super) fn is_below(path: &str) -> bool {
-    let rest = path.strip_prefix(PATH);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    let mut parts = parts(path);
+    (parts.next(), parts.next()) == (Some("v1"), Some("mcp_sessions"))
 }
 
 /// A path as it may be logged: without ids and tokens, which are as good as keys.
 pub(super) fn without_secrets(path: &str) -> Cow<'_, str> {
-    for start in [AGENTS, "/v1/mcp_sessions/"] {
-        if let Some(rest) = path.strip_prefix(start) {
-            let end = rest.find('/').map_or("", |at| &rest[at..]);
-            return format!("{start}[redacted]{end}").into();
-        }
+    let mut named = parts(path);
+    let is_secret = matches!(
+        (named.next(), named.next()),
+        (Some("mcp"), Some("s")) | (Some("v1"), Some("mcp_sessions"))
+    );
+    if !is_secret || named.next().is_none() {
+        return path.into();
     }
-    path.into()
+    let mut place = 0;
+    let shown = path.split('/').map(|part| {
+        place += usize::from(!part.is_empty());
+        match place == 3 && !part.is_empty() {
+            true => "[redacted]",
+            false => part,
+        }
+    });
+    shown.collect::<Vec<_>>().join("/").into()
+}
+
+/// What stands between the slashes of a path.
+fn parts(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|part| !part.is_empty())
 }
 
 /// Whose sessions a request may see: those of the key that it shows. Without keys nobody can be told from
@@ -320,6 +336,8 @@ mod tests {
         let check = |path: &str, shown: &str| assert_eq!(without_secrets(path), shown);
         check("/mcp/s/abc", "/mcp/s/[redacted]");
         check("/mcp/s/abc/x", "/mcp/s/[redacted]/x");
+        check("//mcp/s//s/s/", "//mcp/s//[redacted]/s/");
+        check("/v1//mcp_sessions/abc", "/v1//mcp_sessions/[redacted]");
         check("/v1/mcp_sessions/abc", "/v1/mcp_sessions/[redacted]");
         check(
             "/v1/mcp_sessions/abc/events",
