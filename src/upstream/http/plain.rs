@@ -93,7 +93,7 @@ impl Pool {
                 _ if was_kept && left == length => {}
                 Ok(head) => {
                     let goes_on = head.response.status().is_success();
-                    let unsent = match goes_on {
+                    let unsent = match goes_on && left > 0 {
                         true => message.copy_to_bytes(left),
                         false => Bytes::new(),
                     };
