@@ -3,7 +3,7 @@
 //! It goes to standard error, so that standard output holds results only. Arguments, results and tokens
 //! are never logged, by anybody.
 //!
-//! Where the lines go is [`lines`], and what they look like without colours `text`.
+//! Where the lines go is [`lines`], and what they look like `text`, which leaves colours to tracing-subscriber.
 
 pub mod lines;
 mod text;
@@ -94,7 +94,10 @@ pub fn start(config: &Config) {
     let filter = EnvFilter::new(&config.filter.0);
     let lines = tracing_subscriber::fmt::layer().with_writer(lines::Lines);
     let lines: Box<dyn Layer<_> + Send + Sync> = match (config.format, config.colours) {
-        (Format::Text, true) => lines.with_ansi(true).with_target(false).boxed(),
+        (Format::Text, true) => {
+            let lines = lines.with_ansi(true).with_target(false);
+            lines.fmt_fields(text::Text).boxed()
+        }
         (Format::Text, false) => {
             let lines = lines.with_ansi(false).fmt_fields(text::Text);
             lines.event_format(text::Text).boxed()

@@ -459,6 +459,20 @@ mod tests {
         }
     }
 
+    /// Read at once, a text is what it is when its value is read first.
+    #[track_caller]
+    fn check_same(text: &str) {
+        let read = read(text.as_bytes());
+        match serde_json::from_str::<Value>(text) {
+            Ok(value) => assert_eq!(read, sort(Parsed::from(value)), "{text}"),
+            Err(error) => {
+                let said = format!("Parse error: {error}");
+                let expected = RpcError::new(code::PARSE_ERROR, said);
+                assert_eq!(read.unwrap_err().error, expected, "{text}");
+            }
+        }
+    }
+
     #[test]
     fn a_text_is_the_message_that_its_value_is() {
         for text in [
@@ -480,21 +494,24 @@ mod tests {
             "{\"more\":\"\u{1}\"}",
             r#"{"jsonrpc":"2.0","method":"a"}x"#,
         ] {
-            match serde_json::from_str::<Value>(text) {
-                Ok(value) => {
-                    let sorted = sort(Parsed::from(value));
-                    assert_eq!(read(text.as_bytes()), sorted, "{text}");
-                }
-                Err(error) => {
-                    let said = format!("Parse error: {error}");
-                    let malformed = read(text.as_bytes()).unwrap_err();
-                    assert_eq!(malformed.error, RpcError::new(code::PARSE_ERROR, said));
-                }
-            }
+            check_same(text);
         }
     }
 
+    /// A text that is mostly a message, and mostly a wrong one.
+    const STRANGE: &str = concat!(
+        r#"\[?\{("jsonrpc":"2.0",){0,1}"#,
+        r#"("(jsonrpc|id|method|params|result|error|m\\u0065thod|i\\ud800|x|)" ?:"#,
+        r#"("2\.0"|"a"|"\\ud83d\\ude00"|null|true|tru|-?[0-9]{1,25}|1\.5|1e400|-0|\{\}|\{"a":\[\{\}\]\}|\[[0-9]?),?){0,5}"#,
+        r#""?x?[}\]]{0,3}.{0,1}"#,
+    );
+
     proptest! {
+        #[test]
+        fn any_text_is_the_message_that_its_value_is(text in STRANGE) {
+            check_same(&text);
+        }
+
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
             let _ = read(&bytes);

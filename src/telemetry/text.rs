@@ -1,6 +1,7 @@
 //! A line of the log for people, without colours: `TIME LEVEL SPAN{FIELDS}: MESSAGE FIELDS`.
 //!
-//! It is what tracing-subscriber writes where there are no colours, to the byte, and a test holds the two together.
+//! It is what tracing-subscriber writes where there are no colours, and a test holds the two together; but no value can
+//! begin a line of its own or command a terminal, for what upstreams and clients say stands in some.
 //! That one goes through a formatter for each word, to leave out its colour, and two lines and a span were a seventh
 //! of all instructions of a tool call.
 
@@ -102,8 +103,14 @@ impl Fields<'_> {
             }
             let is_message = name == "message";
             if !is_message {
-                writer.write_str(name.strip_prefix("r#").unwrap_or(name))?;
-                writer.write_str("=")?;
+                let name = name.strip_prefix("r#").unwrap_or(name);
+                match writer.has_ansi_escapes() {
+                    true => write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?,
+                    false => {
+                        writer.write_str(name)?;
+                        writer.write_str("=")?;
+                    }
+                }
             }
             write(writer, is_message)
         })();
@@ -112,10 +119,7 @@ impl Fields<'_> {
 
 impl Visit for Fields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.field(field, |writer, is_message| match is_message {
-            true => write!(Escaped(writer), "{value:?}"),
-            false => write!(writer, "{value:?}"),
-        });
+        self.field(field, |writer, _| write!(Escaped(writer), "{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
@@ -158,7 +162,7 @@ fn is_plain(byte: u8) -> bool {
     matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')
 }
 
-/// Writes what may come from anywhere, so that no terminal takes it for a command.
+/// Writes what may come from anywhere in one line, and so that no terminal takes it for a command.
 struct Escaped<'a, 'w>(&'a mut Writer<'w>);
 
 impl fmt::Write for Escaped<'_, '_> {
@@ -168,9 +172,10 @@ impl fmt::Write for Escaped<'_, '_> {
         }
         for character in text.chars() {
             match character {
-                '\x1b' | '\x07' | '\x08' | '\x0c' | '\x7f' => {
-                    write!(self.0, "\\x{:02x}", u32::from(character))
-                }
+                '\t' => self.0.write_char('\t'),
+                '\n' => self.0.write_str("\\n"),
+                '\r' => self.0.write_str("\\r"),
+                '\0'..='\x1f' | '\x7f' => write!(self.0, "\\x{:02x}", u32::from(character)),
                 '\u{80}'..='\u{9f}' => write!(self.0, "\\u{{{:x}}}", u32::from(character)),
                 _ => self.0.write_char(character),
             }?;
@@ -305,6 +310,27 @@ mod tests {
         })
     }
 
+    #[test]
+    fn fields_have_their_colours_and_bring_none() {
+        let [ours, theirs] = [Kept::default(), Kept::default()];
+        let theirs_first = tracing_subscriber::fmt::layer().with_ansi(true);
+        let ours_second = tracing_subscriber::fmt::layer().with_ansi(true);
+        let subscriber = Registry::default()
+            .with(theirs_first.without_time().with_writer(theirs.clone()))
+            .with(
+                ours_second
+                    .without_time()
+                    .with_writer(ours.clone())
+                    .fmt_fields(Text),
+            );
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info!(r#type = "a", n = 1, shown = %"b", "first");
+            assert_eq!(ours.text(), theirs.text());
+            tracing::info!(shown = %"\u{1b}[31m\n", "second");
+        });
+        assert!(ours.text().ends_with("\\x1b[31m\\n\n"), "{}", ours.text());
+    }
+
     #[derive(Debug, thiserror::Error)]
     #[error("outer \u{1b}[31m")]
     struct Outer(#[source] io::Error);
@@ -323,7 +349,7 @@ mod tests {
                 n = -3,
                 ratio = 0.5,
                 big = u128::MAX,
-                "é\u{1b}\u{9b}\u{7f}\n\t"
+                "é\u{1b}\u{9b}\u{7f}\t"
             );
             tracing::error!(r#type = ?Some("x"), message = "first");
             tracing::debug!("");
@@ -380,9 +406,25 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_written_as_tracing_subscriber_does(text in ".{0,40}") {
+        fn any_text_is_written_as_tracing_subscriber_does(text in "\\PC{0,40}") {
             let [ours, theirs] = both(|| tracing::info!(text, shown = %text, "said {text}"));
             prop_assert_eq!(ours, theirs);
+        }
+
+        #[test]
+        fn no_text_begins_a_line_or_commands_a_terminal(text: String) {
+            let ours = Kept::default();
+            let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(ours.clone());
+            let subscriber = Registry::default().with(lines.fmt_fields(Text).event_format(Text));
+            tracing::subscriber::with_default(subscriber, || {
+                let text = format!("\n{text}");
+                let span = tracing::info_span!("request", text, shown = %text);
+                let error = &io::Error::other(text.clone()) as &(dyn std::error::Error + 'static);
+                span.in_scope(|| tracing::info!(text, shown = %text, error, "said {text}"));
+            });
+            let ours = ours.text();
+            let line = ours.strip_suffix('\n').expect("a line ends");
+            prop_assert!(!line.contains(|it: char| it.is_control() && it != '\t'), "{:?}", line);
         }
     }
 }

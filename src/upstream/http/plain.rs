@@ -100,7 +100,7 @@ impl Pool {
                 Ok(head) => {
                     connection.lasts = head.lasts.unwrap_or_default();
                     let goes_on = head.response.status().is_success();
-                    let unsent = match goes_on {
+                    let unsent = match goes_on && left > 0 {
                         true => message.copy_to_bytes(left),
                         false => Bytes::new(),
                     };
