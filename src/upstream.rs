@@ -3,12 +3,12 @@
 
 mod child;
 pub mod function;
-pub(crate) mod http;
 pub mod mcp;
 pub mod model;
 mod queue;
+pub(crate) mod wire;
 
-pub use self::http::SetupError;
+pub use self::wire::SetupError;
 
 /// Chooses the TLS implementation for the whole process; does nothing when that is done.
 pub fn install_tls() {
@@ -19,7 +19,7 @@ pub fn install_tls() {
 /// Why a request got no answer, in a word or two and without its URL. The reason lies at the bottom: "connection
 /// refused" and not "error sending request".
 fn reason(error: reqwest::Error) -> String {
-    http::root(&error.without_url())
+    wire::root(&error.without_url())
 }
 
 /// How a limit on results is spoken of: in MiB, or in bytes where that would be less than one.

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri
 use tokio::time::{sleep, timeout};
 use url::Url;
 
-use super::http::{self as wire, Body, Client, HttpError, Outgoing, SetupError};
+use super::wire::{self, Body, Client, HttpError, Outgoing, SetupError};
 use crate::{
     catalog, openai::ErrorBody, pieces::Pieces, secret::Secret, tool::millis,
     translate::stream::TextCalls,

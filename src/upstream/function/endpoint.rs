@@ -29,7 +29,7 @@ use crate::{
         },
         ids::Ids,
     },
-    upstream::{SetupError, http::Client},
+    upstream::{SetupError, wire::Client},
 };
 
 /// A webhook, as configured and checked.

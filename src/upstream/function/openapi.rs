@@ -18,7 +18,7 @@ use crate::{
         functions::reply,
         openapi::{HttpRequest, Operation, Plan},
     },
-    upstream::{SetupError, http::Client},
+    upstream::{SetupError, wire::Client},
 };
 
 /// What is asked for, where neither the configuration nor the model says something else.

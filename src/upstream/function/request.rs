@@ -15,7 +15,7 @@ use crate::{
         reply,
         request::{RequestTemplate, body},
     },
-    upstream::{SetupError, http::Client},
+    upstream::{SetupError, wire::Client},
 };
 
 /// The requests of a group, as configured and checked.

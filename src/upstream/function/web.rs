@@ -14,9 +14,8 @@ use crate::{
     tool::{CallError, ServerId, ToolResult},
     translate::functions::output,
     upstream::{
-        SetupError,
-        http::{Client, HttpError, Outgoing},
-        too_long,
+        SetupError, too_long,
+        wire::{Client, HttpError, Outgoing},
     },
 };
 

@@ -26,7 +26,7 @@ use super::{
     streamable::{self, ERROR_BODY, Poster, Reply, is_about_session},
     web::{self, WebFault},
 };
-use crate::{gathered::Gathered, sse::Event, tool::JsonObject, upstream::http::Body};
+use crate::{gathered::Gathered, sse::Event, tool::JsonObject, upstream::wire::Body};
 
 const METHOD: &str = "tools/call";
 

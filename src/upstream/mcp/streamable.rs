@@ -41,7 +41,7 @@ use super::{
 };
 use crate::{
     pieces::Pieces,
-    upstream::http::{Body, HttpError, Outgoing},
+    upstream::wire::{Body, HttpError, Outgoing},
 };
 
 const JSON: &str = "application/json";

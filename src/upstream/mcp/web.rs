@@ -9,8 +9,8 @@ use url::Url;
 use crate::{
     secret::Secret,
     upstream::{
-        http::{self as quick, HttpError},
         reason,
+        wire::{self, HttpError},
     },
 };
 
@@ -61,7 +61,7 @@ pub(super) struct Clients {
     /// For whatever it is asked.
     pub(super) client: reqwest::Client,
     /// For calls. It follows no redirect and adds no header.
-    pub(super) quick: quick::Client,
+    pub(super) quick: wire::Client,
     /// What the other one sends with every request.
     pub(super) headers: HeaderMap,
 }
@@ -69,7 +69,7 @@ pub(super) struct Clients {
 /// The clients for one server. Its headers go with every request, and with redirects within the same origin only.
 pub(super) fn clients(url: &Url, headers: &[(HeaderName, Secret)]) -> Result<Clients, String> {
     crate::upstream::install_tls();
-    let setup = |error: quick::SetupError| format!("no HTTP client: {error}");
+    let setup = |error: wire::SetupError| format!("no HTTP client: {error}");
     let uri = Uri::try_from(url.as_str()).map_err(|error| format!("is no URL: {error}"))?;
     let agent = HeaderValue::from_static(concat!("toolway/", env!("CARGO_PKG_VERSION")));
     let mut map = HeaderMap::new();
@@ -83,7 +83,7 @@ pub(super) fn clients(url: &Url, headers: &[(HeaderName, Secret)]) -> Result<Cli
         }
         map.append(name, value);
     }
-    let client = quick::reqwest(CONNECT)
+    let client = wire::reqwest(CONNECT)
         .map_err(setup)?
         .default_headers(map.clone())
         .redirect(Policy::custom(|attempt| {
@@ -105,7 +105,7 @@ pub(super) fn clients(url: &Url, headers: &[(HeaderName, Secret)]) -> Result<Cli
         .map_err(|error| format!("no HTTP client: {error}"))?;
     Ok(Clients {
         client,
-        quick: quick::Client::new(&uri, CONNECT).map_err(setup)?,
+        quick: wire::Client::new(&uri, CONNECT).map_err(setup)?,
         headers: map,
     })
 }

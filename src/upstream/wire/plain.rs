@@ -392,6 +392,21 @@ mod tests {
             (stream, asking)
         }
 
+        /// Sends a request, which the server has read.
+        async fn asked(&self) -> (TcpStream, Asking) {
+            let (mut stream, asking) = self.ask(&hello()).await;
+            read_request(&mut stream).await;
+            (stream, asking)
+        }
+
+        /// Sends a request on a new connection, and gets its answer.
+        async fn answered(&self) -> TcpStream {
+            let (mut stream, asking) = self.asked().await;
+            stream.write_all(OK).await.unwrap();
+            assert_eq!(whole(asking).await.unwrap(), "ok");
+            stream
+        }
+
         /// Sends a request on whatever connection there is.
         fn ask_again(&self, body: &Bytes) -> Asking {
             let (pool, uri) = (Arc::clone(&self.pool), self.uri.clone());
@@ -406,6 +421,8 @@ mod tests {
             self.pool.kept().connections.len()
         }
     }
+
+    const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
     type Asking = JoinHandle<Result<Response<Incoming>, HttpError>>;
 
@@ -472,8 +489,7 @@ mod tests {
             "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n",
         ] {
             let setup = Setup::new().await;
-            let (mut stream, asking) = setup.ask(&hello()).await;
-            read_request(&mut stream).await;
+            let (mut stream, asking) = setup.asked().await;
             stream.write_all(answer.as_bytes()).await.unwrap();
             stream.shutdown().await.unwrap();
             assert_eq!(whole(asking).await.unwrap(), "ok");
@@ -485,11 +501,7 @@ mod tests {
     async fn a_connection_that_was_closed_or_spoke_unasked_is_passed_over() {
         for last_words in ["", "HTTP/1.1 408 Request Timeout\r\n\r\n"] {
             let setup = Setup::new().await;
-            let (mut stream, asking) = setup.ask(&hello()).await;
-            read_request(&mut stream).await;
-            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-            stream.write_all(answer).await.unwrap();
-            whole(asking).await.unwrap();
+            let mut stream = setup.answered().await;
             stream.write_all(last_words.as_bytes()).await.unwrap();
             drop(stream);
             poll_fn(|cx| {
@@ -500,10 +512,7 @@ mod tests {
             })
             .await
             .unwrap();
-            let (mut stream, asking) = setup.ask(&hello()).await;
-            read_request(&mut stream).await;
-            stream.write_all(answer).await.unwrap();
-            assert_eq!(whole(asking).await.unwrap(), "ok");
+            setup.answered().await;
             assert_eq!(setup.kept(), 1);
         }
     }
@@ -591,17 +600,9 @@ mod tests {
     #[tokio::test]
     async fn the_last_words_of_a_connection_are_no_answer_to_what_it_has_not_seen() {
         let setup = Setup::new().await;
-        let (mut stream, asking) = setup.ask(&hello()).await;
-        read_request(&mut stream).await;
-        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-        stream.write_all(answer).await.unwrap();
-        whole(asking).await.unwrap();
-        say_and_reset(stream, TOO_LONG);
-        let asked = timeout(Duration::from_secs(10), setup.ask(&hello())).await;
-        let (mut stream, asking) = asked.expect("it is asked on a new connection");
-        read_request(&mut stream).await;
-        stream.write_all(answer).await.unwrap();
-        assert_eq!(whole(asking).await.unwrap(), "ok");
+        say_and_reset(setup.answered().await, TOO_LONG);
+        let answered = timeout(Duration::from_secs(10), setup.answered()).await;
+        answered.expect("it is asked on a new connection");
     }
 
     #[tokio::test]
@@ -626,8 +627,7 @@ mod tests {
             ),
         ] {
             let setup = Setup::new().await;
-            let (mut stream, asking) = setup.ask(&hello()).await;
-            read_request(&mut stream).await;
+            let (mut stream, asking) = setup.asked().await;
             stream.write_all(answer.as_bytes()).await.unwrap();
             stream.shutdown().await.unwrap();
             match whole(asking).await {
@@ -654,8 +654,7 @@ mod tests {
     #[tokio::test]
     async fn a_dropped_answer_ends_its_connection() {
         let setup = Setup::new().await;
-        let (mut stream, asking) = setup.ask(&hello()).await;
-        read_request(&mut stream).await;
+        let (mut stream, asking) = setup.asked().await;
         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok";
         stream.write_all(answer).await.unwrap();
         drop(asking.await.unwrap().unwrap());
@@ -665,8 +664,7 @@ mod tests {
     #[tokio::test]
     async fn a_silent_answer_holds_no_buffer() {
         let setup = Setup::new().await;
-        let (mut stream, asking) = setup.ask(&hello()).await;
-        read_request(&mut stream).await;
+        let (mut stream, asking) = setup.asked().await;
         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok";
         stream.write_all(answer).await.unwrap();
         let mut incoming = asking.await.unwrap().unwrap().into_body();
@@ -693,11 +691,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_nobody_uses_is_closed_after_a_while() {
         let setup = Setup::new().await;
-        let (mut stream, asking) = setup.ask(&hello()).await;
-        read_request(&mut stream).await;
-        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-        stream.write_all(answer).await.unwrap();
-        whole(asking).await.unwrap();
+        let mut stream = setup.answered().await;
         // The sweeper begins its wait before the clock stands still.
         yield_now().await;
         pause();
@@ -710,19 +704,12 @@ mod tests {
     #[tokio::test]
     async fn one_pool_serves_several_hosts() {
         let (here, there) = (Setup::new().await, Setup::new().await);
-        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-        let (mut stream, asking) = here.ask(&hello()).await;
-        read_request(&mut stream).await;
-        stream.write_all(answer).await.unwrap();
-        whole(asking).await.unwrap();
+        let _here = here.answered().await;
         let elsewhere = Setup {
             pool: Arc::clone(&here.pool),
             ..there
         };
-        let (mut stream, asking) = elsewhere.ask(&hello()).await;
-        read_request(&mut stream).await;
-        stream.write_all(answer).await.unwrap();
-        whole(asking).await.unwrap();
+        let _there = elsewhere.answered().await;
         assert_eq!(here.kept(), 2);
     }
 }
