@@ -87,7 +87,7 @@ pub struct Turn {
     transcript: Transcript,
     open: Vec<Open>,
     /// The model's answer that the open calls belong to.
-    answered: Option<Round>,
+    answered: Option<Box<Round>>,
     /// A call may have reached its server.
     has_run_calls: bool,
     repeats: Repeats,
@@ -182,7 +182,7 @@ impl Turn {
                 settled: None,
             })
             .collect();
-        self.answered = Some(round);
+        self.answered = Some(Box::new(round));
         let jobs = self.prepare();
         if jobs.is_empty() {
             return self.close();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
@@ -44,7 +44,7 @@ use super::{
 /// A chat request as the HTTP face took it.
 pub struct Input {
     /// The client's headers that may go on to the upstream.
-    pub headers: HeaderMap,
+    pub headers: Box<[(HeaderName, HeaderValue)]>,
     /// The body as it came.
     pub body: Bytes,
     /// Deepest nesting of the body.

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use tokio::time::timeout;
 
 use crate::{
-    agent::{ask::Ask, status},
+    agent::{Finish, ask::Ask, status},
     openai::FinishReason,
     sse::{self, Event, FrameError, Framer},
     tool::JsonObject,
@@ -37,14 +37,8 @@ const TAIL: Duration = Duration::from_millis(20);
 pub(super) async fn run(chat: &Chat<'_>, sink: Sink) -> Result<(), Failed> {
     let mut turn = chat.turn();
     let mut streamed = Streamed::new(chat, Mode::Loop, sink);
-    match rounds::run(chat, &mut turn, &mut streamed).await {
-        Ok(finish) => {
-            let usage = finish.usage.as_ref();
-            streamed.finish(finish.reason, usage).await;
-            Ok(())
-        }
-        Err(failed) => streamed.fail(failed).await,
-    }
+    let ended = rounds::run(chat, &mut turn, &mut streamed).await;
+    Box::pin(streamed.end(ended)).await
 }
 
 /// Streams an answer that no gateway tool applies to: the upstream's own bytes, mended where they are broken.
@@ -198,6 +192,17 @@ impl<'a> Streamed<'a> {
     async fn flush(&mut self) {
         if self.sink.has_begun() {
             self.sink.send(&mut self.out).await;
+        }
+    }
+
+    /// Boxed by its callers, for its room is not needed before.
+    async fn end(&mut self, ended: Result<Finish, Failed>) -> Result<(), Failed> {
+        match ended {
+            Ok(finish) => {
+                self.finish(finish.reason, finish.usage.as_ref()).await;
+                Ok(())
+            }
+            Err(failed) => self.fail(failed).await,
         }
     }
 

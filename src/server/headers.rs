@@ -28,39 +28,43 @@ const OF_THE_BROWSER: [HeaderName; 3] = [header::COOKIE, header::ORIGIN, header:
 
 /// The client's headers that go on to an upstream.
 pub(super) fn to_upstream(client: &HeaderMap, config: &Config) -> HeaderMap {
-    let is_ours = |name: &HeaderName| {
+    filtered(client, goes_on(client, config))
+}
+
+/// Which of the client's headers go on.
+fn goes_on(client: &HeaderMap, config: &Config) -> impl Fn(&HeaderName) -> bool {
+    let has_keys = !config.api_keys.is_empty();
+    let is_ours = move |name: &HeaderName| {
         name.as_str().starts_with("x-toolway-")
             // With keys of its own, toolway is whom the client shows its key to.
-            || (*name == header::AUTHORIZATION && !config.api_keys.is_empty())
+            || (*name == header::AUTHORIZATION && has_keys)
     };
     let named = named_by_connection(client);
-    let goes_on = |name: &HeaderName| {
+    move |name| {
         !OF_THIS_HOP.contains(name)
             && !OF_THE_BROWSER.contains(name)
             && !is_ours(name)
             && !named.contains(name)
-    };
-    filtered(client, goes_on)
+    }
 }
 
 /// The headers for a chat, whose body toolway writes itself. They are copied, because the client's lie in the buffer of
 /// its connection, which is not to be kept for as long as an answer takes.
-pub(super) fn to_model(client: &HeaderMap, config: &Config) -> HeaderMap {
-    let mut headers = to_upstream(client, config);
-    for name in [
-        header::ACCEPT_ENCODING,
-        header::CONTENT_TYPE,
-        header::CONTENT_ENCODING,
-    ] {
-        headers.remove(name);
-    }
-    for value in headers.values_mut() {
-        if let Ok(mut copy) = HeaderValue::from_bytes(value.as_bytes()) {
-            copy.set_sensitive(value.is_sensitive());
-            *value = copy;
-        }
-    }
-    headers
+pub(super) fn to_model(client: &HeaderMap, config: &Config) -> Box<[(HeaderName, HeaderValue)]> {
+    let goes_on = goes_on(client, config);
+    let kept = client.iter().filter(|(name, _)| {
+        goes_on(name)
+            && **name != header::ACCEPT_ENCODING
+            && **name != header::CONTENT_TYPE
+            && **name != header::CONTENT_ENCODING
+    });
+    let copied = |value: &HeaderValue| {
+        let mut copy = HeaderValue::from_bytes(value.as_bytes()).ok()?;
+        copy.set_sensitive(value.is_sensitive());
+        Some(copy)
+    };
+    kept.filter_map(|(name, value)| Some((name.clone(), copied(value)?)))
+        .collect()
 }
 
 /// The upstream's headers that come back. Its own request id keeps a place beside toolway's.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Json,
     extract::{Path, State},
-    http::HeaderMap,
+    http::{HeaderMap, HeaderName, HeaderValue},
     response::{IntoResponse, Response},
 };
 use futures::future::join_all;
@@ -48,7 +48,10 @@ pub(super) async fn show(
 
 /// Each upstream's models that requests would reach, the first upstream first. An upstream that gives no list
 /// is left out, but for the models that its configuration names; when none gives any, its failure is told.
-async fn all(gateway: &Gateway, client: &HeaderMap) -> Result<Vec<Value>, Failure> {
+async fn all(
+    gateway: &Gateway,
+    client: &[(HeaderName, HeaderValue)],
+) -> Result<Vec<Value>, Failure> {
     let upstreams = gateway.models().all();
     let lists = join_all(upstreams.iter().map(|upstream| listed(upstream, client))).await;
     let mut models: Vec<Value> = Vec::new();
@@ -78,7 +81,10 @@ async fn all(gateway: &Gateway, client: &HeaderMap) -> Result<Vec<Value>, Failur
     }
 }
 
-async fn listed(upstream: &Upstream, client: &HeaderMap) -> Result<Vec<Value>, Failure> {
+async fn listed(
+    upstream: &Upstream,
+    client: &[(HeaderName, HeaderValue)],
+) -> Result<Vec<Value>, Failure> {
     match timeout(PATIENCE, upstream.models(client)).await {
         Ok(models) => Ok(models?),
         Err(_) => Err(Failure::TimeIsUp { after: PATIENCE }),

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri
 use tokio::time::{sleep, timeout};
 use url::Url;
 
-use super::wire::{self, Body, Client, HttpError, Outgoing, SetupError};
+use super::wire::{self, Body, Client, Headers, HttpError, Outgoing, SetupError};
 use crate::{
     catalog, openai::ErrorBody, pieces::Pieces, secret::Secret, tool::millis,
     translate::stream::TextCalls,
@@ -198,7 +198,7 @@ impl Upstream {
     /// Dropping the future, or the [`Incoming`], ends the call.
     pub async fn chat(
         &self,
-        headers: &HeaderMap,
+        headers: &[(HeaderName, HeaderValue)],
         body: &Pieces<'_>,
         round: Round,
     ) -> Result<Incoming, ModelError> {
@@ -207,7 +207,7 @@ impl Upstream {
             let request = Outgoing {
                 method: Method::POST,
                 uri: &self.chat,
-                headers,
+                headers: Headers::List(headers),
                 own: &self.own_of_chats,
                 body,
             };
@@ -251,11 +251,14 @@ impl Upstream {
     }
 
     /// The models it lists, as it describes them.
-    pub async fn models(&self, headers: &HeaderMap) -> Result<Vec<serde_json::Value>, ModelError> {
+    pub async fn models(
+        &self,
+        headers: &[(HeaderName, HeaderValue)],
+    ) -> Result<Vec<serde_json::Value>, ModelError> {
         let request = Outgoing {
             method: Method::GET,
             uri: &self.models,
-            headers,
+            headers: Headers::List(headers),
             own: &self.own,
             body: &Pieces::default(),
         };

@@ -87,12 +87,20 @@ enum Way {
     Proxied(reqwest::Client),
 }
 
+/// Headers, in whichever form somebody has them.
+#[derive(Clone, Copy)]
+pub(crate) enum Headers<'a> {
+    Map(&'a HeaderMap),
+    /// Takes a third of the room.
+    List(&'a [(HeaderName, HeaderValue)]),
+}
+
 /// A request on its way out.
 pub(crate) struct Outgoing<'a> {
     pub(crate) method: Method,
     /// Absolute.
     pub(crate) uri: &'a Uri,
-    pub(crate) headers: &'a HeaderMap,
+    pub(crate) headers: Headers<'a>,
     /// More headers, which take the place of those in `headers` that are called the same.
     pub(crate) own: &'a [(HeaderName, HeaderValue)],
     pub(crate) body: &'a Pieces<'a>,
@@ -102,7 +110,16 @@ impl Outgoing<'_> {
     /// All that are sent, besides host and length. How long the body is says whoever writes it.
     fn headers(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
         let is_own = |name| self.own.iter().any(|(own, _)| own == name);
-        let others = self.headers.iter().filter(move |(name, _)| !is_own(*name));
+        let (map, list) = match self.headers {
+            Headers::Map(map) => (Some(map), None),
+            Headers::List(list) => (None, Some(list)),
+        };
+        let list = list
+            .into_iter()
+            .flatten()
+            .map(|(name, value)| (name, value));
+        let others = map.into_iter().flatten().chain(list);
+        let others = others.filter(move |(name, _)| !is_own(*name));
         let all = others.chain(self.own.iter().map(|(name, value)| (name, value)));
         all.filter(|(name, _)| {
             **name != header::CONTENT_LENGTH && **name != header::TRANSFER_ENCODING
@@ -110,7 +127,7 @@ impl Outgoing<'_> {
     }
 
     fn message(self) -> Request<Bytes> {
-        let mut headers = HeaderMap::with_capacity(self.headers.len() + self.own.len());
+        let mut headers = HeaderMap::new();
         for (name, value) in self.headers() {
             headers.append(name, value.clone());
         }

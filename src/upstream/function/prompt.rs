@@ -11,7 +11,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::HeaderMap;
 use serde_json::{Value, json};
 
 use crate::{
@@ -99,9 +98,7 @@ impl Prompt {
         let body = body.to_string();
         let body = Pieces::of(body.as_bytes());
         // Asking twice does no harm, so the upstream may be asked again as in a round after the first.
-        let incoming = upstream
-            .chat(&HeaderMap::new(), &body, Round::Later)
-            .await?;
+        let incoming = upstream.chat(&[], &body, Round::Later).await?;
         incoming.read_all(self.limit).await
     }
 

@@ -15,7 +15,7 @@ use crate::{
     translate::functions::output,
     upstream::{
         SetupError, too_long,
-        wire::{Client, HttpError, Outgoing},
+        wire::{Client, Headers, HttpError, Outgoing},
     },
 };
 
@@ -143,7 +143,7 @@ pub(super) async fn fetch(
         let outgoing = Outgoing {
             method: request.method.clone(),
             uri: request.uri()?,
-            headers: &request.headers,
+            headers: Headers::Map(&request.headers),
             own: &[],
             body: &Pieces::of(&request.body),
         };

@@ -41,7 +41,7 @@ use super::{
 };
 use crate::{
     pieces::Pieces,
-    upstream::wire::{Body, HttpError, Outgoing},
+    upstream::wire::{Body, Headers, HttpError, Outgoing},
 };
 
 const JSON: &str = "application/json";
@@ -158,7 +158,7 @@ impl Poster {
         let request = Outgoing {
             method: http::Method::POST,
             uri: &standing.uri,
-            headers: &standing.headers,
+            headers: Headers::Map(&standing.headers),
             own: headers,
             body: &Pieces::of(body),
         };

@@ -361,7 +361,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::pieces::Pieces;
+    use crate::{pieces::Pieces, upstream::wire::Headers};
 
     /// A server that does as each test says, and a pool for it.
     struct Setup {
@@ -430,7 +430,7 @@ mod tests {
         Outgoing {
             method: Method::POST,
             uri,
-            headers,
+            headers: Headers::Map(headers),
             own: &[],
             body,
         }
