@@ -6,7 +6,7 @@
 
 use std::{
     future::poll_fn,
-    pin::{Pin, pin},
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::Duration,
@@ -29,7 +29,7 @@ pub type Outcome = Result<Option<(HeaderMap, Bytes)>, Failed>;
 #[derive(Debug)]
 enum Piece {
     /// The response is good; these headers go with it.
-    Head(HeaderMap),
+    Head(Box<HeaderMap>),
     /// Bytes of its body.
     Data(Bytes),
 }
@@ -82,7 +82,7 @@ impl Sink {
     /// Begins the response.
     pub async fn begin(&mut self, headers: HeaderMap) {
         self.has_begun = true;
-        self.put(Piece::Head(headers)).await;
+        self.put(Piece::Head(Box::new(headers))).await;
     }
 
     /// Sends bytes and leaves the buffer empty.
@@ -99,9 +99,9 @@ impl Sink {
     }
 
     /// Waits for something, with a comment whenever nothing was sent for too long; none before the response
-    /// has begun. `awaited` is one future from beginning to end, so its own clock runs on through comments.
-    pub async fn keep_alive_while<T>(&mut self, awaited: impl Future<Output = T>) -> T {
-        let mut awaited = pin!(awaited);
+    /// has begun. `awaited` is one future from beginning to end, so its own clock runs on through comments; it is
+    /// pinned where it lies, or it would lie here as well.
+    pub async fn keep_alive_while<T>(&mut self, mut awaited: impl Future<Output = T> + Unpin) -> T {
         loop {
             tokio::select! {
                 biased;
@@ -178,7 +178,7 @@ where
         None => Some(work),
     };
     let headers = match head {
-        Some(Piece::Head(headers)) => headers,
+        Some(Piece::Head(headers)) => *headers,
         Some(Piece::Data(_)) | None => HeaderMap::new(),
     };
     Begun::Stream(headers, Body { work, place })
@@ -217,6 +217,8 @@ impl Stream for Body {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use std::sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -296,7 +298,7 @@ mod tests {
             sink.begin(HeaderMap::new()).await;
             sleep(KEEP_ALIVE / 2).await;
             sink.send(&mut b"x".to_vec()).await;
-            sink.keep_alive_while(sleep(KEEP_ALIVE * 5 / 2)).await;
+            sink.keep_alive_while(pin!(sleep(KEEP_ALIVE * 5 / 2))).await;
             sink.send(&mut b"y".to_vec()).await;
         });
         for (expected, halves) in [
@@ -317,7 +319,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nothing_goes_out_before_the_response_has_begun() {
         let mut body = body(|mut sink| async move {
-            sink.keep_alive_while(sleep(KEEP_ALIVE * 10)).await;
+            sink.keep_alive_while(pin!(sleep(KEEP_ALIVE * 10))).await;
             sink.begin(HeaderMap::new()).await;
             sink.send(&mut b"x".to_vec()).await;
         });

@@ -67,7 +67,7 @@ struct Streamed<'a> {
     /// What is to be sent next.
     out: Vec<u8>,
     /// The rest of an answer whose last event has come, see [`Streamed::drain`].
-    tail: Option<Incoming>,
+    tail: Option<Box<Incoming>>,
 }
 
 impl Form for Streamed<'_> {
@@ -75,7 +75,7 @@ impl Form for Streamed<'_> {
         self.drain().await;
         // Boxed like all that is done before the stream or seldom: its room is free again while the stream lasts.
         let asking = Box::pin(self.chat.ask(ask));
-        let mut incoming = self.sink.keep_alive_while(asking).await?;
+        let mut incoming = Box::new(self.sink.keep_alive_while(asking).await?);
         let Some(first) = self.next(&mut incoming).await? else {
             return Err(self.chat.faulty(StreamError::Ended));
         };
@@ -84,7 +84,7 @@ impl Form for Streamed<'_> {
             self.tail = is_done.then_some(incoming);
             Ok(round)
         } else {
-            Box::pin(self.read_whole(incoming, first)).await
+            Box::pin(self.read_whole(*incoming, first)).await
         }
     }
 
@@ -106,7 +106,7 @@ impl Form for Streamed<'_> {
     }
 
     async fn wait<T: Send>(&mut self, awaited: impl Future<Output = T> + Send) -> T {
-        self.sink.keep_alive_while(awaited).await
+        self.sink.keep_alive_while(pin!(awaited)).await
     }
 }
 
@@ -163,7 +163,7 @@ impl<'a> Streamed<'a> {
     /// An upstream that answers a request for a stream with a whole completion is read all the same.
     async fn read_whole(&mut self, incoming: Incoming, first: Bytes) -> Result<Round, Failure> {
         let headers = incoming.headers.clone();
-        let reading = incoming.read_all(MAX_BODY_BYTES);
+        let reading = pin!(incoming.read_all(MAX_BODY_BYTES));
         let rest = self.sink.keep_alive_while(reading).await?;
         let chunk = whole::to_chunk(&[first, rest].concat());
         let chunk = chunk.map_err(|error| self.chat.faulty(error))?;
@@ -174,7 +174,8 @@ impl<'a> Streamed<'a> {
     }
 
     async fn next(&mut self, incoming: &mut Incoming) -> Result<Option<Bytes>, Failure> {
-        Ok(self.sink.keep_alive_while(incoming.next()).await?)
+        let next = pin!(incoming.next());
+        Ok(self.sink.keep_alive_while(next).await?)
     }
 
     /// Sends what there is, after the status that the client gets with the first thing the upstream says.

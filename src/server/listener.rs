@@ -150,13 +150,14 @@ where
     let _ = match version {
         Version::Http1 => {
             let stream = TokioIo::new(Bounded::new(Attended::new(stream)));
-            let mut server = http1::Builder::new();
-            let server = server.timer(timer).header_read_timeout(HEAD);
-            // Whether the client is gone is `Attended`'s to hear.
-            let server = server.half_close(true);
-            watcher
-                .watch(server.serve_connection(stream, service))
-                .await
+            let connection = {
+                let mut server = http1::Builder::new();
+                server.timer(timer).header_read_timeout(HEAD);
+                // Whether the client is gone is `Attended`'s to hear.
+                server.half_close(true);
+                server.serve_connection(stream, service)
+            };
+            watcher.watch(connection).await
         }
         Version::Http2 => {
             let stream = TokioIo::new(Bounded::new(stream));

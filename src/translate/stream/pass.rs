@@ -26,7 +26,7 @@ pub(crate) struct Pass {
     /// `[DONE]` went out.
     pub(super) done_shown: bool,
     /// The last chunk, which waits for the next event.
-    held: Option<Held>,
+    held: Option<Box<Held>>,
 }
 
 /// A chunk that begins a call with `{}` for arguments: the next event tells whether that was meant.
@@ -119,12 +119,12 @@ impl ChatStream {
         self.release(out);
         match self.pass.new_placeholder(&chunk) {
             Some((choice, place)) => {
-                self.pass.held = Some(Held {
+                self.pass.held = Some(Box::new(Held {
                     bytes,
                     chunk,
                     choice,
                     place,
-                });
+                }));
             }
             None => out.extend_from_slice(&bytes),
         }
