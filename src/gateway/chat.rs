@@ -145,12 +145,12 @@ impl Gateway {
         })
     }
 
-    fn restore(&self, request: &ChatRequest<'_>, principal: Principal) -> Option<Restored> {
+    fn restore(&self, request: &ChatRequest<'_>, principal: Principal) -> Option<Box<Restored>> {
         if self.store.is_empty() || !parked::may_concern(request.messages()) {
             return None;
         }
         let messages = messages_of(request.messages());
-        parked::restore(&messages, &|id| self.store.find(principal, id))
+        parked::restore(&messages, &|id| self.store.find(principal, id)).map(Box::new)
     }
 }
 
@@ -163,7 +163,7 @@ pub(super) struct Chat<'a> {
     pub(super) catalog: Arc<Catalog>,
     pub(super) selected: Arc<Selected>,
     pub(super) watch: Watch,
-    pub(super) restored: Option<Restored>,
+    pub(super) restored: Option<Box<Restored>>,
     /// Ids of the client's own calls in this answer.
     claims: Claims<'a>,
     pub(super) deadline: Instant,

@@ -95,9 +95,10 @@ pub(super) async fn serve<A, F>(
         // Boxed, for its room is free again when the connection has begun.
         let begun = Box::pin(stopping.clone().run_until_cancelled_owned(begun(stream)));
         tokio::spawn(async move {
-            if let Some(Some((stream, version))) = begun.await {
-                connection(stream, version, answer, watcher).await;
-            }
+            let Some(Some((stream, version))) = begun.await else {
+                return;
+            };
+            connection(stream, version, answer, watcher).await;
             drop(place);
         });
     }
