@@ -196,7 +196,7 @@ impl<'a> Streamed<'a> {
         }
     }
 
-    /// Boxed by its callers, for its room is not needed before.
+    /// Tells the client how the loop ended. Its caller boxes it, for its room is not needed before.
     async fn end(&mut self, ended: Result<Finish, Failed>) -> Result<(), Failed> {
         match ended {
             Ok(finish) => {
