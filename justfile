@@ -29,10 +29,14 @@ golden:
 docs:
     UPDATE_DOCS=1 cargo test --test cli --test config
 
-# Fuzz one target for a minute (needs cargo-fuzz and a nightly toolchain).
-fuzz target seconds="60":
-    fuzz/seeds.sh
-    cargo +nightly fuzz run {{target}} -- -max_total_time={{seconds}}
+# Fuzz every target for 20 s, or those that are named; `just fuzz --help` says more (needs a C++ compiler).
+fuzz *args:
+    fuzz/run {{args}}
+
+# Bad clients, bad servers and bad ends of the process against the release binary; `--quick` takes a minute.
+chaos *args:
+    cargo build --release
+    scripts/chaos {{args}}
 
 # OpenAPI documents that others wrote, from npm.
 specs *args:

@@ -9,6 +9,8 @@ mod queue;
 pub(crate) mod wire;
 
 pub use self::wire::SetupError;
+#[cfg(fuzzing)]
+pub use self::wire::read_http_answer;
 
 /// Chooses the TLS implementation for the whole process; does nothing when that is done.
 pub fn install_tls() {

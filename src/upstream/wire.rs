@@ -8,6 +8,9 @@
 mod framing;
 mod plain;
 
+#[cfg(fuzzing)]
+pub use self::framing::read_http_answer;
+
 use std::{
     fmt, io,
     pin::Pin,

@@ -331,6 +331,32 @@ fn take(buffer: &mut BytesMut, left: &mut u64) -> Bytes {
     buffer.split_to(length).freeze()
 }
 
+/// Reads an answer that arrives in pieces, for the fuzz target: its status, its body, and what is left behind it.
+/// `None` where it has no end.
+#[cfg(fuzzing)]
+pub fn read_http_answer<'a>(
+    pieces: impl Iterator<Item = &'a [u8]>,
+    method: &Method,
+) -> Result<Option<(u16, Vec<u8>, Vec<u8>)>, String> {
+    let (mut buffer, mut head, mut body) = (BytesMut::new(), None, Vec::new());
+    let mut has_ended = false;
+    for piece in pieces {
+        buffer.extend_from_slice(piece);
+        if head.is_none() {
+            head = read_head(&mut buffer, method).map_err(|error| error.to_string())?;
+        }
+        while let (Some(head), false) = (&mut head, has_ended) {
+            match head.framing.step(&mut buffer).map_err(|error| error.to_string())? {
+                Step::Piece(piece) => body.extend_from_slice(&piece),
+                Step::More => break,
+                Step::End => has_ended = true,
+            }
+        }
+    }
+    let status = head.filter(|_| has_ended).map(|head| head.response.status().as_u16());
+    Ok(status.map(|status| (status, body, buffer.to_vec())))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -1,0 +1,347 @@
+"""The trials. Each gives whether all went as it should, and its figures as a text.
+
+`scale` makes them shorter: 1 is the whole trial, 0.1 a tenth of its requests.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+from client import Gateway, Watch
+from http2 import withhold
+from peers import LateModel, Model, Tools
+
+CHILD = Path(__file__).with_name("child.py")
+MEMORY = 400  # Most MiB that one body of an allowed size may cost.
+MIB = 1 << 20
+
+
+def config(model=None, tools=None, more=""):
+    parts = [more]
+    if model:
+        parts.append(f'[[upstreams]]\nname = "model"\nbase_url = "{model.url}/v1"\n')
+    if tools:
+        parts.append(f'[servers.peer]\nurl = "{tools.url}/mcp"\n')
+    return "\n".join(parts)
+
+
+async def peers():
+    return await Model().start(), await Tools().start()
+
+
+# ---- Availability -----------------------------------------------------------------------------------------------------
+
+
+async def stalled_log(binary, scale):
+    """Nobody reads the log of `serve`: every loop is answered, and SIGTERM ends it."""
+    model, tools = await peers()
+    total = int(2000 * scale)
+    async with Gateway(binary, config(model, tools), read_log=False) as gateway:
+        await gateway.until_ready()
+        right = await gateway.loops(total)
+        gateway.signal(signal.SIGTERM)
+        ended = await gateway.ended(20)
+    return right == total and ended is not None, f"{right} of {total} loops right, ended after {show(ended)}"
+
+
+async def stalled_log_mcp(binary, scale):
+    """Nobody reads the log of `toolway mcp` while calls fail: it answers them, and ends with its input or SIGTERM."""
+    results = []
+    for how in ["end of input", "SIGTERM"]:
+        _, tools = await peers()
+        async with Gateway(binary, config(tools=tools), ("mcp",), read_log=False) as gateway:
+            pipe = gateway.process
+            hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+            await ask(pipe, 0, "initialize", hello)
+            pipe.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+            failing = {"name": "peer__run", "arguments": {"key": "k", "status": 500}}
+            answered = 0
+            for number in range(1, 1 + int(1000 * scale)):
+                answered += await ask(pipe, number, "tools/call", failing) is not None
+            if how == "SIGTERM":
+                gateway.signal(signal.SIGTERM)
+            else:
+                pipe.stdin.close()
+            ended = await gateway.ended(15)
+            results.append((answered == int(1000 * scale) and ended is not None, how, answered, ended))
+    said = [f"{answered} calls answered, ended after {show(ended)} by {how}" for _, how, answered, ended in results]
+    return all(result[0] for result in results), "; ".join(said)
+
+
+async def ask(pipe, number, method, params):
+    """The answer to one request over a pipe; `None` where there was none in time."""
+    message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+    pipe.stdin.write(json.dumps(message).encode() + b"\n")
+    try:
+        async with asyncio.timeout(10):
+            while line := await pipe.stdout.readline():
+                if json.loads(line).get("id") == number:
+                    return line
+    except TimeoutError:
+        pass
+    return None
+
+
+async def dense_bodies(binary, scale):
+    """Bodies of an allowed size that are many small JSON values: memory is bounded and `/health` answers."""
+    size = int(31 * MIB * max(scale, 0.3))
+    values = b"[" + b'{"a":0},' * (size // 8) + b"0]"
+    function = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    lend = json.dumps({"tools": [function]}).encode()
+    chat = b'{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[' + b"{}," * (size // 3) + b"{}]}"
+    message = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"l":' + values + b"}}"
+    model, tools = await peers()
+
+    async def lent(gateway):
+        _, session = await gateway.request("POST", "/v1/mcp_sessions", lend)
+        session = json.loads(session)
+        return session["id"], "/mcp/s/" + session["url"].rsplit("/", 1)[1]
+
+    async def by_url(gateway):
+        _, path = await lent(gateway)
+        await asyncio.gather(*(gateway.request("POST", path, message, accept=BOTH) for _ in range(2)))
+
+    async def by_responses(gateway):
+        session, _ = await lent(gateway)
+        body = b'{"tool_responses":' + values + b"}"
+        await gateway.request("POST", f"/v1/mcp_sessions/{session}/tool_responses", body)
+
+    async def by_result(gateway):
+        await gateway.call("peer__dense", {"bytes": size // 2})
+
+    ways = {
+        "/mcp": lambda gateway: gateway.request("POST", "/mcp", message, accept=BOTH),
+        "a batch": lambda gateway: gateway.request("POST", "/mcp", values, accept=BOTH),
+        "two with a lent URL": by_url,
+        "tool_responses": by_responses,
+        "tools of a chat": lambda gateway: gateway.request("POST", "/v1/chat/completions", chat),
+        "a result": by_result,
+    }
+    fine, said = True, []
+    for name, way in ways.items():
+        async with Gateway(binary, config(model, tools)) as gateway:
+            await gateway.until_ready()
+            async with Watch(gateway) as health:
+                try:
+                    await asyncio.wait_for(way(gateway), 60)
+                except (OSError, ValueError, KeyError, asyncio.TimeoutError) as error:
+                    said.append(f"{name}: {error!r}")
+            right = await gateway.adds(1)
+            fine &= gateway.peak() <= MEMORY and health.slowest <= 2 and right
+            said.append(f"{name} {gateway.peak()} MiB, /health {health.slowest:.2f} s")
+    return fine, "; ".join(said)
+
+
+BOTH = "application/json, text/event-stream"
+
+
+async def unfinished_bodies(binary, scale):
+    """Sixty bodies of 30 MB that do not end."""
+    model, tools = await peers()
+    async with Gateway(binary, config(model, tools)) as gateway:
+        await gateway.until_ready()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {30 * MIB + 1}\r\n\r\n"
+        writers = [(await asyncio.open_connection("127.0.0.1", gateway.port))[1] for _ in range(60)]
+
+        async def send(writer):
+            try:
+                writer.write(head.encode())
+                for _ in range(30):
+                    writer.write(b" " * MIB)
+                    await asyncio.wait_for(writer.drain(), 5)
+            except (OSError, asyncio.TimeoutError):
+                pass
+
+        async with Watch(gateway) as health:
+            await asyncio.gather(*(send(writer) for writer in writers))
+            right = await gateway.loops(int(200 * scale))
+        peak = gateway.peak()
+        for writer in writers:
+            writer.close()
+    total = int(200 * scale)
+    fine = peak <= 600 and right == total and health.slowest <= 2
+    return fine, f"{peak} MiB, {right} of {total} loops right, /health {health.slowest:.2f} s"
+
+
+async def few_files(binary, scale):
+    """A soft limit of 1,024 open files, and more streams than that."""
+    model, tools = await peers()
+    total, side_by_side = 1200 + int(1800 * scale), 1200
+    async with Gateway(binary, config(model, tools), files=1024) as gateway:
+        await gateway.until_ready()
+        right = await gateway.loops(total, side_by_side)
+    return right == total, f"{right} of {total} loops right, {side_by_side} side by side"
+
+
+async def dripping(binary, scale):
+    """Clients that send a byte in two seconds, of a head or of a body, while others chat."""
+    model, tools = await peers()
+    heads, bodies = int(6000 * scale), int(4096 * scale)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    gone = 0
+
+    async def drip(start, seconds):
+        nonlocal gone
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+            writer.write(start)
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                writer.write(b" ")
+                await writer.drain()
+                try:
+                    await asyncio.wait_for(reader.read(1), 2)
+                    gone += 1
+                    return writer.close()
+                except asyncio.TimeoutError:
+                    pass
+            writer.close()
+        except OSError:
+            gone += 1
+
+    async with Gateway(binary, config(model, tools)) as gateway:
+        await gateway.until_ready()
+        whole = scale >= 1
+        seconds = 50 if whole else 16
+        starts = [head + b"x: "] * heads + [head + b"content-length: 9999\r\n\r\n{"] * bodies
+        drips = [asyncio.create_task(drip(start, seconds)) for start in starts]
+        await asyncio.sleep(3)
+        async with Watch(gateway) as health:
+            right = await gateway.loops(200)
+        await asyncio.gather(*drips)
+    expected = heads + bodies if whole else heads
+    fine = right == 200 and health.slowest <= 5 and gone >= expected
+    said = f"{right} of 200 loops right, /health {health.slowest:.2f} s, {gone} of {heads + bodies} closed in {seconds} s"
+    return fine, said
+
+
+async def no_window(binary, scale):
+    """HTTP/2 clients that never open their window: their model calls end with the deadline of a request."""
+    model, tools = await peers()
+    body = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "talk"}]}).encode()
+    bounds = '[loop]\nrequest_timeout = "4s"\ntool_timeout = "2s"\n'
+    connections, streams = max(1, int(20 * scale)), 50
+    async with Gateway(binary, config(model, tools, bounds)) as gateway:
+        await gateway.until_ready()
+        clients = [asyncio.create_task(withhold(gateway.port, body, streams, 15)) for _ in range(connections)]
+        await asyncio.sleep(2)
+        opened = model.open
+        await asyncio.sleep(8)
+        left = model.open
+        right = await gateway.loops(100)
+        for client in clients:
+            client.cancel()
+    return opened > 0 and left == 0 and right == 100, f"{opened} model calls, {left} left after 10 s, {right} of 100 loops right"
+
+
+# ---- Exactly once, no orphans, no loss ----------------------------------------------------------------------------------
+
+
+async def doubles(binary, scale):
+    """A tool runs, and its server or a proxy answers with an error all the same: it is not run again."""
+    model, tools = await peers()
+    statuses = [400, 403, 408, 409, 413, 422, 425, 429, 499, 500, 502, 503, 504]
+    async with Gateway(binary, config(model, tools)) as gateway:
+        await gateway.until_ready()
+        keys = [(status, f"{status}-{n}") for status in statuses for n in range(max(1, int(10 * scale)))]
+        for status, key in keys:
+            await gateway.call("peer__run", {"key": key, "status": status})
+    twice = sorted({status for status, key in keys if tools.runs[key] > 1})
+    return not twice, f"{len(keys)} calls, {sum(tools.runs.values())} runs; run again at: {twice or 'none'}"
+
+
+async def orphans(binary, scale):
+    """However the gateway ends, none of its children is left, nor a child of one."""
+    left, trials = [], 0
+    for turn in range(max(1, int(15 * scale))):
+        for number in [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]:
+            trials += 1
+            mark = f"chaos-{time.time_ns()}"
+            servers = [
+                f"[servers.{kind}]\ncommand = {json.dumps(sys.executable)}\n"
+                f"args = [{json.dumps(str(CHILD))}, \"{kind}\", \"{mark}\"]\n"
+                for kind in ["plain", "stubborn", "escaping"]
+            ]
+            async with Gateway(binary, config(more="\n".join(servers))) as gateway:
+                await gateway.until_ready()
+                started = len(marked(mark))
+                gateway.signal(number)
+                ended = await gateway.ended(20)
+            for _ in range(40):
+                if not marked(mark):
+                    break
+                await asyncio.sleep(0.05)
+            rest = marked(mark)
+            if rest or ended is None or started < 4:
+                left.append(f"{number.name}: {len(rest)} of {started}, ended after {show(ended)}")
+            for process in rest:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+    return not left, f"{trials - len(left)} of {trials} trials clean{'; ' + ', '.join(left[:4]) if left else ''}"
+
+
+def marked(mark):
+    """The processes that have this text among their arguments."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:
+            pass
+    return found
+
+
+async def stopping(binary, scale):
+    """SIGTERM in the middle of streams: each ends with an error event, and none in the middle of an event."""
+    model, tools = await peers()
+    streams = int(200 * scale)
+    async with Gateway(binary, config(model, tools, 'shutdown_grace = "2s"\n')) as gateway:
+        await gateway.until_ready()
+        chats = [asyncio.create_task(gateway.chat("talk", stream=True)) for _ in range(streams)]
+        while model.open < streams:
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)
+        gateway.signal(signal.SIGTERM)
+        ended = await gateway.ended(20)
+        answers = await asyncio.gather(*chats)
+    whole = sum(body.endswith(b"\n\n") for _, body in answers)
+    told = sum(b'data: {"error"' in body for _, body in answers)
+    said = f"{streams} streams, {whole} end with a whole event, {told} with an error, ended after {show(ended)}"
+    return whole == told == streams and ended is not None, said
+
+
+async def late_bytes(binary, scale):
+    """Bytes that arrive on a kept connection after an answer are never the answer of the next request."""
+    chance = random.Random(1)
+    model = await LateModel(lambda: chance.choice([0, 0.0002, 0.0005, 0.001, 0.002])).start()
+    total = int(3000 * scale)
+    wrong = failed = 0
+
+    async def lane(numbers):
+        nonlocal wrong, failed
+        for number in numbers:
+            status, body = await gateway.chat(f"say {number}")
+            failed += status != 200
+            wrong += status == 200 and f"heard say {number}".encode() not in body
+
+    async with Gateway(binary, config(model)) as gateway:
+        numbers = iter(range(total))
+        await asyncio.gather(*(lane(numbers) for _ in range(4)))
+    return wrong == 0, f"{total} requests, {wrong} got the wrong answer, {failed} an error"
+
+
+def show(seconds):
+    return "never" if seconds is None else f"{seconds:.1f} s"
+
+
+ALL = [
+    stalled_log, stalled_log_mcp, dense_bodies, unfinished_bodies, few_files, dripping, no_window,
+    doubles, orphans, stopping, late_bytes,
+]  # fmt: skip
