@@ -19,7 +19,7 @@
 //!
 //! | row | modules |
 //! |---|---|
-//! | 1 | `tool`, `secret`, `gathered`, `pieces` |
+//! | 1 | `tool`, `secret`, `gathered`, `pieces`, `json_size`, `room` |
 //! | 2 | `openai`, `mcp`, `sse` |
 //! | 3a | `translate` |
 //! | 3b | `catalog`, `health` |
@@ -40,10 +40,12 @@ pub mod config;
 pub mod gateway;
 mod gathered;
 pub mod health;
+pub mod json_size;
 pub mod mcp;
 pub mod openai;
 pub mod pieces;
 pub mod policy;
+mod room;
 pub mod route;
 pub mod secret;
 pub mod server;

@@ -12,7 +12,6 @@ mod call;
 pub mod events;
 mod ledger;
 pub mod order;
-mod room;
 pub mod session;
 
 use std::{
@@ -33,11 +32,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::{
     order::Order,
-    room::Room,
     session::{About, Ended, Parts, Session},
 };
 use super::failure::Failure;
-use crate::store::Principal;
+use crate::{room::Room, store::Principal};
 
 /// Most sessions at one time.
 pub const MAX_SESSIONS: usize = 1000;

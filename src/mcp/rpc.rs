@@ -3,7 +3,10 @@
 use serde_json::{Number, Value, json};
 
 use self::members::Parsed;
-use crate::tool::JsonObject;
+use crate::{
+    json_size::{MAX_VALUES, check_values, measure},
+    tool::JsonObject,
+};
 
 mod members;
 
@@ -205,7 +208,8 @@ impl Malformed {
     }
 }
 
-/// Reads what came in one body or one line; nested at most `max_depth` levels, and never more than 127.
+/// Reads what came in one body or one line; nested at most `max_depth` levels, and never more than 127, and of at most
+/// [`MAX_VALUES`] values.
 #[expect(
     clippy::result_large_err,
     reason = "what is malformed is answered at once"
@@ -214,14 +218,14 @@ pub fn read_within(bytes: &[u8], max_depth: usize) -> Result<Incoming, Malformed
     let parse_error =
         |why: String| Malformed::new(None, code::PARSE_ERROR, format!("Parse error: {why}"));
     let malformed = |error: serde_json::Error| parse_error(error.to_string());
-    if max_depth < PARSER_DEPTH {
-        let value: Value = serde_json::from_slice(bytes).map_err(malformed)?;
-        if is_deeper(&value, max_depth) {
-            return Err(parse_error(format!(
-                "it is nested more than {max_depth} levels deep"
-            )));
-        }
-        return sort(Parsed::from(value));
+    if let Err(error) = check_values(bytes, MAX_VALUES) {
+        let why = format!("Invalid request: the message has {error}");
+        return Err(Malformed::new(None, code::INVALID_REQUEST, why));
+    }
+    if max_depth < PARSER_DEPTH && measure(bytes).depth > max_depth {
+        return Err(parse_error(format!(
+            "it is nested more than {max_depth} levels deep"
+        )));
     }
     sort(serde_json::from_slice(bytes).map_err(malformed)?)
 }
@@ -237,14 +241,6 @@ pub fn read(bytes: &[u8]) -> Result<Incoming, Malformed> {
 
 /// How deep the parser itself goes.
 const PARSER_DEPTH: usize = 127;
-
-fn is_deeper(value: &Value, levels: usize) -> bool {
-    match value {
-        Value::Array(list) => levels == 0 || list.iter().any(|it| is_deeper(it, levels - 1)),
-        Value::Object(object) => levels == 0 || object.values().any(|it| is_deeper(it, levels - 1)),
-        _ => false,
-    }
-}
 
 #[expect(
     clippy::result_large_err,
@@ -434,6 +430,21 @@ mod tests {
         let deep = read_within(nested(9).as_bytes(), 8).unwrap_err();
         assert_eq!(deep.error.code, code::PARSE_ERROR);
         assert!(read(nested(120).as_bytes()).is_ok() && read(nested(130).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_message_of_too_many_values_is_refused_before_they_are_built() {
+        let of = |items: usize| {
+            let items = vec!["0"; items].join(",");
+            format!(r#"{{"jsonrpc":"2.0","method":"x","params":{{"a":[{items}]}}}}"#)
+        };
+        assert!(read(of(MAX_VALUES - 5).as_bytes()).is_ok());
+        let refused = read(of(MAX_VALUES).as_bytes()).unwrap_err().error;
+        assert_eq!(refused.code, code::INVALID_REQUEST);
+        assert!(
+            refused.message.contains("more than 500000 JSON values"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -16,11 +16,11 @@ use super::{
     events::Events,
     ledger::{Answered, Ledger},
     order::Order,
-    room::{Room, Taken},
 };
 use crate::{
     catalog::{Catalog, DroppedTool, Offered, ServerTools},
     gateway::random::unguessable,
+    room::{Room, Taken},
     secret::Secret,
     store::Principal,
     tool::{CallError, ServerId, ToolCall, ToolResult},

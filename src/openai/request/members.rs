@@ -59,7 +59,7 @@ impl<'a> Members<'a> {
                 list: list.collect(),
             });
         }
-        scan::check_depth(body, max_depth)?;
+        scan::check_size(body, max_depth)?;
         let List(list) = serde_json::from_str(body).map_err(|error| {
             let what = match error.is_data() {
                 true => "The request body must be a JSON object",

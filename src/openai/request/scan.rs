@@ -7,10 +7,11 @@
 use memchr::memchr2;
 
 use super::RequestError;
+use crate::json_size::{MAX_VALUES, TooManyValues, measure};
 
 /// The members of the object that a text is, each with its key and its value as they are written. `None` if the text
-/// is no JSON object, is nested more than `max_depth` levels, has more than `max_members` members or a key with
-/// escapes.
+/// is no JSON object, is nested more than `max_depth` levels, has more than [`MAX_VALUES`] values, more than
+/// `max_members` members or a key with escapes.
 pub(super) fn members(
     text: &str,
     max_depth: usize,
@@ -20,6 +21,7 @@ pub(super) fn members(
         text,
         at: 0,
         max_depth,
+        values_left: MAX_VALUES - 1,
         open: Vec::new(),
     };
     let mut members = Vec::with_capacity(16);
@@ -47,42 +49,22 @@ pub(super) fn members(
     (scanner.at == text.len()).then_some(members)
 }
 
-/// Refuses a text whose objects and arrays are nested more than `max_depth` levels.
+/// Refuses a text whose objects and arrays are nested more than `max_depth` levels, or that has more than
+/// [`MAX_VALUES`] values.
 ///
-/// Brackets in strings do not count. The text need not be JSON: whatever it is, this ends and does not panic.
-pub(super) fn check_depth(text: &str, max_depth: usize) -> Result<(), RequestError> {
-    let bytes = text.as_bytes();
-    let mut depth = 0_usize;
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        at += 1;
-        match byte {
-            b'"' => at = after_string(bytes, at),
-            b'{' | b'[' => {
-                depth += 1;
-                if depth > max_depth {
-                    return Err(RequestError::body(format!(
-                        "The request body is nested more than {max_depth} levels deep."
-                    )));
-                }
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
+/// The text need not be JSON: whatever it is, this ends and does not panic.
+pub(super) fn check_size(text: &str, max_depth: usize) -> Result<(), RequestError> {
+    let size = measure(text.as_bytes());
+    if size.depth > max_depth {
+        return Err(RequestError::body(format!(
+            "The request body is nested more than {max_depth} levels deep."
+        )));
+    }
+    if size.values > MAX_VALUES {
+        let error = TooManyValues(MAX_VALUES);
+        return Err(RequestError::body(format!("The request body has {error}.")));
     }
     Ok(())
-}
-
-/// Where the string that begins at `at` (after its quote) has ended.
-fn after_string(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(rest) = bytes.get(at..) {
-        match memchr2(b'"', b'\\', rest) {
-            None => return bytes.len(),
-            Some(step) if rest[step] == b'"' => return at + step + 1,
-            Some(step) => at += step + 2,
-        }
-    }
-    bytes.len()
 }
 
 /// A place in a text. Every step takes what it is named for, or gives `None`.
@@ -90,6 +72,8 @@ struct Scanner<'a> {
     text: &'a str,
     at: usize,
     max_depth: usize,
+    /// How many more values there may be.
+    values_left: usize,
     /// What closes the objects and arrays that are open.
     open: Vec<u8>,
 }
@@ -147,6 +131,7 @@ impl<'a> Scanner<'a> {
     fn value(&mut self) -> Option<()> {
         let outside = self.open.len();
         loop {
+            self.values_left = self.values_left.checked_sub(1)?;
             let is_whole = match self.peek()? {
                 b'{' => self.begin(b'}')?,
                 b'[' => self.begin(b']')?,
@@ -287,42 +272,6 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
-
-    #[track_caller]
-    fn check(text: &str, depth: usize) {
-        assert!(
-            check_depth(text, depth).is_ok(),
-            "{text} is at most {depth} deep"
-        );
-        if depth > 0 {
-            assert!(
-                check_depth(text, depth - 1).is_err(),
-                "{text} is deeper than {}",
-                depth - 1
-            );
-        }
-    }
-
-    #[test]
-    fn objects_and_arrays_count_alike() {
-        check("1", 0);
-        check("{}", 1);
-        check(r#"{"a":[{}]}"#, 3);
-        check("[[],[],[[]]]", 3);
-    }
-
-    #[test]
-    fn brackets_in_strings_do_not_count() {
-        check(r#""[[[[""#, 0);
-        check(r#"["\"[[", "\\", []]"#, 2);
-    }
-
-    #[test]
-    fn a_text_that_is_no_json_does_no_harm() {
-        check("]]]}[", 1);
-        check(r#"["abc\"#, 1);
-        check(r#"""#, 0);
-    }
 
     #[test]
     fn members_are_cut_out_as_they_are_written() {

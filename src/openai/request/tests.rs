@@ -122,8 +122,21 @@ mod members {
     }
 
     #[test]
+    fn a_body_of_too_many_values_is_refused_before_they_are_built() {
+        for value in ["{}", "0", r#"{"a":0}"#] {
+            for member in ["tools", "x"] {
+                let list = vec![value; 500_000].join(",");
+                let said = refused(with(&format!(r#""{member}":[{list}]"#))).message;
+                assert!(said.contains("more than 500000 JSON values"), "{said}");
+            }
+        }
+        let body = with(&format!(r#""x":[{}]"#, vec!["0"; 400_000].join(",")));
+        assert!(ChatRequest::parse(body.as_bytes(), 64).is_ok());
+    }
+
+    #[test]
     fn without_a_bound_on_depth_it_does_not_fall_over_either() {
-        let deep = format!("{}{}", "[".repeat(1 << 20), "]".repeat(1 << 20));
+        let deep = format!("{}{}", "[".repeat(1 << 18), "]".repeat(1 << 18));
         let body = with(&format!(r#""x":{deep}"#));
         assert!(ChatRequest::parse(body.as_bytes(), usize::MAX).is_ok());
         for member in ["tools", "tool_choice", "n", "stream_options"] {

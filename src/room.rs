@@ -1,0 +1,101 @@
+//! A budget of bytes that several holders share.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+/// Bytes that can be taken, and come back by themselves.
+#[derive(Clone, Debug)]
+pub(crate) struct Room {
+    free: Arc<AtomicUsize>,
+}
+
+/// Bytes that are taken as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    free: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Room {
+    /// Room for so many bytes.
+    pub(crate) fn new(bytes: usize) -> Room {
+        Room {
+            free: Arc::new(AtomicUsize::new(bytes)),
+        }
+    }
+
+    /// Takes bytes; `None` if there are not so many.
+    pub(crate) fn take(&self, bytes: usize) -> Option<Taken> {
+        let mut taken = self.take_nothing();
+        taken.grow_to(bytes).then_some(taken)
+    }
+
+    /// Nothing is taken yet; see [`Taken::grow_to`].
+    pub(crate) fn take_nothing(&self) -> Taken {
+        Taken {
+            free: self.free.clone(),
+            bytes: 0,
+        }
+    }
+
+    /// How many are free.
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
+        self.free.load(Ordering::Relaxed)
+    }
+}
+
+impl Taken {
+    /// Takes more bytes, up to this many. False if there are not so many; nothing changes then.
+    #[must_use]
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        let taken = self
+            .free
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| {
+                free.checked_sub(more)
+            });
+        if taken.is_ok() {
+            self.bytes += more;
+        }
+        taken.is_ok()
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.free.fetch_add(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_comes_back() {
+        let room = Room::new(10);
+        let six = room.take(6).unwrap();
+        assert!(room.take(5).is_none());
+        let four = room.take(4).unwrap();
+        assert!(room.take(1).is_none());
+        drop(six);
+        assert_eq!(room.free(), 6);
+        drop(four);
+        assert_eq!(room.free(), 10);
+    }
+
+    #[test]
+    fn what_grows_takes_only_the_difference() {
+        let room = Room::new(10);
+        let mut taken = room.take_nothing();
+        assert!(taken.grow_to(4) && taken.grow_to(9) && taken.grow_to(2));
+        assert_eq!(room.free(), 1);
+        assert!(!taken.grow_to(11));
+        assert_eq!(room.free(), 1);
+        drop(taken);
+        assert_eq!(room.free(), 10);
+    }
+}
