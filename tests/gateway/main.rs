@@ -47,5 +47,7 @@ mod results;
 mod selection;
 /// Functions that a caller lends to agents.
 mod sessions;
+/// Requests for several answers (`n` above 1).
+mod several;
 /// What a client sees of a streamed loop.
 mod streamed;
