@@ -11,6 +11,7 @@ use crate::{
     agent::{
         Bounds, Job, Turn,
         ask::{self, Ask},
+        choice::forces_own_call,
         kept::READ_MORE,
         parked::{self, Restored},
     },
@@ -220,6 +221,7 @@ impl Chat<'_> {
             } else {
                 Order::Parallel
             },
+            forces_own_call: forces_own_call(&self.request),
         }
     }
 

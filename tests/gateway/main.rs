@@ -23,6 +23,8 @@ mod api;
 mod dying;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.
 mod errors;
+/// `tool_choice` over the rounds of a loop.
+mod forced;
 /// OpenAI-style functions: the webhook, and what it gets wrong.
 mod functions;
 /// Lent functions and their agents: MCP clients of either era.
