@@ -3,11 +3,12 @@
 //! [`Turn`] knows what was asked, what was answered and what is still running; it decides what happens next
 //! and never does it. `gateway` asks the model, runs the calls and writes to the client.
 //!
-//! Read next: [`mod@admit`] (which calls are sent), [`transcript`] (what the model is sent), [`parked`] (mixed
-//! turns), [`kept`] (results that were cut), [`repeats`] (the loop guard).
+//! Read next: [`mod@admit`] (which calls are sent), [`transcript`] (what the model is sent), [`choice`]
+//! (`tool_choice` over the rounds), [`parked`] (mixed turns), [`kept`] (results that were cut), [`repeats`] (the loop guard).
 
 pub mod admit;
 pub mod ask;
+pub mod choice;
 pub mod kept;
 pub mod parked;
 pub mod repeats;
@@ -31,7 +32,7 @@ use crate::{
 pub use self::steps::{CallRecord, Effect, Event, Finish, Job, status};
 use self::{
     admit::admit,
-    ask::Ask,
+    ask::{Ask, Offer},
     kept::{Kept, READ_MORE, more},
     parked::Parked,
     repeats::Repeats,
@@ -41,7 +42,7 @@ use self::{
 /// What bounds the loop, and what the upstream can take.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Most model calls with tools; one more without tools may follow. At least 1.
+    /// Most model calls with the gateway's tools; one more without them may follow. At least 1.
     pub max_rounds: u32,
     /// Most calls of one turn; the rest are answered with an error.
     pub max_calls: usize,
@@ -53,6 +54,9 @@ pub struct Bounds {
     pub send_reasoning: bool,
     /// How the calls of one turn may run.
     pub order: route::Order,
+    /// From [`choice::forces_own_call`]: the client's choice holds in every question, and the last one offers the
+    /// client's own tools.
+    pub forces_own_call: bool,
 }
 
 /// A call of the present turn.
@@ -82,7 +86,7 @@ pub struct Turn {
     catalog: Arc<Catalog>,
     selected: Arc<Selected>,
     rounds: u32,
-    /// The next question goes out without tools.
+    /// The next question goes out without the gateway's tools.
     last: bool,
     transcript: Transcript,
     open: Vec<Open>,
@@ -159,7 +163,12 @@ impl Turn {
         Ask {
             first: self.rounds == 1,
             appended: self.transcript.messages(),
-            with_tools: !self.last,
+            offer: match (self.last, self.bounds.forces_own_call) {
+                (false, _) => Offer::All,
+                (true, true) => Offer::Own,
+                (true, false) => Offer::None,
+            },
+            forces_choice: self.rounds == 1 || self.bounds.forces_own_call,
             read_more: !self.kept.is_empty(),
         }
     }
@@ -168,8 +177,8 @@ impl Turn {
         if let Some(used) = round.usage.take() {
             usage::add(self.usage.get_or_insert_default(), &used);
         }
-        // Without tools the model was to say something. A call it makes all the same is nobody's to run, but
-        // one for the client may have been shown already.
+        // In the last round the gateway's tools are not offered. A call of one is not run, but a call for the
+        // client may have been shown already, or was asked for.
         let is_for_client = round.calls.iter().any(|call| call.owner == Owner::Client);
         if round.calls.is_empty() || (self.last && !is_for_client) {
             return self.finish(round.finish);

@@ -16,6 +16,7 @@ mod random;
 mod rounds;
 pub mod sink;
 mod stream;
+mod warnings;
 pub mod watch;
 mod wishes;
 

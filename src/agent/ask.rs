@@ -1,28 +1,37 @@
 //! The body that goes to the model: the client's own, with tools, messages and tool choice put in.
 
-use std::sync::Arc;
-
-use serde_json::{Value, json};
-
 use crate::{
-    catalog::{Offered, Selected},
-    openai::request::{Change, ChatRequest, McpChoice, Raw, ToolChoice, splice_messages},
+    catalog::Selected,
+    openai::request::{Change, ChatRequest, splice_messages},
     pieces::Pieces,
 };
 
-use super::kept::read_more_tool;
+use super::{choice::tool_choice, kept::read_more_tool};
 
 /// One question to the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// The client's own `tool_choice` holds; later a forced choice becomes `auto`, or the loop would never end.
+    /// It is the first of its request.
     pub first: bool,
     /// Messages added to the conversation, as JSON objects with commas between them.
     pub appended: String,
-    /// Tools are offered; not in the last question, which wants an answer.
-    pub with_tools: bool,
+    /// The tools that go with it.
+    pub offer: Offer,
+    /// What `tool_choice` forces is forced; if not, it becomes `auto`, or the loop would never end.
+    pub forces_choice: bool,
     /// The model may read on in a cut result.
     pub read_more: bool,
+}
+
+/// Which tools go with a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// The client's own and the gateway's.
+    All,
+    /// The client's own: the last question to a model that has to call one of them.
+    Own,
+    /// None: the last question, which wants an answer.
+    None,
 }
 
 impl Ask {
@@ -31,7 +40,8 @@ impl Ask {
         Ask {
             first: true,
             appended: String::new(),
-            with_tools: true,
+            offer: Offer::All,
+            forces_choice: true,
             read_more: false,
         }
     }
@@ -51,10 +61,12 @@ pub fn compose<'c>(
         None => Some(splice_messages(request.messages(), &ask.appended)),
     };
     let read_more = if ask.read_more { read_more_tool() } else { "" };
-    let offered = [&*selected.json, read_more];
-    let tools = ask.with_tools.then(|| request.tools_with(&offered));
-    let tools = tools.flatten();
-    let choice = tool_choice(request, ask.first, selected);
+    let tools = match ask.offer {
+        Offer::All => request.tools_with(&[&*selected.json, read_more]),
+        Offer::Own => request.tools_with(&[]),
+        Offer::None => None,
+    };
+    let choice = tool_choice(request, ask, selected);
     let mut changes = vec![("toolway", Change::Remove)];
     changes.extend(
         messages
@@ -77,63 +89,6 @@ pub fn compose<'c>(
     request.compose(&changes)
 }
 
-/// What `tool_choice` becomes, where it cannot stay as the client wrote it. What is forced is forced for the
-/// first question only.
-fn tool_choice(request: &ChatRequest<'_>, first: bool, selected: &Selected) -> Option<String> {
-    let choice = match request.tool_choice() {
-        ToolChoice::Absent | ToolChoice::Auto | ToolChoice::None | ToolChoice::Other(_) => {
-            return None;
-        }
-        ToolChoice::AllowedTools { mcp, .. } if first && mcp.is_empty() => return None,
-        ToolChoice::AllowedTools { .. } => {
-            allowed_tools(request.member("tool_choice")?, first, selected)?
-        }
-        ToolChoice::Mcp(choice) if first => match selected.chosen(choice).as_slice() {
-            [one] => named(one),
-            _ => json!("required"),
-        },
-        ToolChoice::Required | ToolChoice::Function(_) | ToolChoice::Custom(_) if first => {
-            return None;
-        }
-        ToolChoice::Required
-        | ToolChoice::Function(_)
-        | ToolChoice::Custom(_)
-        | ToolChoice::Mcp(_) => json!("auto"),
-    };
-    Some(choice.to_string())
-}
-
-/// `allowed_tools` with the gateway's tools under their offered names, and not forced after the first question.
-fn allowed_tools(raw: Raw<'_>, first: bool, selected: &Selected) -> Option<Value> {
-    let mut choice: Value = serde_json::from_str(raw.get()).ok()?;
-    let allowed = choice.get_mut("allowed_tools")?.as_object_mut()?;
-    if !first {
-        allowed.insert("mode".into(), "auto".into());
-    }
-    let tools = allowed.get_mut("tools")?.as_array_mut()?;
-    *tools = std::mem::take(tools)
-        .into_iter()
-        .flat_map(|tool| match mcp_choice(&tool) {
-            Some(choice) => selected.chosen(&choice).into_iter().map(named).collect(),
-            None => vec![tool],
-        })
-        .collect();
-    Some(choice)
-}
-
-/// An element of `allowed_tools` that means tools of a server.
-fn mcp_choice(tool: &Value) -> Option<McpChoice> {
-    let text = |name: &str| tool.get(name)?.as_str().map(str::to_owned);
-    let server_label = text("server_label").filter(|_| tool["type"] == "mcp")?;
-    let name = text("name");
-    Some(McpChoice { server_label, name })
-}
-
-/// A tool as `tool_choice` names a function.
-fn named(offered: &Arc<Offered>) -> Value {
-    json!({"type": "function", "function": {"name": offered.name.as_str()}})
-}
-
 fn joined<'c>(history: &'c str, appended: &'c str) -> Vec<&'c str> {
     let has_both = !history.is_empty() && !appended.is_empty();
     vec!["[", history, if has_both { "," } else { "" }, appended, "]"]
@@ -141,6 +96,10 @@ fn joined<'c>(history: &'c str, appended: &'c str) -> Vec<&'c str> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use serde_json::Value;
+
     use super::*;
     use crate::{
         catalog::{Catalog, Selection, ServerTools},
@@ -177,6 +136,7 @@ mod tests {
         Ask {
             first: false,
             appended: r#"{"role":"tool"}"#.to_owned(),
+            forces_choice: false,
             ..Ask::first()
         }
     }
@@ -187,83 +147,6 @@ mod tests {
         let request = ChatRequest::parse(body.as_bytes(), 32).unwrap();
         let body = compose(&request, ask, selected, history).to_bytes();
         String::from_utf8(body.into()).unwrap()
-    }
-
-    #[track_caller]
-    fn check_choice(choice: &str, first: &str, later_on: &str) {
-        let members = format!(r#","tool_choice":{choice}"#);
-        for (ask, expected) in [(Ask::first(), first), (later(), later_on)] {
-            let body = composed(&members, &ask, &selected(), None);
-            let body: Value = serde_json::from_str(&body).unwrap();
-            let expected: Value = serde_json::from_str(expected).unwrap();
-            assert_eq!(body["tool_choice"], expected, "first: {}", ask.first);
-        }
-    }
-
-    #[test]
-    fn what_is_not_forced_stays() {
-        check_choice(r#""auto""#, r#""auto""#, r#""auto""#);
-        check_choice(r#""none""#, r#""none""#, r#""none""#);
-        check_choice(
-            r#"{"type":"new"}"#,
-            r#"{"type":"new"}"#,
-            r#"{"type":"new"}"#,
-        );
-    }
-
-    #[test]
-    fn what_is_forced_is_forced_once() {
-        let function = r#"{"type":"function","function":{"name":"web__get"}}"#;
-        check_choice(r#""required""#, r#""required""#, r#""auto""#);
-        check_choice(r#""any""#, r#""any""#, r#""auto""#);
-        check_choice(function, function, r#""auto""#);
-        let custom = r#"{"type":"custom","custom":{"name":"own"}}"#;
-        check_choice(custom, custom, r#""auto""#);
-    }
-
-    #[test]
-    fn a_servers_tool_is_forced_by_its_offered_name() {
-        let function = r#"{"type":"function","function":{"name":"web__get"}}"#;
-        let mcp =
-            |label: &str, name: &str| format!(r#"{{"type":"mcp","server_label":"{label}"{name}}}"#);
-        check_choice(&mcp("web", r#","name":"get""#), function, r#""auto""#);
-        check_choice(&mcp("web", ""), function, r#""auto""#);
-        check_choice(&mcp("toolway", r#","name":"get""#), function, r#""auto""#);
-        // One of several cannot be said in any other way that every upstream takes.
-        check_choice(&mcp("files", ""), r#""required""#, r#""auto""#);
-    }
-
-    #[test]
-    fn allowed_tools_name_functions_and_are_not_forced_later() {
-        let function =
-            |name: &str| format!(r#"{{"type":"function","function":{{"name":"{name}"}}}}"#);
-        let allowed = |mode: &str, tools: &[String]| {
-            let tools = tools.join(",");
-            format!(
-                r#"{{"type":"allowed_tools","allowed_tools":{{"mode":"{mode}","tools":[{tools}]}}}}"#
-            )
-        };
-        let own = [function("own")];
-        check_choice(
-            &allowed("required", &own),
-            &allowed("required", &own),
-            &allowed("auto", &own),
-        );
-        let whole_server = [
-            function("own"),
-            r#"{"type":"mcp","server_label":"files"}"#.to_owned(),
-            r#"{"type":"mcp","server_label":"nobody"}"#.to_owned(),
-        ];
-        let by_name = [
-            function("own"),
-            function("files__read"),
-            function("files__stat"),
-        ];
-        check_choice(
-            &allowed("required", &whole_server),
-            &allowed("required", &by_name),
-            &allowed("auto", &by_name),
-        );
     }
 
     #[test]
@@ -309,7 +192,7 @@ mod tests {
     fn the_last_question_has_no_tools_and_nothing_that_speaks_of_them() {
         let members = r#","tools":[{"type":"function","function":{"name":"own"}}],"tool_choice":"required","parallel_tool_calls":true,"seed":1"#;
         let ask = Ask {
-            with_tools: false,
+            offer: Offer::None,
             ..later()
         };
         let body = composed(members, &ask, &selected(), None);

@@ -21,6 +21,7 @@ const BOUNDS: Bounds = Bounds {
     },
     send_reasoning: true,
     order: route::Order::Parallel,
+    forces_own_call: false,
 };
 
 /// `s` has `a` and `b`; `state` is stateful and has `c`; `strict` wants a number `x`. `other` is not selected.
@@ -225,7 +226,7 @@ fn tool_messages_stand_in_the_order_of_the_calls_whatever_ends_first() {
             ("tool", "3", "result of 3"),
         ],
     );
-    assert!(!ask.first && ask.with_tools && !ask.read_more);
+    assert!(!ask.first && ask.offer == Offer::All && !ask.read_more);
     let ids: Vec<&str> = turn
         .records()
         .iter()
@@ -321,7 +322,7 @@ fn at_the_bound_on_rounds_the_model_is_asked_once_more_without_tools() {
             calls(&[("1", "s__a", &format!("{{\"n\":{n}}}"))]),
             ok,
         ));
-        assert_eq!(ask.with_tools, n < BOUNDS.max_rounds, "round {n}");
+        assert_eq!(ask.offer == Offer::All, n < BOUNDS.max_rounds, "round {n}");
     }
     let finish = finished(go(&mut turn, says("at last"), ok));
     assert_eq!(finish.reason, FinishReason::Stop);
@@ -372,10 +373,10 @@ fn a_call_that_failed_twice_in_the_same_way_is_not_sent_again_and_then_tools_are
     });
     let again = || calls(&[("1", "s__a", r#"{"x":1}"#)]);
     for _ in 0..2 {
-        assert!(asked(go(&mut turn, again(), fails)).with_tools);
+        assert_eq!(asked(go(&mut turn, again(), fails)).offer, Offer::All);
     }
     let ask = asked(go(&mut turn, again(), |_| panic!("it is not sent")));
-    assert!(!ask.with_tools, "there is nothing else to try");
+    assert_eq!(ask.offer, Offer::None, "there is nothing else to try");
     assert_eq!(told(&ask.appended).last().unwrap().2, "stopped");
     assert_eq!(turn.records()[2].status, "repeated");
 }
@@ -394,7 +395,7 @@ fn a_stopped_call_beside_one_that_runs_leaves_the_tools_there() {
         calls(&[("1", "s__a", "{}"), ("2", "s__b", "{}")]),
         ok,
     ));
-    assert!(ask.with_tools);
+    assert_eq!(ask.offer, Offer::All);
     let told = told(&ask.appended);
     assert_eq!(
         (&*told[5].2, &*told[6].2),

@@ -11,6 +11,7 @@ use crate::{
     agent::{
         Bounds, Job, Turn,
         ask::{self, Ask},
+        choice::forces_own_call,
         kept::READ_MORE,
         parked::{self, Restored},
     },
@@ -37,6 +38,7 @@ use super::{
     plain,
     sink::{self, Begun, Body, Outcome, Sink},
     stream,
+    warnings::Warnings,
     watch::Watch,
     wishes::{self, refused},
 };
@@ -103,9 +105,9 @@ impl Gateway {
             (false, true) => Box::pin(stream::pass_through(chat, sink))
                 .await
                 .map(|()| None),
-            (false, false) => Box::pin(plain::pass_through(chat)).await.map(Some),
+            (false, false) => chat.with_warnings(Box::pin(plain::pass_through(chat)).await),
             (true, true) => Box::pin(stream::run(chat, sink)).await.map(|()| None),
-            (true, false) => Box::pin(plain::run(chat)).await.map(Some),
+            (true, false) => chat.with_warnings(Box::pin(plain::run(chat)).await),
         }
     }
 
@@ -118,7 +120,8 @@ impl Gateway {
         })?;
         let catalog = self.catalog();
         let client = request.client_names();
-        let selected = if wishes::applies(&request) {
+        let mut warnings = Warnings::default();
+        let mut selected = if wishes::applies(&request) {
             let (tools, servers) = (input.tools.as_deref(), input.servers.as_deref());
             let selection =
                 Selection::parse(tools, servers, request.mcp_tools(), catalog.servers());
@@ -129,6 +132,11 @@ impl Gateway {
             Arc::default()
         };
         wishes::check(&request, &selected)?;
+        if request.n() > 1 && !selected.tools.is_empty() {
+            wishes::check_several(&request, input, &selected)?;
+            selected = Arc::default();
+            warnings.add(&wishes::not_offered(request.n()));
+        }
         let options = wishes::options(&request)?;
         let restored = self.restore(&request, input.principal);
         Ok(Chat {
@@ -138,6 +146,7 @@ impl Gateway {
             catalog,
             selected,
             watch: options.or(input.watch).unwrap_or_default(),
+            warnings,
             restored,
             claims: self.store.claims(),
             deadline: Instant::now() + self.config.request_timeout,
@@ -163,6 +172,7 @@ pub(super) struct Chat<'a> {
     pub(super) catalog: Arc<Catalog>,
     pub(super) selected: Arc<Selected>,
     pub(super) watch: Watch,
+    warnings: Warnings,
     pub(super) restored: Option<Box<Restored>>,
     /// Ids of the client's own calls in this answer.
     claims: Claims<'a>,
@@ -211,6 +221,7 @@ impl Chat<'_> {
             } else {
                 Order::Parallel
             },
+            forces_own_call: forces_own_call(&self.request),
         }
     }
 
@@ -276,6 +287,19 @@ impl Chat<'_> {
             Ok(ended) => ended,
             Err(_) => Err(Failure::TimeIsUp { after }),
         }
+    }
+
+    /// The headers of the answer: the upstream's and the warnings.
+    pub(super) fn head(&self, upstream: &HeaderMap) -> HeaderMap {
+        let mut headers = upstream.clone();
+        self.warnings.write(&mut headers);
+        headers
+    }
+
+    fn with_warnings(&self, answer: Result<(HeaderMap, Bytes), Failed>) -> Outcome {
+        let (mut headers, body) = answer?;
+        self.warnings.write(&mut headers);
+        Ok(Some((headers, body)))
     }
 
     pub(super) fn ids(&self) -> Ids {

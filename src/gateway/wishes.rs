@@ -6,7 +6,7 @@ use crate::{
     openai::request::{ChatRequest, ClientToolKind, McpChoice, RequestError, ToolChoice},
 };
 
-use super::{failure::Failure, watch::Watch};
+use super::{chat::Input, failure::Failure, watch::Watch};
 
 /// Gateway tools may apply. Not when the client forbids tools, nor when it speaks of the deprecated
 /// `functions`, whose calls have another form.
@@ -45,12 +45,43 @@ pub(super) fn check(request: &ChatRequest<'_>, selected: &Selected) -> Result<()
         let message = "Invalid value for 'tool_choice': this request offers no tool that it means.";
         return Err(fault(message, "tool_choice", "invalid_value"));
     }
-    if request.n() > 1 && !selected.tools.is_empty() {
+    Ok(())
+}
+
+/// Refuses a request for several answers that itself asks for gateway tools; another one goes without them.
+pub(super) fn check_several(
+    request: &ChatRequest<'_>,
+    input: &Input,
+    selected: &Selected,
+) -> Result<(), Failure> {
+    let is_gateways = |name: &String| selected.find(name).is_some();
+    let is_chosen = match request.tool_choice() {
+        ToolChoice::Function(name) => is_gateways(name),
+        ToolChoice::AllowedTools { names, mcp, .. } => {
+            !mcp.is_empty() || names.iter().any(is_gateways)
+        }
+        ToolChoice::Mcp(_) => true,
+        _ => false,
+    };
+    let has_options = request
+        .member("toolway")
+        .is_some_and(|raw| raw.get() != "null");
+    let asks_for_tools = is_chosen
+        || has_options
+        || !request.mcp_tools().is_empty()
+        || input.tools.is_some()
+        || input.servers.is_some();
+    if asks_for_tools {
         let message = "`n` above 1 does not go together with tools that the gateway runs; ask for one answer, \
                        or send `X-Toolway-Tools: none`";
         return Err(fault(message, "n", "unsupported_value"));
     }
     Ok(())
+}
+
+/// The warning for a request for several answers, which goes without gateway tools.
+pub(super) fn not_offered(n: u64) -> String {
+    format!("n is {n}: gateway tools were not offered")
 }
 
 /// Reads the body's own field `toolway`.

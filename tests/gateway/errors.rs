@@ -198,7 +198,7 @@ async fn provoked() -> Vec<String> {
         .await,
         chat(
             plain_model().await.server("s", tools().add()),
-            json!({"n": 2}),
+            json!({"n": 2, "tools": [{"type": "mcp", "server_label": "s"}]}),
         )
         .await,
         with_headers(

@@ -23,6 +23,8 @@ mod api;
 mod dying;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.
 mod errors;
+/// `tool_choice` over the rounds of a loop.
+mod forced;
 /// OpenAI-style functions: the webhook, and what it gets wrong.
 mod functions;
 /// Lent functions and their agents: MCP clients of either era.
@@ -47,5 +49,7 @@ mod results;
 mod selection;
 /// Functions that a caller lends to agents.
 mod sessions;
+/// Requests for several answers (`n` above 1).
+mod several;
 /// What a client sees of a streamed loop.
 mod streamed;

@@ -278,26 +278,3 @@ async fn a_truncated_call_is_not_run() {
     assert_eq!(gw.servers[0].calls(), []);
     gw.join().await;
 }
-
-#[tokio::test]
-async fn several_answers_together_with_gateway_tools_are_refused() {
-    let gw = toolway(Model::start([]).await)
-        .server("calc", tools().add())
-        .start()
-        .await;
-    let response = gw.send(json!({"n": 2}), &[]).await;
-    assert_eq!(response.status(), 400);
-    let body: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
-    assert_eq!(body["error"]["param"], "n");
-    let model_says = say("two");
-    let gw2 = toolway(Model::start([model_says]).await)
-        .server("calc", tools().add())
-        .start()
-        .await;
-    let response = gw2
-        .send(json!({"n": 2}), &[("x-toolway-tools", "none")])
-        .await;
-    assert_eq!(response.status(), 200);
-    gw.join().await;
-    gw2.join().await;
-}
