@@ -182,7 +182,7 @@ impl<'a> Streamed<'a> {
     async fn show(&mut self, headers: &HeaderMap) {
         if !self.sink.has_begun() && self.writer.has_begun() {
             // Once for each answer, and then its room is free again.
-            Box::pin(self.sink.begin(headers.clone())).await;
+            Box::pin(self.sink.begin(self.chat.head(headers))).await;
             if self.out.is_empty() {
                 self.sink.comment().await;
             }

@@ -4,6 +4,7 @@
 use crate::{
     catalog::{Catalog, Selected, Selection},
     openai::request::{ChatRequest, ClientToolKind, McpChoice, RequestError, ToolChoice},
+    tool::ServerId,
 };
 
 use super::{failure::Failure, watch::Watch};
@@ -51,6 +52,12 @@ pub(super) fn check(request: &ChatRequest<'_>, selected: &Selected) -> Result<()
         return Err(fault(message, "n", "unsupported_value"));
     }
     Ok(())
+}
+
+/// The warning for a request that may miss tools of these servers.
+pub(super) fn not_ready(servers: &[ServerId]) -> String {
+    let names: Vec<&str> = servers.iter().map(ServerId::as_str).collect();
+    format!("servers not ready: {}", names.join(", "))
 }
 
 /// Reads the body's own field `toolway`.

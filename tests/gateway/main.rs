@@ -47,5 +47,7 @@ mod results;
 mod selection;
 /// Functions that a caller lends to agents.
 mod sessions;
+/// Servers that are not ready yet: what waits for them, and what is said.
+mod starting;
 /// What a client sees of a streamed loop.
 mod streamed;
