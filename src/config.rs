@@ -185,7 +185,8 @@ impl Check<'_> {
         let server = self.listen(&raw);
         let telemetry = self.telemetry(&raw);
         let upstreams = self.upstreams(raw.upstreams);
-        let gateway = self.bounds(&raw.limits);
+        let mut gateway = self.bounds(&raw.limits);
+        gateway.start_wait = self.time("start_wait", raw.start_wait, gateway.start_wait);
         let in_file = raw
             .servers
             .into_iter()

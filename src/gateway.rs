@@ -30,14 +30,15 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     agent::{Job, admit::admit},
     catalog::{Catalog, Selection},
-    health::ServerHealth,
+    health::{ServerHealth, State},
     store::Store,
-    tool::{CallError, ToolResult},
+    tool::{CallError, ServerId, ToolResult},
     upstream::{
         self,
         function::{self, Functions, GroupHealth},
@@ -70,6 +71,8 @@ pub struct Config {
     pub parallel_calls: usize,
     /// Most calls of one turn; the rest get an error. Default: 64.
     pub max_calls: usize,
+    /// How long after the start chats and lists wait for servers that are still starting. Default: 1.5 s.
+    pub start_wait: Duration,
 }
 
 impl Default for Config {
@@ -82,6 +85,7 @@ impl Default for Config {
             max_result_bytes: 65536,
             parallel_calls: 8,
             max_calls: 64,
+            start_wait: Duration::from_millis(1500),
         }
     }
 }
@@ -115,7 +119,10 @@ pub struct Gateway {
     herald: mcp::news::Herald,
     log_interests: Arc<mcp::news::LogInterests>,
     parked: mcp::parked::ParkedCalls,
-    begun: Instant,
+    /// Until then chats and lists wait for servers that are still starting.
+    start_ends: Instant,
+    /// The task ends with this.
+    _start: AbortOnDropHandle<()>,
     handed: Handed,
     /// Randomness of this process, and how often it was used.
     random: RandomState,
@@ -135,7 +142,9 @@ impl Gateway {
         let backends = Backends::new(servers.clone(), functions);
         let current = Current::follow(servers.clone(), backends.functions(), models.clone());
         let current = Arc::new(current);
-        let herald = mcp::news::Herald::listen(&servers, &current);
+        let start_ends = Instant::now() + setup.config.start_wait;
+        let herald = mcp::news::Herald::listen(&servers, &current, start_ends);
+        let start = tokio::spawn(name_missing(servers.clone(), setup.config.start_wait));
         let profiles = setup.profiles.into_iter();
         let profiles = profiles.map(|it| (it.name, Arc::new(mcp::View::profile(it.shows))));
         Ok(Arc::new(Gateway {
@@ -150,7 +159,8 @@ impl Gateway {
             herald,
             log_interests: Arc::default(),
             parked: mcp::parked::ParkedCalls::default(),
-            begun: Instant::now(),
+            start_ends,
+            _start: AbortOnDropHandle::new(start),
             handed: Handed::start(),
             random: RandomState::new(),
             used: AtomicU64::new(0),
@@ -185,6 +195,14 @@ impl Gateway {
     /// What is known about each group of functions.
     pub fn functions(&self) -> Vec<GroupHealth> {
         self.backends.functions().health()
+    }
+
+    /// The start is over and every server that is `required` is ready.
+    pub fn is_ready(&self) -> bool {
+        let health = self.servers.health();
+        let has_settled = health.iter().all(|it| it.state != State::Starting);
+        let is_up = |it: &ServerHealth| !it.required || it.state == State::Ready;
+        (has_settled || Instant::now() >= self.start_ends) && health.iter().all(is_up)
     }
 
     /// Waits until every server is ready or has failed once, and its tools are in the catalog.
@@ -239,5 +257,18 @@ impl Gateway {
             .duration_since(UNIX_EPOCH)
             .map(|since| since.as_secs())
             .unwrap_or_default()
+    }
+}
+
+/// Names, in one line of the log, the servers that were not ready within `start_wait`.
+async fn name_missing(servers: Arc<Servers>, start_wait: Duration) {
+    let _ = timeout(start_wait, servers.settled()).await;
+    let missing: Vec<&str> = servers.missing().map(ServerId::as_str).collect();
+    if !missing.is_empty() {
+        let names = missing.join(", ");
+        tracing::warn!(
+            servers = names,
+            "Not ready yet: {names}; what they offer is added when they are"
+        );
     }
 }

@@ -42,6 +42,8 @@ pub struct ServerHealth {
     /// Which server.
     #[serde(rename = "name", serialize_with = "as_text")]
     pub server: ServerId,
+    /// toolway counts as ready only when it is.
+    pub required: bool,
     /// Its state.
     pub state: State,
     /// `stdio`, `http` (Streamable HTTP) or `sse` (HTTP+SSE of 2024-11-05).
@@ -123,6 +125,7 @@ mod tests {
     fn health_is_written_with_plain_names() {
         let health = ServerHealth {
             server: ServerId::parse("files").unwrap(),
+            required: false,
             state: State::Restarting,
             transport: "stdio",
             protocol_version: Some("2025-11-25".to_owned()),
@@ -134,7 +137,7 @@ mod tests {
         assert_eq!(
             serde_json::to_value(health).unwrap(),
             serde_json::json!({
-                "name": "files", "state": "restarting", "transport": "stdio",
+                "name": "files", "required": false, "state": "restarting", "transport": "stdio",
                 "protocol_version": "2025-11-25", "tools": 3, "restarts": 1, "last_error": null,
                 "stderr_tail": ["boom"],
             })

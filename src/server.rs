@@ -16,7 +16,15 @@ mod models;
 mod status;
 pub mod stdio;
 
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -79,6 +87,8 @@ pub(crate) struct App {
     /// Free places for requests.
     places: Arc<Semaphore>,
     mcp: Face,
+    /// toolway was told to stop.
+    is_stopping: AtomicBool,
 }
 
 /// Serves until `shutdown` ends, then lets running requests end, for a while.
@@ -94,6 +104,7 @@ pub async fn serve(
     let told = app.clone();
     let shutdown = async move {
         shutdown.await;
+        told.is_stopping.store(true, Ordering::Relaxed);
         // Whoever reads what may come at any time would not end by itself.
         told.mcp.stop();
         told.gateway.handed().close();
@@ -119,6 +130,7 @@ fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
     Arc::new(App {
         places: Arc::new(Semaphore::new(config.max_requests)),
         mcp: Face::new(gateway.clone(), config.mcp.clone()),
+        is_stopping: AtomicBool::new(false),
         gateway,
         config,
     })
@@ -165,6 +177,8 @@ fn routes(app: Arc<App>) -> Router {
             post(mcp_sessions::respond),
         )
         // toolway's own.
+        .route("/livez", get(status::livez))
+        .route("/readyz", get(status::readyz))
         .route("/health", get(status::health))
         .route("/tools", get(status::tools))
         .fallback(async |uri: Uri| Refusal::NotFound(uri.path().to_owned()))

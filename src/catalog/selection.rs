@@ -6,6 +6,7 @@ use super::Offered;
 use crate::{
     openai::request::{McpChoice, McpTool, RequestError},
     tool::{FunctionName, ServerId},
+    translate::names::SEPARATOR,
 };
 
 /// Most patterns of one request, headers and body together: each is tried on every tool.
@@ -109,6 +110,17 @@ impl Selection {
         self.preferred.contains(name.as_str())
     }
 
+    /// A tool of this server may be selected, as far as its name tells before its tools are known.
+    pub fn may_select_of(&self, server: &ServerId) -> bool {
+        let server = server.as_str();
+        let by_tools = self.tools.as_ref();
+        let by_servers = self.servers.as_ref();
+        let meets_entry = |entry: &Entry| meets(&entry.servers, server);
+        by_tools.is_none_or(|list| list.may_be_met_by_tools_of(server))
+            && by_servers.is_none_or(|list| list.closeness(|it| meets(it, server)).is_some())
+            && (self.entries.is_empty() || self.entries.iter().any(meets_entry))
+    }
+
     /// The tool is selected.
     pub fn selects(&self, tool: &Offered) -> bool {
         self.closeness(tool).is_some()
@@ -170,6 +182,18 @@ impl Patterns {
             excludes,
             only_excludes,
         }
+    }
+
+    /// The tools of this server are not known yet; a pattern that names another server meets none of them.
+    fn may_be_met_by_tools_of(&self, server: &str) -> bool {
+        let of_server = |pattern: &String| match pattern.split_once('/') {
+            Some((named, _)) => meets(named, server),
+            None => {
+                let mut ends = pattern.match_indices(SEPARATOR).map(|(at, _)| at);
+                !pattern.contains(SEPARATOR) || ends.any(|end| meets(&pattern[..end], server))
+            }
+        };
+        self.only_excludes || self.includes.iter().any(of_server)
     }
 
     fn closeness(&self, is_met: impl Fn(&str) -> bool) -> Option<Closeness> {
@@ -291,6 +315,31 @@ mod tests {
             .for_each(|text| assert!(meets(pattern, text), "{pattern} is met by {text}"));
         no.iter()
             .for_each(|text| assert!(!meets(pattern, text), "{pattern} is not met by {text}"));
+    }
+
+    #[track_caller]
+    fn check_may_select(tools: Option<&str>, servers: Option<&str>, may: bool) {
+        let selection = Selection::parse(tools, servers, &[], &[]).unwrap();
+        let server = ServerId::parse("a__b").unwrap();
+        assert_eq!(
+            selection.may_select_of(&server),
+            may,
+            "{tools:?} {servers:?}"
+        );
+    }
+
+    #[test]
+    fn a_server_without_known_tools_is_wanted_unless_its_name_says_no() {
+        for tools in ["*", "act", "a__b__act", "a__b/*", "a*__x", "!x"] {
+            check_may_select(Some(tools), None, true);
+        }
+        for tools in ["none", "", "c__act", "c/*"] {
+            check_may_select(Some(tools), None, false);
+        }
+        check_may_select(None, None, true);
+        check_may_select(None, Some("a*"), true);
+        check_may_select(None, Some("!a*"), false);
+        check_may_select(Some("*"), Some("c"), false);
     }
 
     #[test]

@@ -137,6 +137,7 @@ impl Check<'_> {
                 1..=10_000,
                 default.max_calls,
             ),
+            ..default
         };
         if bounds.tool_timeout > bounds.request_timeout {
             self.warn(

@@ -35,6 +35,10 @@ pub struct RawConfig {
     pub log: Option<String>,
     /// How it is logged: `"text"` for people, `"json"` for machines. Default: `"text"`.
     pub log_format: Option<String>,
+    /// How long after toolway's own start a chat and a list (`tools/list` and the like) wait for MCP servers that are
+    /// still starting. What is not there by then is named in `X-Toolway-Warning`, in the log and in `/health`, and
+    /// MCP clients get `list_changed` when it comes. Default: `"1.5s"`.
+    pub start_wait: Option<RawDuration>,
     /// The model providers; the first whose `models` match takes the request. Default: OpenAI with the
     /// client's own key.
     pub upstreams: Vec<RawUpstream>,
@@ -138,6 +142,8 @@ pub struct RawServer {
     pub parallel_calls: Option<i64>,
     /// Longest message taken from it, in bytes, 1024 to 1 GiB. Default: `16777216` (16 MiB).
     pub max_message_bytes: Option<i64>,
+    /// `GET /readyz` answers 503 until this server is ready. Default: `false`.
+    pub required: Option<bool>,
     /// It is used at all. Default: `true`.
     pub enabled: Option<bool>,
 }

@@ -127,6 +127,7 @@ impl Check<'_> {
             1024..=1 << 30,
             16 << 20,
         );
+        let required = raw.required.unwrap_or(false);
         let transport = self.transport(&path, raw, &origin);
         Some(mcp::Config {
             server: server?,
@@ -135,6 +136,7 @@ impl Check<'_> {
             start_timeout,
             parallel_calls,
             max_message_bytes,
+            required,
         })
     }
 

@@ -18,11 +18,12 @@ use crate::{
     catalog::{Catalog, Selected, Selection},
     openai::{
         ErrorBody,
-        request::{ChatRequest, messages_of},
+        request::{ChatRequest, RequestError, messages_of},
     },
     pieces::Pieces,
     route::Order,
     store::{Claims, Principal},
+    tool::ServerId,
     translate::{
         ids::Ids,
         results::Media,
@@ -98,6 +99,10 @@ impl Gateway {
 
     /// The whole story: `Some` with a plain answer, `None` when it was streamed into the sink.
     async fn answer(&self, input: &Input, sink: Sink) -> Outcome {
+        if self.servers.are_any_missing() && Instant::now() < self.start_ends {
+            // Boxed, because only the first chats wait.
+            Box::pin(self.wait_for_tools(input)).await;
+        }
         let chat = &self.prepare(input)?;
         match (chat.is_loop(), chat.request.stream()) {
             // Boxed, for each of them takes kilobytes for as long as an answer lasts, and would take as much as the
@@ -122,10 +127,13 @@ impl Gateway {
         let client = request.client_names();
         let mut warnings = Warnings::default();
         let mut selected = if wishes::applies(&request) {
-            let (tools, servers) = (input.tools.as_deref(), input.servers.as_deref());
-            let selection =
-                Selection::parse(tools, servers, request.mcp_tools(), catalog.servers());
-            let mut selection = selection.map_err(refused)?;
+            let mut selection = selection(&request, input, &catalog).map_err(refused)?;
+            if self.servers.are_any_missing() {
+                let missing = self.missing(&selection);
+                if !missing.is_empty() {
+                    warnings.add(&wishes::not_ready(&missing));
+                }
+            }
             selection.prefer(wishes::forced(request.tool_choice(), &catalog));
             catalog.select(&selection, &client, upstream.config.max_tools)
         } else {
@@ -154,6 +162,31 @@ impl Gateway {
         })
     }
 
+    /// Waits until the servers whose tools this request may be offered are ready or have failed, or the start is over.
+    async fn wait_for_tools(&self, input: &Input) {
+        let Some(missing) = self.awaited(input) else {
+            // It wants no tools, or is refused by `prepare`.
+            return;
+        };
+        let settled = self.servers.settled_of(&missing);
+        let _ = timeout_at(self.start_ends, settled).await;
+        self.current.renew();
+    }
+
+    fn awaited(&self, input: &Input) -> Option<Vec<ServerId>> {
+        let request = ChatRequest::parse(&input.body, input.max_depth).ok()?;
+        let selection = selection(&request, input, &self.catalog()).ok()?;
+        let missing = self.missing(&selection);
+        (wishes::applies(&request) && !missing.is_empty()).then_some(missing)
+    }
+
+    /// The servers that were never ready and may have tools for this selection.
+    fn missing(&self, selection: &Selection) -> Vec<ServerId> {
+        let missing = self.servers.missing();
+        let wanted = missing.filter(|server| selection.may_select_of(server));
+        wanted.cloned().collect()
+    }
+
     fn restore(&self, request: &ChatRequest<'_>, principal: Principal) -> Option<Box<Restored>> {
         if self.store.is_empty() || !parked::may_concern(request.messages()) {
             return None;
@@ -161,6 +194,16 @@ impl Gateway {
         let messages = messages_of(request.messages());
         parked::restore(&messages, &|id| self.store.find(principal, id)).map(Box::new)
     }
+}
+
+/// Which tools the headers and the body ask for.
+fn selection(
+    request: &ChatRequest<'_>,
+    input: &Input,
+    catalog: &Catalog,
+) -> Result<Selection, RequestError> {
+    let (tools, servers) = (input.tools.as_deref(), input.servers.as_deref());
+    Selection::parse(tools, servers, request.mcp_tools(), catalog.servers())
 }
 
 /// A chat on its way: what was asked, by whom, and what applies to it.

@@ -13,7 +13,7 @@ pub(super) mod news;
 pub(super) mod parked;
 mod view;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::{
@@ -32,10 +32,6 @@ use crate::{
     tool::{JsonObject, Progress, ServerId},
     upstream::mcp::Caller,
 };
-
-/// How long after the start of the gateway a list waits for servers that are still being started, and a request for
-/// what is not known yet. Many clients list once and never again, or know the name from another time.
-const START: Duration = Duration::from_secs(10);
 
 /// One MCP client at one endpoint, as far as its requests differ by it.
 #[derive(Clone)]
@@ -230,10 +226,10 @@ impl Gateway {
         self.wait_at_start(view, self.servers.acquainted()).await;
     }
 
+    /// Many clients list once and never again, or know a name from another time.
     async fn wait_at_start(&self, view: &View, known: impl Future<Output = ()>) {
-        let deadline = self.begun + START;
-        if view.session().is_none() && Instant::now() < deadline {
-            let _ = timeout_at(deadline, known).await;
+        if view.session().is_none() && Instant::now() < self.start_ends {
+            let _ = timeout_at(self.start_ends, known).await;
             self.current.renew();
         }
     }

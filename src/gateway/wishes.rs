@@ -4,6 +4,7 @@
 use crate::{
     catalog::{Catalog, Selected, Selection},
     openai::request::{ChatRequest, ClientToolKind, McpChoice, RequestError, ToolChoice},
+    tool::ServerId,
 };
 
 use super::{chat::Input, failure::Failure, watch::Watch};
@@ -82,6 +83,12 @@ pub(super) fn check_several(
 /// The warning for a request for several answers, which goes without gateway tools.
 pub(super) fn not_offered(n: u64) -> String {
     format!("n is {n}: gateway tools were not offered")
+}
+
+/// The warning for a request that may miss tools of these servers.
+pub(super) fn not_ready(servers: &[ServerId]) -> String {
+    let names: Vec<&str> = servers.iter().map(ServerId::as_str).collect();
+    format!("servers not ready: {}", names.join(", "))
 }
 
 /// Reads the body's own field `toolway`.

@@ -31,10 +31,10 @@ pub(super) fn admit(app: &App, request: &Request) -> Result<Option<OwnedSemaphor
     place.map(Some).map_err(|_| Refusal::Overloaded)
 }
 
-/// `/health` answers without a key, so that whatever watches the process can ask; it says less then. It takes
-/// no place either: one that is busy is not ill, and must not be restarted for it.
+/// What monitors ask answers without a key; `/health` says less then. It takes no place either: a busy process counts
+/// as healthy, and must not be restarted for it.
 fn is_open(path: &str) -> bool {
-    path == "/health"
+    matches!(path, "/livez" | "/readyz" | "/health")
 }
 
 /// A valid key was shown, or none is needed.

@@ -1,11 +1,29 @@
-//! `GET /health` and `GET /tools`: what is there, and how it is.
+//! `GET /livez`, `/readyz`, `/health` and `/tools`: what is there, and how it is.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
-use axum::{Json, extract::State, http::HeaderMap};
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+};
 use serde_json::{Value, json};
 
 use super::{App, guard};
+
+/// 200 while the process runs.
+pub(super) async fn livez() -> &'static str {
+    "ok\n"
+}
+
+/// 200 when the start is over and every `required` server is ready; 503 before, when one is lost, and at the end.
+pub(super) async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
+    let is_stopping = app.is_stopping.load(Ordering::Relaxed);
+    match !is_stopping && app.gateway.is_ready() {
+        true => (StatusCode::OK, "ok\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+    }
+}
 
 /// 200 as soon as requests can be served; says how each server is to those who may know.
 pub(super) async fn health(State(app): State<Arc<App>>, headers: HeaderMap) -> Json<Value> {

@@ -34,7 +34,10 @@ mod wrapped;
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -76,6 +79,8 @@ pub struct Config {
     pub parallel_calls: usize,
     /// Longest message taken from it, in bytes. Default: 16 MiB.
     pub max_message_bytes: usize,
+    /// toolway counts as ready only when this server is. Default: false.
+    pub required: bool,
 }
 
 /// How an MCP server is reached.
@@ -120,6 +125,7 @@ pub struct Servers {
     tools: watch::Receiver<Arc<Vec<ServerTools>>>,
     features: watch::Receiver<Arc<Vec<ServerFeatures>>>,
     later: Arc<Later>,
+    missing: Arc<AtomicUsize>,
     events: broadcast::Sender<ServerEvent>,
     log_level: watch::Sender<Option<String>>,
     stop: CancellationToken,
@@ -142,6 +148,7 @@ impl Servers {
         let events = broadcast::Sender::new(EVENTS);
         let log_level = watch::Sender::new(None);
         let later = Arc::new(Later::new(configs.len()));
+        let missing = Arc::new(AtomicUsize::new(configs.len()));
         let entries: Vec<_> = configs
             .into_iter()
             .enumerate()
@@ -151,6 +158,7 @@ impl Servers {
                     tools: publisher.clone(),
                     features: features_publisher.clone(),
                     later: Arc::clone(&later),
+                    missing: Arc::clone(&missing),
                 };
                 let log_level = log_level.subscribe();
                 Arc::new(Entry::new(config, offer, events.clone(), log_level))
@@ -172,6 +180,7 @@ impl Servers {
             tools,
             features,
             later,
+            missing,
             events,
             log_level,
             stop,
@@ -234,6 +243,26 @@ impl Servers {
     pub async fn settled(&self) {
         for entry in &self.entries {
             entry.settled().await;
+        }
+    }
+
+    /// Some server was never ready. Costs next to nothing, so that every chat can ask.
+    pub fn are_any_missing(&self) -> bool {
+        self.missing.load(Ordering::Acquire) > 0
+    }
+
+    /// The servers that were never ready, in the order of the configuration.
+    pub fn missing(&self) -> impl Iterator<Item = &ServerId> {
+        let missing = self.entries.iter().filter(|entry| entry.is_missing());
+        missing.map(|entry| &entry.config.server)
+    }
+
+    /// Waits until each of these servers is ready or has failed at least once. The caller sets the deadline.
+    pub async fn settled_of(&self, servers: &[ServerId]) {
+        for server in servers {
+            if let Ok(entry) = self.entry(server) {
+                entry.settled().await;
+            }
         }
     }
 

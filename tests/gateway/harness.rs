@@ -37,6 +37,7 @@ pub struct Builder {
     config: String,
     model: Model,
     servers: Vec<(String, Tools)>,
+    is_awaited: bool,
 }
 
 /// A toolway in front of this model.
@@ -45,10 +46,17 @@ pub fn toolway(model: Model) -> Builder {
         config: String::new(),
         model,
         servers: Vec::new(),
+        is_awaited: true,
     }
 }
 
 impl Builder {
+    /// Does not wait until the servers are ready.
+    pub fn at_once(mut self) -> Builder {
+        self.is_awaited = false;
+        self
+    }
+
     /// Adds a server of this name.
     pub fn server(mut self, name: &str, tools: Tools) -> Builder {
         self.servers.push((name.to_owned(), tools));
@@ -91,7 +99,7 @@ impl Builder {
         };
         let gateway = Gateway::start(setup).unwrap();
         assert!(
-            gateway.settled(Instant::now() + PATIENCE).await,
+            !self.is_awaited || gateway.settled(Instant::now() + PATIENCE).await,
             "the servers did not settle"
         );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

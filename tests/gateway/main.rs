@@ -51,5 +51,7 @@ mod selection;
 mod sessions;
 /// Requests for several answers (`n` above 1).
 mod several;
+/// Servers that are not ready yet: what waits for them, and what is said.
+mod starting;
 /// What a client sees of a streamed loop.
 mod streamed;

@@ -75,6 +75,11 @@ impl Tools {
     }
 
     pub async fn start(self) -> Server {
+        self.start_when(std::future::ready(())).await
+    }
+
+    /// A server that can be connected to, but answers nothing before this has ended.
+    pub async fn start_when(self, begin: impl Future<Output = ()> + Send + 'static) -> Server {
         let shared = Arc::new(Shared {
             list: self.list,
             does: self.does,
@@ -88,7 +93,10 @@ impl Tools {
             .with_state(shared.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, router).await });
+        tokio::spawn(async move {
+            begin.await;
+            axum::serve(listener, router).await
+        });
         Server { url, shared }
     }
 }

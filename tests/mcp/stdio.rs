@@ -17,10 +17,15 @@ struct Piped {
     child: Child,
     input: Option<ChildStdin>,
     output: Lines<BufReader<ChildStdout>>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
+/// Lists wait for its servers as long as a busy machine takes.
 fn start(toml: &str) -> Piped {
+    start_as_written(&format!("start_wait = \"60s\"\n{toml}"))
+}
+
+fn start_as_written(toml: &str) -> Piped {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("toolway.toml"), toml).unwrap();
     let mut child = command(folder.path())
@@ -33,7 +38,7 @@ fn start(toml: &str) -> Piped {
         input: child.stdin.take(),
         output: BufReader::new(child.stdout.take().unwrap()).lines(),
         child,
-        _folder: folder,
+        folder,
     }
 }
 
@@ -164,6 +169,28 @@ async fn what_servers_have_is_there_from_the_first_request_on() {
     ))
     .await;
     assert_eq!(count(&called, "content"), Some(1));
+}
+
+#[tokio::test]
+async fn a_list_does_not_wait_for_ever_and_a_change_is_told_when_the_server_comes() {
+    let program = crate::harness::scripted_server().display().to_string();
+    let script = format!("until [ -e go ]; do sleep 0.02; done; exec '{program}'");
+    let toml = format!(
+        "start_wait = \"10ms\"\n[servers.late]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\ncwd = \".\"\n"
+    );
+    let mut piped = start_as_written(&toml);
+    piped.call(initialize("2025-11-25", json!({}))).await;
+    piped
+        .send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+        .await;
+    let list = piped.call(request(1, "tools/list", json!({}))).await;
+    assert_eq!(list["result"]["tools"], json!([]));
+    std::fs::write(piped.folder.path().join("go"), "").unwrap();
+    let told = piped.next().await.expect("a notification");
+    assert_eq!(told["method"], "notifications/tools/list_changed");
+    let list = piped.call(request(2, "tools/list", json!({}))).await;
+    assert_eq!(list["result"]["tools"][0]["name"], "late__act");
+    assert_eq!(piped.end().await, Some(0));
 }
 
 #[tokio::test]
@@ -360,7 +387,10 @@ async fn it_stops_when_it_is_told_to_although_a_tool_runs() {
 #[tokio::test]
 async fn a_profile_is_offered_instead_of_everything() {
     let folder = tempfile::tempdir().unwrap();
-    let toml = format!("{}\n[profiles.one]\nserver = \"s\"\n", acting());
+    let toml = format!(
+        "start_wait = \"60s\"\n{}\n[profiles.one]\nserver = \"s\"\n",
+        acting()
+    );
     std::fs::write(folder.path().join("toolway.toml"), toml).unwrap();
     let messages = format!(
         "{}\n{}\n",
@@ -492,7 +522,7 @@ async fn it_ends_when_nobody_reads_what_it_writes() {
         mut child,
         input,
         output,
-        _folder,
+        folder: _folder,
     } = start("");
     drop(output);
     let mut input = input.unwrap();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::{sync::broadcast, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Notice, START, Topic, View};
+use super::{Notice, Topic, View};
 use crate::{
     catalog::{ServerFeatures, ServerTools},
     gateway::current::Current,
@@ -110,13 +110,19 @@ pub(in crate::gateway) struct Herald {
 }
 
 impl Herald {
-    /// Begins to listen. Must be called within a Tokio runtime.
-    pub(in crate::gateway) fn listen(servers: &Arc<Servers>, current: &Arc<Current>) -> Herald {
+    /// Begins to listen. Until `start_ends` every list waits for the servers that are being started, so no client has
+    /// to be told what they offer. Must be called within a Tokio runtime.
+    pub(in crate::gateway) fn listen(
+        servers: &Arc<Servers>,
+        current: &Arc<Current>,
+        start_ends: Instant,
+    ) -> Herald {
         let news = broadcast::Sender::new(WAITING);
         let listening = tokio::spawn(listen(
             Arc::clone(servers),
             Arc::clone(current),
             news.clone(),
+            start_ends,
         ));
         Herald {
             news,
@@ -130,15 +136,18 @@ impl Herald {
     }
 }
 
-async fn listen(servers: Arc<Servers>, current: Arc<Current>, news: broadcast::Sender<Arc<News>>) {
+async fn listen(
+    servers: Arc<Servers>,
+    current: Arc<Current>,
+    news: broadcast::Sender<Arc<News>>,
+    start_ends: Instant,
+) {
     let (mut tools, mut features) = (servers.subscribe(), servers.features());
     let mut events = servers.events();
     let mut tools_known = tools.borrow_and_update().clone();
     let mut features_known = features.borrow_and_update().clone();
     let later = servers.later();
     let (mut later_tools, mut later_features) = (later.tools(), later.features());
-    // Until then every list waits for the servers that are being started, so that nobody has to be told.
-    let start = Instant::now() + START;
     drop(servers);
     // Nobody listening is no failure.
     let tell = |it| {
@@ -155,7 +164,7 @@ async fn listen(servers: Arc<Servers>, current: Arc<Current>, news: broadcast::S
                 let counts = later.tools();
                 who.retain(|server| {
                     let place = now.iter().position(|it| it.server == *server);
-                    is_later(place, start, &counts, &later_tools)
+                    is_later(place, start_ends, &counts, &later_tools)
                 });
                 later_tools = counts;
                 tools_known = now;
@@ -178,7 +187,7 @@ async fn listen(servers: Arc<Servers>, current: Arc<Current>, news: broadcast::S
                 for who in [&mut prompts, &mut resources] {
                     who.retain(|server| {
                         let place = now.iter().position(|it| it.server == *server);
-                        is_later(place, start, &counts, &later_features)
+                        is_later(place, start_ends, &counts, &later_features)
                     });
                 }
                 later_features = counts;
@@ -203,9 +212,9 @@ async fn listen(servers: Arc<Servers>, current: Arc<Current>, news: broadcast::S
 }
 
 /// A server has changed what somebody may have listed: not only what it offered when it was started with toolway.
-fn is_later(place: Option<usize>, start: Instant, counts: &[u64], before: &[u64]) -> bool {
+fn is_later(place: Option<usize>, start_ends: Instant, counts: &[u64], before: &[u64]) -> bool {
     let has_changed = place.is_some_and(|place| counts.get(place) != before.get(place));
-    has_changed || Instant::now() >= start
+    has_changed || Instant::now() >= start_ends
 }
 
 fn changed_tools(before: &[ServerTools], now: &[ServerTools]) -> Vec<ServerId> {

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -44,6 +44,7 @@ pub(super) struct Entry {
     pub(super) watched: Watched,
     offer: Offer,
     access: watch::Sender<Access>,
+    was_ready: AtomicBool,
     settled: watch::Sender<bool>,
     acquainted: watch::Sender<bool>,
     queue: Queue,
@@ -58,6 +59,8 @@ pub(super) struct Offer {
     pub(super) tools: watch::Sender<Arc<Vec<ServerTools>>>,
     pub(super) features: watch::Sender<Arc<Vec<ServerFeatures>>>,
     pub(super) later: Arc<Later>,
+    /// Servers that were never ready.
+    pub(super) missing: Arc<AtomicUsize>,
 }
 
 /// Counts how often each server has changed what it had offered before, in the order of the configuration. What comes
@@ -147,6 +150,7 @@ impl Entry {
             watched: Watched::default(),
             offer,
             access: watch::Sender::new(Access::Later),
+            was_ready: AtomicBool::new(false),
             settled: watch::Sender::new(false),
             acquainted: watch::Sender::new(false),
             queue: Queue::new(parallel),
@@ -218,6 +222,9 @@ impl Entry {
             facts.protocol_version = version;
         }
         self.access.send_replace(Access::Now(Arc::new(session)));
+        if !self.was_ready.swap(true, Ordering::AcqRel) {
+            self.offer.missing.fetch_sub(1, Ordering::AcqRel);
+        }
         self.settled.send_replace(true);
     }
 
@@ -321,6 +328,11 @@ impl Entry {
         }
     }
 
+    /// The server was never ready, so nothing of it is offered yet.
+    pub(super) fn is_missing(&self) -> bool {
+        !self.was_ready.load(Ordering::Acquire)
+    }
+
     /// The server is ready, has failed at least once, or was stopped.
     pub(super) async fn settled(&self) {
         let _ = self.settled.subscribe().wait_for(|settled| *settled).await;
@@ -348,6 +360,7 @@ impl Entry {
         let facts = self.facts();
         ServerHealth {
             server: self.config.server.clone(),
+            required: self.config.required,
             state: facts.state,
             transport: facts.transport,
             protocol_version: facts.protocol_version.clone(),
