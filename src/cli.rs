@@ -57,14 +57,10 @@ pub fn run(cli: Cli) -> ExitCode {
         if is_broken_pipe(&error) {
             return Exit::Done;
         }
-        _ = writeln!(
-            anstream::stderr(),
-            "{}",
-            words::error(&format!("{error:#}"))
-        );
+        say_error(&format!("{error:#}"));
         Exit::Failed
     });
-    telemetry::lines::write_out();
+    telemetry::lines::flush();
     ExitCode::from(exit as u8)
 }
 
@@ -81,23 +77,18 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                 let (settings, place) = match paste::lines(client, &asked) {
                     Ok(lines) => lines,
                     Err(error) => {
-                        writeln!(
-                            anstream::stderr(),
-                            "{}",
-                            words::error(&format!("{error:#}"))
-                        )?;
+                        say_error(&format!("{error:#}"));
                         return Ok(Exit::Refused);
                     }
                 };
-                write!(anstream::stderr(), "{place}")?;
-                print(&settings)?;
+                print(&settings, &place)?;
                 return Ok(Exit::Done);
             }
             with_config(&asked.given(), &log.quiet_by_default(), |config| {
                 if let Some(name) = mcp::missing_profile(&config, asked.profile.as_deref()) {
                     let why =
                         format!("there is no profile `{name}`; `[profiles.{name}]` makes one");
-                    writeln!(anstream::stderr(), "{}", words::error(&why))?;
+                    say_error(&why);
                     return Ok(Exit::Refused);
                 }
                 let stop = CancellationToken::new();
@@ -109,39 +100,39 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Check(asked) => check(&asked, &log),
         Command::Tools(asked) => {
             with_config(&asked.files.given(), &log.quiet_by_default(), |config| {
-                let Some(survey) = until(serve::signalled(), run::survey(&config))? else {
-                    return Ok(Exit::Stopped);
+                let work = async {
+                    let survey = run::survey(&config).await?;
+                    let text = match asked.json {
+                        true => survey.tools_json()?,
+                        false => survey.tools_text(),
+                    };
+                    show(text, String::new()).await
                 };
-                print(&if asked.json {
-                    survey.tools_json()?
-                } else {
-                    survey.tools_text()
-                })?;
-                Ok(Exit::Done)
+                let shown = until(serve::signalled(), work)?;
+                Ok(shown.map_or(Exit::Stopped, |()| Exit::Done))
             })
         }
         Command::Call(asked) => {
             with_config(&asked.files.given(), &log.silent_by_default(), |config| {
-                let call = run::call(&config, &asked.name, &asked.arguments);
-                let Some((outcome, servers)) = until(serve::signalled(), call)? else {
-                    return Ok(Exit::Stopped);
+                let work = async {
+                    let (outcome, servers) =
+                        run::call(&config, &asked.name, &asked.arguments).await?;
+                    if asked.json {
+                        show(answer::json(&outcome)?, String::new()).await?;
+                    } else {
+                        let answer = answer::text(&outcome, &servers);
+                        show(answer.out, answer.err).await?;
+                    }
+                    Ok(match answer::has_worked(&outcome) {
+                        true => Exit::Done,
+                        false => Exit::Failed,
+                    })
                 };
-                if asked.json {
-                    print(&answer::json(&outcome)?)?;
-                } else {
-                    let answer = answer::text(&outcome, &servers);
-                    print(&answer.out)?;
-                    write!(anstream::stderr(), "{}", answer.err)?;
-                }
-                Ok(if answer::has_worked(&outcome) {
-                    Exit::Done
-                } else {
-                    Exit::Failed
-                })
+                Ok(until(serve::signalled(), work)?.unwrap_or(Exit::Stopped))
             })
         }
         Command::Demo(asked) => {
-            start_log(&log.quiet_by_default(), telemetry::Config::default());
+            start_log(&log.quiet_by_default(), telemetry::Config::default())?;
             let stop = CancellationToken::new();
             let demo = demo::run(asked.bind, asked.once, stop.clone());
             let shown = until(serve::told_twice(stop), demo)?;
@@ -165,29 +156,29 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
     let config = match Config::load(&asked.listen.over(&asked.files), &Around::real()) {
         Ok(config) => config,
         Err(problems) => {
-            print(&if asked.json {
-                problems::json(&problems)?
-            } else {
-                problems::text(&problems)
-            })?;
+            let text = match asked.json {
+                true => problems::json(&problems)?,
+                false => problems::text(&problems),
+            };
+            print(&text, "")?;
             return Ok(Exit::Refused);
         }
     };
-    start_log(&log.silent_by_default(), config.telemetry.clone());
-    let survey = match asked.offline {
-        true => None,
-        false => match until(serve::signalled(), run::survey(&config))? {
-            Some(survey) => Some(survey),
-            None => return Ok(Exit::Stopped),
-        },
+    start_log(&log.silent_by_default(), config.telemetry.clone())?;
+    let work = async {
+        let survey = match asked.offline {
+            true => None,
+            false => Some(run::survey(&config).await?),
+        };
+        let text = match asked.json {
+            true => survey::check_json(&config, survey.as_ref())?,
+            false => survey::check_text(&config, survey.as_ref()),
+        };
+        show(text, String::new()).await?;
+        let all_ready = survey.is_none_or(|survey| survey.are_all_ready());
+        Ok(if all_ready { Exit::Done } else { Exit::Failed })
     };
-    print(&if asked.json {
-        survey::check_json(&config, survey.as_ref())?
-    } else {
-        survey::check_text(&config, survey.as_ref())
-    })?;
-    let all_ready = survey.is_none_or(|survey| survey.are_all_ready());
-    Ok(if all_ready { Exit::Done } else { Exit::Failed })
+    Ok(until(serve::signalled(), work)?.unwrap_or(Exit::Stopped))
 }
 
 /// Loads the configuration, starts the log, says what is odd, and goes on; or says what is wrong.
@@ -198,26 +189,30 @@ fn with_config(
 ) -> anyhow::Result<Exit> {
     match Config::load(given, &Around::real()) {
         Ok(config) => {
-            start_log(log, config.telemetry.clone());
+            start_log(log, config.telemetry.clone())?;
             for Problem { path, message } in &config.warnings {
                 tracing::warn!("{path}: {message}");
             }
             then(config)
         }
         Err(problems) => {
-            write!(anstream::stderr(), "{}", problems::text(&problems))?;
+            print("", &problems::text(&problems))?;
             Ok(Exit::Refused)
         }
     }
 }
 
-fn start_log(asked: &args::LogArgs, mut config: telemetry::Config) {
+fn start_log(asked: &args::LogArgs, mut config: telemetry::Config) -> io::Result<()> {
     if let Some(filter) = asked.filter() {
         config.filter = filter;
     }
-    let choice = anstream::AutoStream::choice(&io::stderr());
-    config.colours = choice != anstream::ColorChoice::Never;
-    telemetry::start(&config);
+    config.colours = has_colours();
+    telemetry::start(&config)
+}
+
+/// Somebody sees the colours of standard error.
+fn has_colours() -> bool {
+    anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never
 }
 
 /// Does the work; `None` when it was told to stop before the end. Nothing is left running: what is not done by
@@ -242,15 +237,29 @@ fn until<T>(
 fn runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .on_thread_park(telemetry::lines::flush)
         .build()
 }
 
-/// Writes a result; colours only where somebody sees them.
-fn print(text: &str) -> io::Result<()> {
-    let mut out = anstream::stdout();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+/// Writes a result, and what is said beside it on standard error; colours only where somebody sees them.
+fn print(out: &str, err: &str) -> io::Result<()> {
+    let mut stdout = anstream::stdout();
+    stdout.write_all(out.as_bytes())?;
+    stdout.flush()?;
+    anstream::stderr().write_all(err.as_bytes())
+}
+
+/// The same on a thread of its own: signals are handled while a reader stalls.
+async fn show(out: String, err: String) -> anyhow::Result<()> {
+    Ok(tokio::task::spawn_blocking(move || print(&out, &err)).await??)
+}
+
+/// Says why a command failed, without waiting for a reader that stalls.
+fn say_error(why: &str) {
+    let text = format!("{}\n", words::error(why));
+    match has_colours() {
+        true => telemetry::lines::say(&text),
+        false => telemetry::lines::say(&anstream::adapter::strip_str(&text).to_string()),
+    }
 }
 
 /// Whoever reads our output has heard enough (`toolway tools | head`).

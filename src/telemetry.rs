@@ -1,14 +1,17 @@
 //! The log: set up once by `cli`, written to by everything from row 6 up.
 //!
 //! It goes to standard error, so that standard output holds results only. Arguments, results and tokens
-//! are never logged, by anybody.
+//! are never logged, by anybody. Panics go the same way.
 //!
 //! Where the lines go is [`lines`], and what they look like `text`, which leaves colours to tracing-subscriber.
 
 pub mod lines;
 mod text;
 
-use std::fmt;
+use std::{
+    fmt,
+    panic::{self, PanicHookInfo},
+};
 
 use tracing::{
     Event, Level, Subscriber,
@@ -90,9 +93,16 @@ impl Filter {
 }
 
 /// Starts the log. A second start in one process changes nothing.
-pub fn start(config: &Config) {
+///
+/// # Errors
+/// When the thread that writes it cannot be started.
+pub fn start(config: &Config) -> std::io::Result<()> {
+    lines::start()?;
+    panic::set_hook(Box::new(log_panic));
     let filter = EnvFilter::new(&config.filter.0);
-    let lines = tracing_subscriber::fmt::layer().with_writer(lines::Lines);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(lines::Lines)
+        .log_internal_errors(false);
     let lines: Box<dyn Layer<_> + Send + Sync> = match (config.format, config.colours) {
         (Format::Text, true) => {
             let lines = lines.with_ansi(true).with_target(false);
@@ -109,6 +119,25 @@ pub fn start(config: &Config) {
         .with(filter)
         .with(WithoutNoise)
         .try_init();
+    Ok(())
+}
+
+/// Logs a panic. The standard library's hook would wait for a reader of standard error that has stalled.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let payload = panic.payload();
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+    let text = text.unwrap_or_default();
+    let at = panic.location().map(ToString::to_string);
+    if tracing::enabled!(Level::ERROR) {
+        tracing::error!(panic = text, at, "A thread panicked");
+    } else {
+        lines::say(&format!(
+            "a thread panicked at {}: {text}\n",
+            at.unwrap_or_default()
+        ));
+    }
+    lines::flush();
 }
 
 /// Messages that sound like trouble and are none, or say again what we say ourselves.

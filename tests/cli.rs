@@ -16,6 +16,9 @@ use std::{
 
 use serde_json::Value;
 
+#[path = "cli/log.rs"]
+mod log;
+
 /// The binary, with nothing of the caller's environment that would change what it says.
 fn toolway(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toolway"));

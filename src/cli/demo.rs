@@ -7,11 +7,7 @@ mod client;
 mod model;
 pub(super) mod server;
 
-use std::{
-    io::{ErrorKind, Write},
-    net::SocketAddr,
-    time::Duration,
-};
+use std::{io::ErrorKind, net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result};
 use tokio::{net::TcpListener, time::Instant};
@@ -44,8 +40,10 @@ pub(super) async fn run(bind: SocketAddr, once: bool, stop: CancellationToken) -
         config.server,
         stop.clone().cancelled_owned(),
     ));
+    // A task of its own, so that a terminal that stalls does not keep signals from being handled.
+    let showing = tokio::spawn(show(address, once));
     let asked = tokio::select! {
-        asked = show(address, once) => asked,
+        asked = showing => asked?,
         () = stop.cancelled() => Ok(()),
     };
     stop.cancel();
@@ -69,10 +67,8 @@ async fn free(bind: SocketAddr) -> Result<TcpListener> {
     match TcpListener::bind(bind).await {
         Ok(listener) => Ok(listener),
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            writeln!(
-                anstream::stderr(),
-                "{bind} is taken; the demo takes another port"
-            )?;
+            let taken = format!("{bind} is taken; the demo takes another port\n");
+            super::show(String::new(), taken).await?;
             serve::bind(SocketAddr::new(bind.ip(), 0)).await
         }
         Err(_) => serve::bind(bind).await,

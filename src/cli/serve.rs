@@ -1,11 +1,6 @@
 //! `toolway serve`: bind, say where, serve, drain.
 
-use std::{
-    io::{ErrorKind, Write},
-    net::SocketAddr,
-    pin::pin,
-    sync::Arc,
-};
+use std::{io::ErrorKind, net::SocketAddr, pin::pin, sync::Arc};
 
 use anyhow::{Context, Result};
 use futures::poll;
@@ -23,7 +18,7 @@ use crate::{
 pub(super) async fn run(config: Config, stop: CancellationToken) -> Result<()> {
     let listener = bind(config.server.bind).await?;
     let gateway = gateway(&config)?;
-    say_where(&config, &listener)?;
+    say_where(&config, &listener).await?;
     let stopped = stop.cancelled_owned();
     server::serve(listener, gateway.clone(), config.server, stopped).await;
     tracing::info!("Stopping the servers");
@@ -60,11 +55,13 @@ pub(super) fn gateway(config: &Config) -> Result<Arc<Gateway>> {
 }
 
 /// The one line on standard output, for people and for scripts that wait for it; the log says more.
-fn say_where(config: &Config, listener: &TcpListener) -> Result<()> {
+async fn say_where(config: &Config, listener: &TcpListener) -> Result<()> {
     let address = listener.local_addr()?;
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "toolway listens on http://{address}")?;
-    out.flush()?;
+    super::show(
+        format!("toolway listens on http://{address}\n"),
+        String::new(),
+    )
+    .await?;
     for line in announce::lines(config, address) {
         tracing::info!("{line}");
     }

@@ -1,63 +1,214 @@
-//! Where the lines of the log go: to standard error, several in one write where many are written.
+//! Where the lines of the log go: to standard error, which one thread of its own writes.
 //!
-//! A worker thread that is about to sleep writes out what there is ([`flush`] is called by the runtime then), so under
-//! load the lines of all requests that one wake-up brought go out together, after the answers, and a line never waits
-//! while nothing happens. Warnings and errors are written at once, and so is every line of a thread that never calls
-//! [`flush`].
+//! A thread that logs appends its line to a bounded queue and continues. It never waits for the reader of standard
+//! error: when the queue is full, lines are dropped and counted, and the log says how many as soon as it is read again.
+//!
+//! After each write the thread gathers lines for a moment, so that under load it writes many at once and is woken
+//! seldom. Warnings and errors end that moment.
 
 use std::{
-    cell::Cell,
-    io::{self, Write},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    io::{self, ErrorKind, Write},
+    mem,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
 };
 
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Most that waits to be written, in bytes.
-const MAX_WAITING: usize = 16 << 10;
+/// When this much waits to be written, in bytes, further lines are dropped.
+const MAX_WAITING: usize = 1 << 20;
 
-static WAITING: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+/// Memory that is kept between two writes, in bytes.
+const KEPT: usize = 64 << 10;
 
-/// Something waits; asked before the lock is taken.
-static IS_WAITING: AtomicBool = AtomicBool::new(false);
+/// How long lines are gathered after a write.
+const GATHERING: Duration = Duration::from_millis(10);
 
-thread_local! {
-    /// This thread calls [`flush`] whenever it is about to sleep.
-    static FLUSHES: Cell<bool> = const { Cell::new(false) };
+/// Longest wait of a process that ends for the reader of its log.
+const LAST_LINES: Duration = Duration::from_millis(200);
+
+/// Pause before the next try where standard error is a pipe that does not block and is full.
+const PAUSE: Duration = Duration::from_millis(10);
+
+static LOG: Log = Log {
+    queue: Mutex::new(Queue {
+        text: Vec::new(),
+        dropped: 0,
+        writer: Writer::Absent,
+    }),
+    work: Condvar::new(),
+    written: Condvar::new(),
+};
+
+struct Log {
+    queue: Mutex<Queue>,
+    /// Wakes the writing thread.
+    work: Condvar,
+    /// Signalled after each write.
+    written: Condvar,
 }
 
-/// Writes out the lines that wait. Whoever calls it once calls it again before every sleep.
-pub fn flush() {
-    FLUSHES.set(true);
-    write_out();
+/// Lines that wait for the writing thread.
+struct Queue {
+    /// Whole lines.
+    text: Vec<u8>,
+    /// How many lines were dropped and not reported yet.
+    dropped: u64,
+    writer: Writer,
 }
 
-/// Writes out the lines that wait.
-pub fn write_out() {
-    if IS_WAITING.load(Ordering::Acquire) {
-        drain(&mut waiting());
+/// What the writing thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writer {
+    /// It was not started.
+    Absent,
+    /// It waits for a line.
+    Idle,
+    /// It has just written, and lets lines gather.
+    Gathering,
+    /// It writes, or was woken to.
+    Busy,
+}
+
+impl Queue {
+    /// Adds a line or drops it; whether the writing thread must be woken.
+    fn push(&mut self, line: &[u8], is_urgent: bool) -> bool {
+        if self.text.len() >= MAX_WAITING {
+            self.dropped += 1;
+            return false;
+        }
+        self.text.extend_from_slice(line);
+        let wakes = match self.writer {
+            Writer::Idle => true,
+            Writer::Gathering => is_urgent,
+            Writer::Absent | Writer::Busy => false,
+        };
+        if wakes {
+            self.writer = Writer::Busy;
+        }
+        wakes
+    }
+
+    /// The lines that were dropped, once there is room for a line that says so.
+    fn take_dropped(&mut self) -> u64 {
+        match self.text.len() < MAX_WAITING / 2 {
+            true => mem::take(&mut self.dropped),
+            false => 0,
+        }
     }
 }
 
-fn waiting() -> MutexGuard<'static, Vec<u8>> {
-    // Whoever panicked with it has added a whole line, or a part of one: better than none.
-    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+/// Starts the thread that writes. A second start changes nothing.
+pub(super) fn start() -> io::Result<()> {
+    let mut queue = queue();
+    if queue.writer == Writer::Absent {
+        let out = standard_error()?;
+        let writer = thread::Builder::new().name("log".to_owned());
+        writer.spawn(move || write_lines(out))?;
+        queue.writer = Writer::Busy;
+    }
+    Ok(())
 }
 
-/// The last of so many waiting bytes is the end of a line that may wait, or of one that may not.
-fn may_stay(may_wait: bool, waiting: usize) -> bool {
-    may_wait && waiting < MAX_WAITING
+/// Waits until what was logged so far is written, for a short time at most.
+pub fn flush() {
+    let mut queue = queue();
+    match queue.writer {
+        Writer::Absent => return,
+        Writer::Idle | Writer::Gathering if queue.text.is_empty() => return,
+        Writer::Idle | Writer::Gathering => {
+            queue.writer = Writer::Busy;
+            LOG.work.notify_one();
+        }
+        Writer::Busy => {}
+    }
+    let is_pending = |queue: &mut Queue| queue.writer == Writer::Busy || !queue.text.is_empty();
+    let _ = LOG
+        .written
+        .wait_timeout_while(queue, LAST_LINES, is_pending);
 }
 
-fn drain(waiting: &mut Vec<u8>) {
-    // Nobody can be told that the log cannot be written.
-    let _ = io::stderr().write_all(waiting);
-    waiting.clear();
-    IS_WAITING.store(false, Ordering::Release);
+/// Writes a text between the lines of the log; without a log, directly to standard error.
+pub fn say(text: &str) {
+    let mut queue = queue();
+    if queue.writer == Writer::Absent {
+        drop(queue);
+        // A standard error that cannot be written leaves no place to say so.
+        let _ = io::stderr().write_all(text.as_bytes());
+    } else if queue.push(text.as_bytes(), true) {
+        LOG.work.notify_one();
+    }
+}
+
+fn queue() -> MutexGuard<'static, Queue> {
+    // Nothing panics with it between two halves of a change.
+    LOG.queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Standard error without the lock of [`io::stderr`], which would be held for as long as a write blocks.
+#[cfg(unix)]
+fn standard_error() -> io::Result<impl Write + Send + 'static> {
+    use std::{fs::File, os::fd::AsFd};
+    let owned = io::stderr().as_fd().try_clone_to_owned()?;
+    Ok(File::from(owned))
+}
+
+/// Standard error, which transcodes for the console.
+#[cfg(not(unix))]
+fn standard_error() -> io::Result<impl Write + Send + 'static> {
+    Ok(io::stderr())
+}
+
+/// The writing thread; it ends with the process.
+fn write_lines(mut out: impl Write) {
+    let mut text = Vec::new();
+    loop {
+        next_lines(&mut text);
+        write_all(&mut out, &text);
+        text.clear();
+        text.shrink_to(KEPT);
+        let dropped = queue().take_dropped();
+        if dropped > 0 {
+            tracing::warn!(
+                lines = dropped,
+                "Lines of the log were dropped, because nobody read it"
+            );
+        }
+    }
+}
+
+/// Takes what is to be written next, in exchange for an empty buffer.
+fn next_lines(text: &mut Vec<u8>) {
+    let mut queue = queue();
+    queue.writer = Writer::Gathering;
+    LOG.written.notify_all();
+    let gathering = |queue: &mut Queue| queue.writer == Writer::Gathering;
+    let gathered = LOG.work.wait_timeout_while(queue, GATHERING, gathering);
+    (queue, _) = gathered.unwrap_or_else(PoisonError::into_inner);
+    if queue.text.is_empty() {
+        queue.writer = Writer::Idle;
+        let idle = |queue: &mut Queue| queue.writer == Writer::Idle;
+        let woken = LOG.work.wait_while(queue, idle);
+        queue = woken.unwrap_or_else(PoisonError::into_inner);
+    }
+    queue.writer = Writer::Busy;
+    mem::swap(text, &mut queue.text);
+}
+
+/// Writes everything, however long the reader takes. A standard error that is closed loses it.
+fn write_all(out: &mut impl Write, mut text: &[u8]) {
+    while !text.is_empty() {
+        match out.write(text) {
+            Ok(0) => return,
+            Ok(written) => text = text.get(written..).unwrap_or_default(),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            // The other end of the pipe has set it so, for both.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(PAUSE),
+            Err(_) => return,
+        }
+    }
 }
 
 /// Makes [`Line`]s.
@@ -67,31 +218,28 @@ pub(super) struct Lines;
 /// One line on its way.
 #[derive(Debug)]
 pub(super) struct Line {
-    may_wait: bool,
+    is_urgent: bool,
 }
 
 impl MakeWriter<'_> for Lines {
     type Writer = Line;
 
     fn make_writer(&self) -> Line {
-        Line { may_wait: false }
+        Line { is_urgent: true }
     }
 
     fn make_writer_for(&self, metadata: &Metadata<'_>) -> Line {
         Line {
-            may_wait: *metadata.level() >= Level::INFO && FLUSHES.get(),
+            is_urgent: *metadata.level() <= Level::WARN,
         }
     }
 }
 
 impl Write for Line {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut waiting = waiting();
-        waiting.extend_from_slice(line);
-        if may_stay(self.may_wait, waiting.len()) {
-            IS_WAITING.store(true, Ordering::Release);
-        } else {
-            drain(&mut waiting);
+        let wakes = queue().push(line, self.is_urgent);
+        if wakes {
+            LOG.work.notify_one();
         }
         Ok(line.len())
     }
@@ -105,11 +253,69 @@ impl Write for Line {
 mod tests {
     use super::*;
 
+    fn queue(writer: Writer) -> Queue {
+        Queue {
+            text: Vec::new(),
+            dropped: 0,
+            writer,
+        }
+    }
+
+    #[track_caller]
+    fn check(writer: Writer, is_urgent: bool, wakes: bool) {
+        let mut queue = queue(writer);
+        assert_eq!(queue.push(b"a\n", is_urgent), wakes);
+        assert!(!queue.push(b"b\n", is_urgent && !wakes && writer != Writer::Gathering));
+        assert_eq!(queue.text, b"a\nb\n");
+    }
+
     #[test]
-    fn lines_wait_until_there_are_too_many_or_one_that_may_not() {
-        assert!(may_stay(true, 4));
-        assert!(may_stay(true, MAX_WAITING - 1));
-        assert!(!may_stay(true, MAX_WAITING));
-        assert!(!may_stay(false, 4));
+    fn the_writing_thread_is_woken_once_and_only_where_it_sleeps() {
+        check(Writer::Idle, false, true);
+        check(Writer::Idle, true, true);
+        check(Writer::Gathering, false, false);
+        check(Writer::Gathering, true, true);
+        check(Writer::Busy, true, false);
+    }
+
+    #[test]
+    fn lines_over_the_bound_are_dropped_and_counted() {
+        let mut queue = queue(Writer::Busy);
+        let line = [b'x'; 1000];
+        for _ in 0..2000 {
+            queue.push(&line, false);
+        }
+        assert!(queue.text.len() < MAX_WAITING + line.len());
+        assert_eq!(queue.text.len() % line.len(), 0);
+        assert_eq!(queue.take_dropped(), 0, "there is no room to say so");
+        let dropped = 2000 - (queue.text.len() / line.len()) as u64;
+        queue.text.clear();
+        assert_eq!(queue.take_dropped(), dropped);
+        assert_eq!(queue.take_dropped(), 0);
+    }
+
+    /// Takes a byte at a time, and now and then none.
+    struct Slow(Vec<u8>, usize);
+
+    impl Write for Slow {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.1 += 1;
+            match self.1 % 3 {
+                0 => Err(ErrorKind::WouldBlock.into()),
+                1 => Err(ErrorKind::Interrupted.into()),
+                _ => self.0.write(&text[..1]),
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_pipe_that_does_not_block_loses_nothing() {
+        let mut slow = Slow(Vec::new(), 0);
+        write_all(&mut slow, b"abc\n");
+        assert_eq!(slow.0, b"abc\n");
     }
 }
