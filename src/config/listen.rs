@@ -2,8 +2,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use http::header::AUTHORIZATION;
-
 use super::{
     check::Check,
     keys::unknown,
@@ -168,11 +166,7 @@ impl Check<'_> {
     pub(super) fn compare_keys(&mut self, server: &server::Config, upstreams: &[model::Config]) {
         let is_open = server.allow_anonymous && !server.bind.ip().to_canonical().is_loopback();
         for (i, upstream) in upstreams.iter().enumerate() {
-            let has_key = upstream.api_key.is_some()
-                || upstream
-                    .headers
-                    .iter()
-                    .any(|(name, _)| name == AUTHORIZATION);
+            let has_key = upstream.has_own_key();
             let is_far = upstream.base_url.scheme() == "https";
             if is_open && has_key {
                 self.warn(
@@ -188,6 +182,15 @@ impl Check<'_> {
                     format_args!(
                         "`{}` gets no key at all: with `api_keys` the clients' header holds a key \
                          of this gateway, which is not passed on",
+                        upstream.name
+                    ),
+                );
+            } else if !has_key && is_far && !upstream.client_key {
+                self.warn(
+                    format_args!("upstreams[{i}].api_key"),
+                    format_args!(
+                        "`{}` gets no key at all; set its `api_key`, or `client_key = true` if the \
+                         clients' own key is for this upstream",
                         upstream.name
                     ),
                 );

@@ -58,9 +58,13 @@ pub struct RawUpstream {
     /// Where its API is, mostly ending in `/v1`; `/chat/completions` and the like are added to it.
     /// Required.
     pub base_url: Option<String>,
-    /// Its key, a secret. Default: the client's own `Authorization` header is passed on, unless it holds
-    /// one of `api_keys`.
+    /// Its key, a secret. Default: none; see `client_key`.
     pub api_key: Option<String>,
+    /// The client's own key goes to this upstream: `Authorization`, `api-key`, `x-api-key`, `x-goog-api-key`,
+    /// `OpenAI-Organization` and `OpenAI-Project`. One upstream at most can have it, no other ever receives
+    /// these headers, and where `api_keys` are configured none does. Default: `true` for an only upstream
+    /// that has no key of its own, else `false`.
+    pub client_key: Option<bool>,
     /// Headers added to every request; the values are secrets. Default: none.
     pub headers: Option<BTreeMap<String, String>>,
     /// Patterns of the models it has; `*` stands for anything. Default: every model.

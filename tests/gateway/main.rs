@@ -25,6 +25,8 @@ mod dying;
 mod errors;
 /// OpenAI-style functions: the webhook, and what it gets wrong.
 mod functions;
+/// Whose key a provider receives.
+mod keys;
 /// Lent functions and their agents: MCP clients of either era.
 mod lent;
 /// Mixed turns: calls of the gateway's and of the client's own together.
