@@ -35,6 +35,8 @@ mod mixed;
 mod openapi;
 /// What no gateway tool applies to.
 mod pass_through;
+/// Paths that are spelt in more than one way, or lead elsewhere.
+mod paths;
 /// Slow upstreams: keep-alives and deadlines.
 mod patience;
 /// Plain answers of the loop.
