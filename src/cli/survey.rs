@@ -210,9 +210,9 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
 /// Who may send requests.
 pub(super) fn for_whom(config: &Config) -> String {
     match (config.server.allow_anonymous, config.server.api_keys.len()) {
-        (true, _) => "for everybody".to_owned(),
+        (true, 0) => "for everybody".to_owned(),
         (false, 0) => "for everybody on this machine".to_owned(),
-        (false, keys) => format!("for whoever has {}", words::count(keys, "key")),
+        (_, keys) => format!("for clients with {}", words::count(keys, "key")),
     }
 }
 

@@ -18,11 +18,14 @@ pub struct RawConfig {
     /// Keys that clients must show as `Authorization: Bearer …`; each a secret. Default: none, which is
     /// allowed on loopback only.
     pub api_keys: Option<Vec<String>>,
-    /// Anybody may use it without a key, wherever it listens. Default: `false`.
+    /// Where no `api_keys` are configured, anybody may use it, wherever it listens. Default: `false`.
     pub allow_anonymous: Option<bool>,
-    /// Names that the `Host` header may have besides loopback and the bound address; `"*"` for any.
-    /// Default: none.
+    /// Names that the `Host` header may have where no `api_keys` are configured, besides loopback and, off
+    /// loopback, IP addresses; `"*"` for any. Default: none.
     pub allowed_hosts: Option<Vec<String>>,
+    /// Origins of web pages that may call from elsewhere and read the answers (CORS), such as
+    /// `"https://app.example"`; `"*"` for any, beside `api_keys` only. Default: none.
+    pub cors_origins: Option<Vec<String>>,
     /// Longest request body, in bytes, 1024 to 1 GiB. Default: `33554432` (32 MiB).
     pub max_body_bytes: Option<i64>,
     /// Deepest nesting of a request body, 8 to 1000. Default: `128`.

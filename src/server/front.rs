@@ -25,7 +25,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
-use super::{App, REQUEST_ID, chat, error::Refusal, guard, mcp, mcp_sessions};
+use super::{App, REQUEST_ID, chat, cors, error::Refusal, guard, mcp, mcp_sessions};
 use crate::{tool::millis, translate::paths};
 
 /// Longest id that a client can give its request, in bytes: it goes into every line of the log about it.
@@ -65,8 +65,23 @@ pub(super) fn answer(
     answering.instrument(span)
 }
 
-/// The place of a request and the work on it; one that may not come in has no place, and its answer is there.
+/// The place of a request and the work on it, whose answer a listed page may read.
 fn admitted(
+    app: &Arc<App>,
+    routes: Router,
+    request: Request,
+    is_clear: bool,
+) -> (Option<OwnedSemaphorePermit>, BoxFuture<'static, Response>) {
+    let Some(origin) = cors::reader(&app.config, request.headers()) else {
+        return checked(app, routes, request, is_clear);
+    };
+    let (place, work) = checked(app, routes, request, is_clear);
+    let readable = work.map(|response| cors::readable(response, origin));
+    (place, Box::pin(readable))
+}
+
+/// The place of a request and the work on it; one that may not come in has no place, and its answer is there.
+fn checked(
     app: &Arc<App>,
     routes: Router,
     request: Request,
@@ -75,6 +90,13 @@ fn admitted(
     if !is_clear {
         let refused = Refusal::NotFound(request.uri().path().to_owned());
         return (None, Box::pin(ready(refused.into_response())));
+    }
+    if cors::is_preflight(&request) {
+        let answer = match guard::source(&app.config, &request) {
+            Ok(()) => cors::preflight(&app.config, request.headers()),
+            Err(refusal) => refusal.into_response(),
+        };
+        return (None, Box::pin(ready(answer)));
     }
     let refused = match guard::admit(app, &request) {
         Ok(place) => return (place, work(app, routes, request)),

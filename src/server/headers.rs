@@ -70,12 +70,16 @@ pub(super) fn to_model(client: &HeaderMap, config: &Config) -> ClientHeaders {
         .collect()
 }
 
-/// The upstream's headers that come back. Its own request id keeps a place beside toolway's.
+/// The upstream's headers that come back. Its own request id keeps a place beside toolway's. Cookies do not come back,
+/// since none goes on, nor does what the upstream allows to pages of other origins: that is for `cors_origins` to say.
 pub(super) fn to_client(upstream: &HeaderMap) -> HeaderMap {
     let named = named_by_connection(upstream);
     // The length stays: the body goes through as it is.
     let comes_back = |name: &HeaderName| {
-        (*name == header::CONTENT_LENGTH || !OF_THIS_HOP.contains(name)) && !named.contains(name)
+        (*name == header::CONTENT_LENGTH || !OF_THIS_HOP.contains(name))
+            && !named.contains(name)
+            && *name != header::SET_COOKIE
+            && !name.as_str().starts_with("access-control-")
     };
     let mut headers = filtered(upstream, comes_back);
     if let Some(id) = headers.remove(REQUEST_ID) {
@@ -155,6 +159,8 @@ mod tests {
             ("x-request-id", "theirs"),
             ("transfer-encoding", "chunked"),
             ("content-length", "3"),
+            ("set-cookie", "a=b"),
+            ("access-control-allow-origin", "*"),
         ]);
         let expected = headers(&[("content-length", "3"), ("x-upstream-request-id", "theirs")]);
         assert_eq!(to_client(&upstream), expected);

@@ -33,6 +33,8 @@ mod lent;
 mod mixed;
 /// The HTTP face as openapi.yaml describes it.
 mod openapi;
+/// Hosts, origins and pages elsewhere: who may call at all.
+mod origins;
 /// What no gateway tool applies to.
 mod pass_through;
 /// Paths that are spelt in more than one way, or lead elsewhere.

@@ -1,35 +1,20 @@
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    time::timeout,
-};
 
 use crate::{
     harness::{Toolway, toolway},
-    model::{Model, PATIENCE, say},
+    model::{Model, say},
     tools::tools,
 };
 
 /// Sends a request with this target as it stands, which no client library would; gives status and body.
 async fn send(gw: &Toolway, method: &str, target: &str, body: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(gw.base.trim_start_matches("http://"))
-        .await
-        .unwrap();
     let head = format!(
         "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    stream.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    timeout(PATIENCE, stream.read_to_string(&mut answer))
-        .await
-        .expect("it answers")
-        .unwrap();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    let body = answer.split_once("\r\n\r\n").unwrap().1;
-    (status, body.to_owned())
+    let (status, answer) = gw.raw(&head).await;
+    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
 }
 
 #[tokio::test]
