@@ -4,6 +4,7 @@
 
 mod body;
 mod chat;
+mod cors;
 pub mod error;
 mod forward;
 mod front;
@@ -45,10 +46,12 @@ pub struct Config {
     pub bind: SocketAddr,
     /// Keys that clients must show as `Authorization: Bearer …`; empty: anybody on loopback, nobody elsewhere.
     pub api_keys: Vec<Secret>,
-    /// Anybody may use it, wherever it listens. Default: false.
+    /// Without `api_keys`, anybody may use it, wherever it listens. Default: false.
     pub allow_anonymous: bool,
-    /// Names besides loopback that the `Host` header may have. `*` for any. Default: none.
+    /// Names besides loopback and IP addresses that the `Host` header may have. `*` for any. Default: none.
     pub allowed_hosts: Vec<String>,
+    /// Origins of pages elsewhere that may call and read the answers. `*` for any. Default: none.
+    pub cors_origins: Vec<String>,
     /// Longest request body, in bytes. Default: 32 MiB.
     pub max_body_bytes: usize,
     /// Deepest nesting of a request body. Default: 128.
@@ -66,6 +69,7 @@ impl Default for Config {
             api_keys: Vec::new(),
             allow_anonymous: false,
             allowed_hosts: Vec::new(),
+            cors_origins: Vec::new(),
             max_body_bytes: 32 << 20,
             max_body_depth: 128,
             max_requests: 4096,

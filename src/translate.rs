@@ -8,6 +8,8 @@ pub mod functions;
 pub mod ids;
 pub mod names;
 pub mod openapi;
+pub mod paths;
+mod percent;
 pub mod results;
 pub mod schema;
 pub mod stream;

@@ -1,6 +1,5 @@
 //! What came up when the servers were started: their state and their tools, for people and for scripts.
 
-use http::header::AUTHORIZATION;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -211,9 +210,9 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
 /// Who may send requests.
 pub(super) fn for_whom(config: &Config) -> String {
     match (config.server.allow_anonymous, config.server.api_keys.len()) {
-        (true, _) => "for everybody".to_owned(),
+        (true, 0) => "for everybody".to_owned(),
         (false, 0) => "for everybody on this machine".to_owned(),
-        (false, keys) => format!("for whoever has {}", words::count(keys, "key")),
+        (_, keys) => format!("for clients with {}", words::count(keys, "key")),
     }
 }
 
@@ -224,12 +223,8 @@ pub(super) fn upstreams_in_words(config: &Config) -> impl Iterator<Item = [Strin
             true => "every model".to_owned(),
             false => upstream.models.join(", "),
         };
-        let has_key = upstream.api_key.is_some()
-            || upstream
-                .headers
-                .iter()
-                .any(|(name, _)| name == AUTHORIZATION);
-        let key = match (has_key, config.server.api_keys.is_empty()) {
+        let takes_clients = upstream.client_key && config.server.api_keys.is_empty();
+        let key = match (upstream.has_own_key(), takes_clients) {
             (true, _) => "with its own key",
             (false, true) => "with the client's key",
             (false, false) => "without a key",

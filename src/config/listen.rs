@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use http::header::AUTHORIZATION;
+use url::Url;
 
 use super::{
     check::Check,
@@ -36,7 +36,7 @@ impl Check<'_> {
         if closed && allow_anonymous {
             self.warn(
                 "allow_anonymous",
-                "`api_keys` has no effect while everybody is let in",
+                "has no effect beside `api_keys`: every client needs a key",
             );
         }
         server::Config {
@@ -44,6 +44,7 @@ impl Check<'_> {
             api_keys,
             allow_anonymous,
             allowed_hosts: self.allowed_hosts(raw),
+            cors_origins: self.cors_origins(raw, closed),
             max_body_bytes: self.number(
                 "max_body_bytes",
                 raw.max_body_bytes,
@@ -100,6 +101,28 @@ impl Check<'_> {
             }
         }
         hosts
+    }
+
+    fn cors_origins(&mut self, raw: &RawConfig, closed: bool) -> Vec<String> {
+        let origins = raw.cors_origins.clone().unwrap_or_default();
+        for (i, origin) in origins.iter().enumerate() {
+            let at = format!("cors_origins[{i}]");
+            if origin == "*" && !closed {
+                self.problem(
+                    at,
+                    "any page could use your tools; list the origins, or set `api_keys`",
+                );
+            } else if origin != "*" && !is_origin(origin) {
+                self.problem(
+                    at,
+                    format_args!(
+                        "`{origin}` is no origin as browsers write it; write for example \
+                         `https://app.example` or `http://localhost:3000`, with nothing behind it"
+                    ),
+                );
+            }
+        }
+        origins
     }
 
     /// The bounds of the tool loop.
@@ -167,13 +190,9 @@ impl Check<'_> {
 
     /// What goes wrong between the keys of the gateway and those of the upstreams.
     pub(super) fn compare_keys(&mut self, server: &server::Config, upstreams: &[model::Config]) {
-        let is_open = server.allow_anonymous && !server.bind.ip().to_canonical().is_loopback();
+        let is_open = server.api_keys.is_empty() && !server.bind.ip().to_canonical().is_loopback();
         for (i, upstream) in upstreams.iter().enumerate() {
-            let has_key = upstream.api_key.is_some()
-                || upstream
-                    .headers
-                    .iter()
-                    .any(|(name, _)| name == AUTHORIZATION);
+            let has_key = upstream.has_own_key();
             let is_far = upstream.base_url.scheme() == "https";
             if is_open && has_key {
                 self.warn(
@@ -192,7 +211,32 @@ impl Check<'_> {
                         upstream.name
                     ),
                 );
+            } else if !has_key && is_far && !upstream.client_key {
+                self.warn(
+                    format_args!("upstreams[{i}].api_key"),
+                    format_args!(
+                        "`{}` gets no key at all; set its `api_key`, or `client_key = true` if the \
+                         clients' own key is for this upstream",
+                        upstream.name
+                    ),
+                );
             }
+        }
+    }
+}
+
+/// Scheme, host and port as a browser writes them: no path, and no port that is the scheme's own.
+fn is_origin(text: &str) -> bool {
+    let Ok(url) = Url::parse(text) else {
+        return false;
+    };
+    match url.scheme() {
+        "http" | "https" => url.origin().ascii_serialization() == text,
+        // Of an extension, for instance.
+        scheme => {
+            url.has_host()
+                && text.strip_prefix(scheme)
+                    == Some(&format!("://{}", url.host_str().unwrap_or_default()))
         }
     }
 }

@@ -18,11 +18,14 @@ pub struct RawConfig {
     /// Keys that clients must show as `Authorization: Bearer …`; each a secret. Default: none, which is
     /// allowed on loopback only.
     pub api_keys: Option<Vec<String>>,
-    /// Anybody may use it without a key, wherever it listens. Default: `false`.
+    /// Where no `api_keys` are configured, anybody may use it, wherever it listens. Default: `false`.
     pub allow_anonymous: Option<bool>,
-    /// Names that the `Host` header may have besides loopback and the bound address; `"*"` for any.
-    /// Default: none.
+    /// Names that the `Host` header may have where no `api_keys` are configured, besides loopback and, off
+    /// loopback, IP addresses; `"*"` for any. Default: none.
     pub allowed_hosts: Option<Vec<String>>,
+    /// Origins of web pages that may call from elsewhere and read the answers (CORS), such as
+    /// `"https://app.example"`; `"*"` for any, beside `api_keys` only. Default: none.
+    pub cors_origins: Option<Vec<String>>,
     /// Longest request body, in bytes, 1024 to 1 GiB. Default: `33554432` (32 MiB).
     pub max_body_bytes: Option<i64>,
     /// Deepest nesting of a request body, 8 to 1000. Default: `128`.
@@ -62,9 +65,13 @@ pub struct RawUpstream {
     /// Where its API is, mostly ending in `/v1`; `/chat/completions` and the like are added to it.
     /// Required.
     pub base_url: Option<String>,
-    /// Its key, a secret. Default: the client's own `Authorization` header is passed on, unless it holds
-    /// one of `api_keys`.
+    /// Its key, a secret. Default: none; see `client_key`.
     pub api_key: Option<String>,
+    /// The client's own key goes to this upstream: `Authorization`, `api-key`, `x-api-key`, `x-goog-api-key`,
+    /// `OpenAI-Organization` and `OpenAI-Project`. One upstream at most can have it, no other ever receives
+    /// these headers, and where `api_keys` are configured none does. Default: `true` for an only upstream
+    /// that has no key of its own, else `false`.
+    pub client_key: Option<bool>,
     /// Headers added to every request; the values are secrets. Default: none.
     pub headers: Option<BTreeMap<String, String>>,
     /// Patterns of the models it has; `*` stands for anything. Default: every model.

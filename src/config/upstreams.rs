@@ -46,15 +46,35 @@ pub(super) fn from_url(written: &str) -> RawUpstream {
 
 impl Check<'_> {
     /// All upstreams; without any, OpenAI with the client's own key.
+    ///
+    /// A client's key is meant for one provider. With one upstream that is the one; with several the
+    /// configuration has to name it, because which of them the client means cannot be told from the key.
     pub(super) fn upstreams(&mut self, raw: Vec<RawUpstream>) -> Vec<model::Config> {
         let raw = if raw.is_empty() {
             vec![from_url(DEFAULT_BASE_URL)]
         } else {
             raw
         };
+        let is_only = raw.len() == 1;
+        let with_client_key = raw
+            .iter()
+            .enumerate()
+            .filter(|(_, raw)| raw.client_key == Some(true));
+        let with_client_key: Vec<usize> = with_client_key.map(|(i, _)| i).collect();
+        if let [first, others @ ..] = &with_client_key[..] {
+            for i in others {
+                self.problem(
+                    format_args!("upstreams[{i}].client_key"),
+                    format_args!("upstreams[{first}] has it already; a client's key goes to one upstream only"),
+                );
+            }
+        }
         let numbered = raw.into_iter().enumerate();
         let all: Vec<_> = numbered
-            .filter_map(|(i, raw)| Some((i, self.upstream(&format!("upstreams[{i}]"), raw)?)))
+            .filter_map(|(i, raw)| {
+                let upstream = self.upstream(&format!("upstreams[{i}]"), raw, is_only)?;
+                Some((i, upstream))
+            })
             .collect();
         for (at, (i, upstream)) in all.iter().enumerate() {
             for (first, earlier) in &all[..at] {
@@ -81,7 +101,7 @@ impl Check<'_> {
         all.into_iter().map(|(_, upstream)| upstream).collect()
     }
 
-    fn upstream(&mut self, path: &str, raw: RawUpstream) -> Option<model::Config> {
+    fn upstream(&mut self, path: &str, raw: RawUpstream, is_only: bool) -> Option<model::Config> {
         let key = |key: &str| format!("{path}.{key}");
         let name = raw.name.map(|name| self.upstream_name(&key("name"), name));
         let api_key = raw
@@ -102,12 +122,13 @@ impl Check<'_> {
         let (images, audio) = self.modalities(path, raw.modalities.as_deref().unwrap_or_default());
         let seconds = Duration::from_secs;
         let base_url = self.base_url(&key("base_url"), raw.base_url.as_deref());
-        let config = model::Config {
+        let mut config = model::Config {
             name: String::new(),
             base_url: base_url
                 .clone()
                 .unwrap_or(Url::parse(DEFAULT_BASE_URL).ok()?),
             api_key: api_key.flatten(),
+            client_key: raw.client_key.unwrap_or(is_only),
             headers,
             models: self.models(path, raw.models),
             max_tools: self.number(key("max_tools"), raw.max_tools, 1..=10_000, 128),
@@ -126,6 +147,15 @@ impl Check<'_> {
             silence_timeout: self.time(key("silence_timeout"), raw.silence_timeout, seconds(120)),
             retries: self.number(key("retries"), raw.retries, 0..=10, 2),
         };
+        if config.has_own_key() {
+            if raw.client_key == Some(true) {
+                self.problem(
+                    key("client_key"),
+                    "the upstream has a key of its own; leave out one of the two",
+                );
+            }
+            config.client_key = false;
+        }
         let host = base_url?.host_str()?.to_owned();
         Some(model::Config {
             name: name.unwrap_or(host),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
@@ -29,7 +29,7 @@ use crate::{
         results::Media,
         stream::{Known, Mode, Owner, Settings, StreamError},
     },
-    upstream::model::{Incoming, Upstream, retry},
+    upstream::model::{ClientHeaders, Incoming, Upstream, retry},
 };
 
 use super::{
@@ -47,7 +47,7 @@ use super::{
 /// A chat request as the HTTP face took it.
 pub struct Input {
     /// The client's headers that may go on to the upstream.
-    pub headers: Box<[(HeaderName, HeaderValue)]>,
+    pub headers: ClientHeaders,
     /// The body as it came.
     pub body: Bytes,
     /// Deepest nesting of the body.

@@ -17,12 +17,9 @@ use crate::gateway::{
 
 use super::{App, body, error, headers};
 
-/// It is a chat request. A base URL with a slash at its end gives a path with two in its middle, and means the same.
+/// It is a chat request.
 pub(super) fn is_meant(request: &Request) -> bool {
-    let path = request.uri().path();
-    let parts = path.split('/').filter(|part| !part.is_empty());
-    request.method() == Method::POST
-        && (path == "/v1/chat/completions" || parts.eq(["v1", "chat", "completions"]))
+    request.method() == Method::POST && request.uri().path() == "/v1/chat/completions"
 }
 
 /// Answers a chat request, streamed or whole.
@@ -102,34 +99,4 @@ fn watch(headers: &HeaderMap) -> Result<Option<Watch>, Failure> {
             param: None,
             code: "invalid_value",
         })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slash_too_many_makes_no_other_request() {
-        let is_chat = |method: Method, uri: &'static str| {
-            let mut request = Request::default();
-            *request.method_mut() = method;
-            *request.uri_mut() = uri.parse().unwrap();
-            is_meant(&request)
-        };
-        for uri in [
-            "/v1/chat/completions",
-            "/v1//chat/completions?a=b",
-            "//v1/chat/completions/",
-        ] {
-            assert!(is_chat(Method::POST, uri), "{uri}");
-            assert!(!is_chat(Method::GET, uri), "{uri}");
-        }
-        for uri in [
-            "/v1/completions",
-            "/v1/chat/completions/x",
-            "/chat/completions",
-        ] {
-            assert!(!is_chat(Method::POST, uri), "{uri}");
-        }
-    }
 }

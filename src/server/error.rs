@@ -18,8 +18,12 @@ use crate::{
 pub enum Refusal {
     /// No key, or a wrong one.
     Unauthorized,
-    /// The `Host` or `Origin` header names somebody else.
+    /// The `Host` header names a host that toolway is not.
     ForeignHost(String),
+    /// A page of this origin sent it, which may not.
+    ForeignOrigin(String),
+    /// There are two `Host` headers, or the target names another host.
+    AmbiguousHost,
     /// Nothing is at this path.
     NotFound(String),
     /// There is no MCP session of this id or token, or no more.
@@ -64,6 +68,20 @@ impl Refusal {
                 format!(
                     "requests for `{host}` are not served here; add it to `allowed_hosts` if they should be"
                 ),
+            ),
+            Refusal::ForeignOrigin(origin) => (
+                StatusCode::FORBIDDEN,
+                "invalid_request_error",
+                "host_not_allowed",
+                format!(
+                    "pages of `{origin}` may not send requests here; add the origin to `cors_origins` if they should"
+                ),
+            ),
+            Refusal::AmbiguousHost => (
+                StatusCode::BAD_REQUEST,
+                "invalid_request_error",
+                "ambiguous_host",
+                "a request has one `Host` header, and its target names the same host".to_owned(),
             ),
             Refusal::NotFound(path) => (
                 StatusCode::NOT_FOUND,

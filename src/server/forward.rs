@@ -1,4 +1,6 @@
-//! Every other `/v1/*` path: passed on as it is, bodies streamed in both directions.
+//! Every other `/v1/*` path: passed on, bodies streamed in both directions.
+//!
+//! The path that the upstream receives is the normalized one that the request was routed by.
 
 use std::sync::Arc;
 
@@ -12,7 +14,7 @@ use bytes::BytesMut;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
 
-use crate::{gateway::failure::Failure, upstream::model::Upstream};
+use crate::{gateway::failure::Failure, translate::paths, upstream::model::Upstream};
 
 use super::{
     App,
@@ -28,7 +30,7 @@ pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Re
         return Refusal::MethodNotAllowed.into_response();
     }
     let path = request.uri().path();
-    if leaves_base(path) || mcp_sessions::is_below(path) {
+    if is_own(path) {
         return Refusal::NotFound(request.uri().path().to_owned()).into_response();
     }
     match pass(&app, request).await {
@@ -66,13 +68,11 @@ async fn pass(app: &App, request: Request) -> Result<Response, Failure> {
     Ok(response)
 }
 
-/// The path has a part that means another folder (`..`, `%2e%2e`, `.`): made into a URL it could lead out of
-/// the upstream's base, where its key opens other doors. A backslash parts like a slash there.
-fn leaves_base(path: &str) -> bool {
-    path.split(['/', '\\']).any(|part| {
-        let part = part.to_ascii_lowercase().replace("%2e", ".");
-        part == "." || part == ".."
-    })
+/// The path is toolway's own, or may mean one to the upstream, where it would go past the tools, or show the id of a
+/// session.
+fn is_own(path: &str) -> bool {
+    let is_chat_misspelt = || paths::may_mean(path, &["v1", "chat", "completions"]);
+    mcp_sessions::is_below(path) || (path != "/v1/chat/completions" && is_chat_misspelt())
 }
 
 /// The upstream for a request: the one that `X-Toolway-Upstream` names, the one that has the model which the
@@ -217,29 +217,6 @@ mod tests {
     #[track_caller]
     fn check(start: &str, expected: Option<&str>) {
         assert_eq!(model_in(start.as_bytes()).as_deref(), expected);
-    }
-
-    #[test]
-    fn a_path_that_leads_elsewhere_is_known() {
-        for path in [
-            "/v1/../x",
-            "/v1/a/%2E%2e/x",
-            "/v1/.%2e/x",
-            "/v1/..\\x",
-            "/v1/./x",
-            "/v1/..",
-        ] {
-            assert!(leaves_base(path), "{path}");
-        }
-        for path in [
-            "/v1/files/a..b",
-            "/v1/...",
-            "/v1/a//b",
-            "/v1/.well-known/x",
-            "/v1/%2e%2e%2fx",
-        ] {
-            assert!(!leaves_base(path), "{path}");
-        }
     }
 
     #[test]

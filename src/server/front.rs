@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    borrow::Cow,
     panic::AssertUnwindSafe,
     pin::Pin,
     sync::Arc,
@@ -12,7 +13,7 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::{Request, State},
-    http::{HeaderValue, header, header::Entry},
+    http::{HeaderValue, Uri, header, header::Entry},
     response::{IntoResponse, Response},
 };
 use futures::{
@@ -24,8 +25,8 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
-use super::{App, REQUEST_ID, chat, error::Refusal, guard, mcp, mcp_sessions};
-use crate::tool::millis;
+use super::{App, REQUEST_ID, chat, cors, error::Refusal, guard, mcp, mcp_sessions};
+use crate::{tool::millis, translate::paths};
 
 /// Longest id that a client can give its request, in bytes: it goes into every line of the log about it.
 const LONGEST_ID: usize = 256;
@@ -44,12 +45,13 @@ pub(super) fn answer(
                 .for_each(|value| value.set_sensitive(true));
         }
     }
+    let is_clear = normalize_path(&mut request);
     let id = name(&app, &mut request);
-    let span = span(&id, &request);
+    let span = span(&id, &request, is_clear);
     let within = span.clone();
     let answering = async move {
         let answered = async {
-            let (place, work) = admitted(&app, routes, request);
+            let (place, work) = admitted(&app, routes, request, is_clear);
             held(work.await, place, within)
         };
         let answered = AssertUnwindSafe(answered).catch_unwind().await;
@@ -63,12 +65,39 @@ pub(super) fn answer(
     answering.instrument(span)
 }
 
-/// The place of a request and the work on it; one that may not come in has no place, and its answer is there.
+/// The place of a request and the work on it, whose answer a listed page may read.
 fn admitted(
     app: &Arc<App>,
     routes: Router,
     request: Request,
+    is_clear: bool,
 ) -> (Option<OwnedSemaphorePermit>, BoxFuture<'static, Response>) {
+    let Some(origin) = cors::reader(&app.config, request.headers()) else {
+        return checked(app, routes, request, is_clear);
+    };
+    let (place, work) = checked(app, routes, request, is_clear);
+    let readable = work.map(|response| cors::readable(response, origin));
+    (place, Box::pin(readable))
+}
+
+/// The place of a request and the work on it; one that may not come in has no place, and its answer is there.
+fn checked(
+    app: &Arc<App>,
+    routes: Router,
+    request: Request,
+    is_clear: bool,
+) -> (Option<OwnedSemaphorePermit>, BoxFuture<'static, Response>) {
+    if !is_clear {
+        let refused = Refusal::NotFound(request.uri().path().to_owned());
+        return (None, Box::pin(ready(refused.into_response())));
+    }
+    if cors::is_preflight(&request) {
+        let answer = match guard::source(&app.config, &request) {
+            Ok(()) => cors::preflight(&app.config, request.headers()),
+            Err(refusal) => refusal.into_response(),
+        };
+        return (None, Box::pin(ready(answer)));
+    }
     let refused = match guard::admit(app, &request) {
         Ok(place) => return (place, work(app, routes, request)),
         Err(refusal) if mcp::is_here(request.uri().path()) => mcp::reply::refusal(refusal),
@@ -98,6 +127,28 @@ fn work(app: &Arc<App>, routes: Router, request: Request) -> BoxFuture<'static, 
     }))
 }
 
+/// Gives the request's path its one form, so that everything that is decided by it is decided by what an upstream
+/// would receive. False: it has none.
+fn normalize_path(request: &mut Request) -> bool {
+    let uri = request.uri();
+    let path = match paths::normalize(uri.path()) {
+        Some(Cow::Borrowed(_)) => return true,
+        Some(Cow::Owned(path)) => path,
+        None => return false,
+    };
+    let whole = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path,
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = whole.parse().ok();
+    let Ok(uri) = Uri::from_parts(parts) else {
+        return false;
+    };
+    *request.uri_mut() = uri;
+    true
+}
+
 /// The request's id: the client's, or a new one where it has none that the log can show in a line.
 fn name(app: &App, request: &mut Request) -> HeaderValue {
     let theirs = request.headers().get(&REQUEST_ID);
@@ -114,9 +165,13 @@ fn name(app: &App, request: &mut Request) -> HeaderValue {
     id
 }
 
-fn span(id: &HeaderValue, request: &Request) -> Span {
+fn span(id: &HeaderValue, request: &Request, is_clear: bool) -> Span {
     let id = id.to_str().unwrap_or_default();
-    let path = mcp_sessions::without_secrets(request.uri().path());
+    // Where a secret begins in a path that is not clear cannot be told.
+    let path = match is_clear {
+        true => mcp_sessions::without_secrets(request.uri().path()),
+        false => Cow::Borrowed("[refused]"),
+    };
     tracing::info_span!(
         "request",
         id,

@@ -1,21 +1,24 @@
 //! Who may come in: the bound on requests, the `Host` and `Origin` checks, the key.
 //!
-//! On loopback without keys anybody on the machine may call, but no web page: a page that got a name of its
-//! own to point to 127.0.0.1 (DNS rebinding) shows itself by its `Host`, any other page by its `Origin`.
+//! Without keys anybody who reaches toolway may call, but no web page: a page that got a name of its own to point
+//! here (DNS rebinding) shows itself by its `Host`, any other page by its `Origin` or `Sec-Fetch-Site`. Which pages
+//! may call from elsewhere, and read the answers, `cors_origins` says (`cors`).
+
+use std::net::IpAddr;
 
 use axum::{
     extract::Request,
-    http::{HeaderMap, Uri, header},
+    http::{HeaderMap, Version, header, uri::Authority},
 };
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::secret::Secret;
 
-use super::{App, Config, error::Refusal, mcp_sessions};
+use super::{App, Config, cors, error::Refusal, mcp_sessions};
 
 /// A place for the request, if it needs one.
 pub(super) fn admit(app: &App, request: &Request) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
-    host(&app.config, request.headers(), request.uri())?;
+    source(&app.config, request)?;
     if is_open(request.uri().path()) {
         return Ok(None);
     }
@@ -63,40 +66,74 @@ pub(super) fn shown(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
 }
 
-fn host(config: &Config, headers: &HeaderMap, uri: &Uri) -> Result<(), Refusal> {
-    let named = headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok());
-    let named = named
-        .or_else(|| uri.authority().map(|authority| authority.as_str()))
-        .unwrap_or_default();
-    let own = without_port(named);
-    if config.bind.ip().is_loopback() && config.api_keys.is_empty() && !is_allowed(config, own) {
+/// The request names this host, and no page sent it that may not.
+///
+/// A browser names the host that led it here, also one that was made to point here (DNS rebinding). Without keys such
+/// a page could do what anybody can, so the host has to be one that nobody else can own.
+pub(super) fn source(config: &Config, request: &Request) -> Result<(), Refusal> {
+    let own = without_port(host(request)?);
+    // Only a client of a proxy writes the whole URL into an HTTP/1 request, and toolway is none.
+    let is_for_proxy = request.version() < Version::HTTP_2 && request.uri().authority().is_some();
+    if (config.api_keys.is_empty() || is_for_proxy) && !is_own(config, own) {
         return Err(Refusal::ForeignHost(own.to_owned()));
     }
-    let Some(origin) = headers.get(header::ORIGIN) else {
-        return Ok(());
-    };
-    let origin = origin.to_str().unwrap_or_default();
-    let page = without_port(origin.split_once("://").map_or(origin, |(_, rest)| rest));
-    if page == own || is_allowed(config, page) {
-        Ok(())
-    } else {
-        Err(Refusal::ForeignHost(origin.to_owned()))
+    let headers = request.headers();
+    if !headers.contains_key(header::ORIGIN) {
+        // What a page loads without CORS, an image for instance, has no `Origin`.
+        let site = headers.get("sec-fetch-site");
+        return match site.is_some_and(|site| site == "cross-site") {
+            true => Err(Refusal::ForeignOrigin("another site".to_owned())),
+            false => Ok(()),
+        };
     }
+    for origin in headers.get_all(header::ORIGIN) {
+        let origin = origin.to_str().unwrap_or_default();
+        let page = without_port(origin.split_once("://").map_or(origin, |(_, rest)| rest));
+        let is_near = page == own || is_loopback(page) || is_listed(config, page);
+        if !is_near && !cors::allows(config, origin) {
+            return Err(Refusal::ForeignOrigin(origin.to_owned()));
+        }
+    }
+    Ok(())
 }
 
-fn is_allowed(config: &Config, host: &str) -> bool {
-    let is_loopback = host.eq_ignore_ascii_case("localhost")
-        || host
-            .trim_matches(['[', ']'])
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|ip| ip.is_loopback());
-    is_loopback
-        || config
-            .allowed_hosts
-            .iter()
-            .any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(host))
+/// The host that a request names, in its target and in its one `Host` header.
+fn host(request: &Request) -> Result<&str, Refusal> {
+    let mut headers = request.headers().get_all(header::HOST).iter();
+    let header = headers.next().map(|host| host.to_str().unwrap_or_default());
+    let target = request.uri().authority().map(Authority::as_str);
+    let is_contradicted = match (header, target) {
+        (Some(header), Some(target)) => !header.eq_ignore_ascii_case(target),
+        _ => false,
+    };
+    if is_contradicted || headers.next().is_some() {
+        return Err(Refusal::AmbiguousHost);
+    }
+    Ok(target.or(header).unwrap_or_default())
+}
+
+/// No page of somebody else can be served under this name: loopback, a listed name, or, where others can reach
+/// toolway, an IP address, which no name server can be made to give out.
+fn is_own(config: &Config, host: &str) -> bool {
+    let is_far = !config.bind.ip().to_canonical().is_loopback();
+    is_loopback(host) || (is_far && ip(host).is_some()) || is_listed(config, host)
+}
+
+fn is_loopback(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || ip(host).is_some_and(|ip| ip.is_loopback())
+}
+
+fn ip(host: &str) -> Option<IpAddr> {
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    host.parse().ok()
+}
+
+fn is_listed(config: &Config, host: &str) -> bool {
+    let mut listed = config.allowed_hosts.iter();
+    listed.any(|listed| listed == "*" || listed.eq_ignore_ascii_case(host))
 }
 
 fn without_port(host: &str) -> &str {
@@ -110,20 +147,44 @@ fn without_port(host: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+
     use super::*;
 
+    /// Whether a request for `/` with these headers is let in.
     #[track_caller]
-    fn check(config: &Config, host_header: &str, origin: Option<&str>, passes: bool) {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::HOST, host_header.parse().unwrap());
-        if let Some(origin) = origin {
-            headers.insert(header::ORIGIN, origin.parse().unwrap());
+    fn check(config: &Config, headers: &[(&'static str, &str)], expected: Result<(), &str>) {
+        check_target(config, "/", headers, expected);
+    }
+
+    #[track_caller]
+    fn check_target(
+        config: &Config,
+        target: &str,
+        headers: &[(&'static str, &str)],
+        expected: Result<(), &str>,
+    ) {
+        let mut request = Request::builder().uri(target);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
         }
-        assert_eq!(
-            host(config, &headers, &Uri::from_static("/")).is_ok(),
-            passes,
-            "{host_header} {origin:?}"
-        );
+        let found = source(config, &request.body(Body::empty()).unwrap());
+        let found = found.map_err(|refusal| match refusal {
+            Refusal::ForeignHost(_) => "host",
+            Refusal::ForeignOrigin(_) => "origin",
+            Refusal::AmbiguousHost => "ambiguous",
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(found, expected, "{target} {headers:?}");
+    }
+
+    fn far() -> Config {
+        Config {
+            bind: "0.0.0.0:4242".parse().unwrap(),
+            allow_anonymous: true,
+            allowed_hosts: vec!["gateway.example".into()],
+            ..Config::default()
+        }
     }
 
     #[test]
@@ -136,35 +197,97 @@ mod tests {
             "[::1]:4242",
             "127.0.0.2",
         ] {
-            check(&config, own, None, true);
+            check(&config, &[("host", own)], Ok(()));
         }
+        check(&config, &[("host", "192.0.2.1")], Err("host"));
+        check(&config, &[], Err("host"));
     }
 
     #[test]
     fn a_name_that_was_made_to_point_here_is_refused() {
-        check(&Config::default(), "evil.example:4242", None, false);
+        let evil = [("host", "evil.example:4242")];
+        check(&Config::default(), &evil, Err("host"));
         let allowed = Config {
             allowed_hosts: vec!["evil.example".into()],
             ..Config::default()
         };
-        check(&allowed, "evil.example:4242", None, true);
+        check(&allowed, &evil, Ok(()));
+        check(&far(), &evil, Err("host"));
+        check(&far(), &[("host", "gateway.example:4242")], Ok(()));
+        check(&far(), &[("host", "192.0.2.1:4242")], Ok(()));
+        check(&far(), &[("host", "[2001:db8::1]:4242")], Ok(()));
+        check(&far(), &[("host", "localhost:4242")], Ok(()));
+        let keyed = Config {
+            api_keys: vec![Secret::new("k")],
+            ..far()
+        };
+        check(&keyed, &evil, Ok(()));
+    }
+
+    #[test]
+    fn a_request_names_one_host() {
+        let config = Config::default();
+        let two = [("host", "localhost"), ("host", "localhost")];
+        check(&config, &two, Err("ambiguous"));
+        let local = [("host", "localhost:1")];
+        check_target(&config, "http://localhost:1/x", &local, Ok(()));
+        check_target(&config, "http://localhost:2/x", &local, Err("ambiguous"));
+        check_target(&config, "http://evil.example/x", &local, Err("ambiguous"));
+        let evil = [("host", "evil.example")];
+        check_target(&config, "http://evil.example/x", &evil, Err("host"));
+        let keyed = Config {
+            api_keys: vec![Secret::new("k")],
+            ..far()
+        };
+        check_target(&keyed, "http://evil.example/x", &evil, Err("host"));
+        let listed = [("host", "gateway.example")];
+        check_target(&keyed, "http://gateway.example/x", &listed, Ok(()));
     }
 
     #[test]
     fn a_page_from_elsewhere_is_refused() {
-        check(
-            &Config::default(),
-            "localhost:4242",
-            Some("https://evil.example"),
-            false,
-        );
-        check(&Config::default(), "localhost:4242", Some("null"), false);
-        check(
-            &Config::default(),
-            "localhost:4242",
-            Some("http://localhost:3000"),
-            true,
-        );
+        let from = |origin| [("host", "localhost:4242"), ("origin", origin)];
+        let config = Config::default();
+        check(&config, &from("https://evil.example"), Err("origin"));
+        check(&config, &from("null"), Err("origin"));
+        check(&config, &from("http://localhost:3000"), Ok(()));
+        check(&config, &from("http://192.0.2.1"), Err("origin"));
+        check(&far(), &from("http://192.0.2.1"), Err("origin"));
+        check(&far(), &from("https://gateway.example"), Ok(()));
+        let same = [
+            ("host", "192.0.2.1:4242"),
+            ("origin", "http://192.0.2.1:4242"),
+        ];
+        check(&far(), &same, Ok(()));
+        let listed = Config {
+            cors_origins: vec!["https://app.example".into()],
+            ..Config::default()
+        };
+        check(&listed, &from("https://app.example"), Ok(()));
+        check(&listed, &from("http://app.example"), Err("origin"));
+        check(&listed, &from("https://app.example:8443"), Err("origin"));
+        let two = [
+            ("host", "localhost"),
+            ("origin", "https://app.example"),
+            ("origin", "https://evil.example"),
+        ];
+        check(&listed, &two, Err("origin"));
+    }
+
+    #[test]
+    fn what_a_foreign_page_loads_is_refused() {
+        let config = Config::default();
+        let loaded = |site| [("host", "localhost"), ("sec-fetch-site", site)];
+        check(&config, &loaded("cross-site"), Err("origin"));
+        for site in ["none", "same-origin", "same-site"] {
+            check(&config, &loaded(site), Ok(()));
+        }
+        let allowed = [
+            ("host", "localhost"),
+            ("origin", "http://localhost:3000"),
+            ("sec-fetch-site", "cross-site"),
+        ];
+        check(&config, &allowed, Ok(()));
     }
 
     #[test]

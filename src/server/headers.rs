@@ -4,7 +4,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use crate::store::Principal;
+use crate::{
+    store::Principal,
+    upstream::model::{ClientHeaders, is_credential},
+};
 
 use super::{Config, REQUEST_ID};
 
@@ -26,7 +29,7 @@ const OF_THIS_HOP: [HeaderName; 11] = [
 /// What a browser says about itself and its user; no upstream needs it.
 const OF_THE_BROWSER: [HeaderName; 3] = [header::COOKIE, header::ORIGIN, header::REFERER];
 
-/// The client's headers that go on to an upstream.
+/// The client's headers that go on to an upstream; which of them are for one only, the upstream knows.
 pub(super) fn to_upstream(client: &HeaderMap, config: &Config) -> HeaderMap {
     filtered(client, goes_on(client, config))
 }
@@ -37,7 +40,7 @@ fn goes_on(client: &HeaderMap, config: &Config) -> impl Fn(&HeaderName) -> bool 
     let is_ours = move |name: &HeaderName| {
         name.as_str().starts_with("x-toolway-")
             // With keys of its own, toolway is whom the client shows its key to.
-            || (*name == header::AUTHORIZATION && has_keys)
+            || (has_keys && is_credential(name))
     };
     let named = named_by_connection(client);
     move |name| {
@@ -50,7 +53,7 @@ fn goes_on(client: &HeaderMap, config: &Config) -> impl Fn(&HeaderName) -> bool 
 
 /// The headers for a chat, whose body toolway writes itself. They are copied, because the client's lie in the buffer of
 /// its connection, which is not to be kept for as long as an answer takes.
-pub(super) fn to_model(client: &HeaderMap, config: &Config) -> Box<[(HeaderName, HeaderValue)]> {
+pub(super) fn to_model(client: &HeaderMap, config: &Config) -> ClientHeaders {
     let goes_on = goes_on(client, config);
     let kept = client.iter().filter(|(name, _)| {
         goes_on(name)
@@ -67,12 +70,16 @@ pub(super) fn to_model(client: &HeaderMap, config: &Config) -> Box<[(HeaderName,
         .collect()
 }
 
-/// The upstream's headers that come back. Its own request id keeps a place beside toolway's.
+/// The upstream's headers that come back. Its own request id keeps a place beside toolway's. Cookies do not come back,
+/// since none goes on, nor does what the upstream allows to pages of other origins: that is for `cors_origins` to say.
 pub(super) fn to_client(upstream: &HeaderMap) -> HeaderMap {
     let named = named_by_connection(upstream);
     // The length stays: the body goes through as it is.
     let comes_back = |name: &HeaderName| {
-        (*name == header::CONTENT_LENGTH || !OF_THIS_HOP.contains(name)) && !named.contains(name)
+        (*name == header::CONTENT_LENGTH || !OF_THIS_HOP.contains(name))
+            && !named.contains(name)
+            && *name != header::SET_COOKIE
+            && !name.as_str().starts_with("access-control-")
     };
     let mut headers = filtered(upstream, comes_back);
     if let Some(id) = headers.remove(REQUEST_ID) {
@@ -137,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_client_key_goes_on_only_where_toolway_has_no_keys_of_its_own() {
-        let client = headers(&[("authorization", "Bearer k")]);
+        let client = headers(&[("authorization", "Bearer k"), ("x-api-key", "k")]);
         assert_eq!(to_upstream(&client, &Config::default()), client);
         let keyed = Config {
             api_keys: vec![crate::secret::Secret::new("k")],
@@ -152,6 +159,8 @@ mod tests {
             ("x-request-id", "theirs"),
             ("transfer-encoding", "chunked"),
             ("content-length", "3"),
+            ("set-cookie", "a=b"),
+            ("access-control-allow-origin", "*"),
         ]);
         let expected = headers(&[("content-length", "3"), ("x-upstream-request-id", "theirs")]);
         assert_eq!(to_client(&upstream), expected);

@@ -31,6 +31,7 @@ use crate::{
         },
     },
     store::Principal,
+    translate::paths,
 };
 
 use super::{
@@ -162,11 +163,10 @@ pub(super) fn token(path: &str) -> Option<&str> {
     Some(rest.split('/').next().unwrap_or_default())
 }
 
-/// The path belongs to the sessions, even where nothing is there, as where it has a slash too many: it is not for
-/// an upstream to see.
+/// The path belongs to the sessions, even where nothing is there, or may mean one that does: it is not for an upstream
+/// to see.
 pub(super) fn is_below(path: &str) -> bool {
-    let mut parts = parts(path);
-    (parts.next(), parts.next()) == (Some("v1"), Some("mcp_sessions"))
+    paths::may_begin_with(path, &["v1", "mcp_sessions"])
 }
 
 /// A path as it may be logged: without ids and tokens, which are as good as keys.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     Json,
     extract::{Path, State},
-    http::{HeaderMap, HeaderName, HeaderValue},
+    http::HeaderMap,
     response::{IntoResponse, Response},
 };
 use futures::future::join_all;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::{
     gateway::{Gateway, failure::Failure},
-    upstream::model::Upstream,
+    upstream::model::{ClientHeaders, Upstream},
 };
 
 use super::{App, error, headers};
@@ -48,10 +48,7 @@ pub(super) async fn show(
 
 /// Each upstream's models that requests would reach, the first upstream first. An upstream that gives no list
 /// is left out, but for the models that its configuration names; when none gives any, its failure is told.
-async fn all(
-    gateway: &Gateway,
-    client: &[(HeaderName, HeaderValue)],
-) -> Result<Vec<Value>, Failure> {
+async fn all(gateway: &Gateway, client: &ClientHeaders) -> Result<Vec<Value>, Failure> {
     let upstreams = gateway.models().all();
     let lists = join_all(upstreams.iter().map(|upstream| listed(upstream, client))).await;
     let mut models: Vec<Value> = Vec::new();
@@ -81,10 +78,7 @@ async fn all(
     }
 }
 
-async fn listed(
-    upstream: &Upstream,
-    client: &[(HeaderName, HeaderValue)],
-) -> Result<Vec<Value>, Failure> {
+async fn listed(upstream: &Upstream, client: &ClientHeaders) -> Result<Vec<Value>, Failure> {
     match timeout(PATIENCE, upstream.models(client)).await {
         Ok(models) => Ok(models?),
         Err(_) => Err(Failure::TimeIsUp { after: PATIENCE }),

@@ -13,7 +13,6 @@ mod arguments;
 mod body;
 mod definitions;
 mod document;
-mod encode;
 mod keywords;
 mod naming;
 mod operations;

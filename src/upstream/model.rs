@@ -2,6 +2,7 @@
 //!
 //! Knows addresses, keys, timeouts and retries; what the bodies mean is for `translate` to say.
 
+mod client_headers;
 mod error;
 mod incoming;
 pub mod retry;
@@ -21,6 +22,7 @@ use crate::{
 
 use self::retry::Round;
 pub use self::{
+    client_headers::{ClientHeaders, is_credential},
     error::{ModelError, Refused},
     incoming::Incoming,
 };
@@ -32,8 +34,10 @@ pub struct Config {
     pub name: String,
     /// Where its API is; `/chat/completions` is added to the path.
     pub base_url: Url,
-    /// Its key; absent: the client's own `Authorization` is passed on.
+    /// Its key. Default: none.
     pub api_key: Option<Secret>,
+    /// The client's own credentials go to this upstream; at most one has it, and none with a key of its own.
+    pub client_key: bool,
     /// Added to every request.
     pub headers: Vec<(http::HeaderName, Secret)>,
     /// Patterns (`*` stands for anything) of the models it has; empty: every model.
@@ -60,6 +64,13 @@ pub struct Config {
     pub silence_timeout: Duration,
     /// How often a request is sent again after a failure that is safe to repeat. Default: 2.
     pub retries: u32,
+}
+
+impl Config {
+    /// The configuration gives it a key, in `api_key` or in one of its headers.
+    pub fn has_own_key(&self) -> bool {
+        self.api_key.is_some() || self.headers.iter().any(|(name, _)| is_credential(name))
+    }
 }
 
 /// Longest error body that is read, in bytes.
@@ -192,13 +203,13 @@ impl Upstream {
         url
     }
 
-    /// Asks for a chat completion. `headers` are the client's that go on; the key is added here.
+    /// Asks for a chat completion. `headers` are the client's; the upstream's own key is added here.
     /// Sends again what is safe to send again; nothing has been shown to the client of this answer yet.
     ///
     /// Dropping the future, or the [`Incoming`], ends the call.
     pub async fn chat(
         &self,
-        headers: &[(HeaderName, HeaderValue)],
+        headers: &ClientHeaders,
         body: &Pieces<'_>,
         round: Round,
     ) -> Result<Incoming, ModelError> {
@@ -207,7 +218,7 @@ impl Upstream {
             let request = Outgoing {
                 method: Method::POST,
                 uri: &self.chat,
-                headers: Headers::List(headers),
+                headers: Headers::List(headers.shown_to(&self.config)),
                 own: &self.own_of_chats,
                 body,
             };
@@ -253,12 +264,12 @@ impl Upstream {
     /// The models it lists, as it describes them.
     pub async fn models(
         &self,
-        headers: &[(HeaderName, HeaderValue)],
+        headers: &ClientHeaders,
     ) -> Result<Vec<serde_json::Value>, ModelError> {
         let request = Outgoing {
             method: Method::GET,
             uri: &self.models,
-            headers: Headers::List(headers),
+            headers: Headers::List(headers.shown_to(&self.config)),
             own: &self.own,
             body: &Pieces::default(),
         };
@@ -276,6 +287,9 @@ impl Upstream {
     /// The client's headers with this upstream's own key and headers put in.
     fn with_own(&self, client: &HeaderMap) -> HeaderMap {
         let mut headers = client.clone();
+        if !self.config.client_key {
+            client_headers::remove_credentials(&mut headers);
+        }
         for (name, value) in &self.own {
             headers.insert(name, value.clone());
         }

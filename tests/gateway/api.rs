@@ -191,6 +191,9 @@ async fn what_cannot_be_sent_is_not() {
     for (name, arguments, path) in [
         ("orders_get", json!({}), ""),
         ("orders_get", json!({"id": ".."}), "/id"),
+        ("orders_get", json!({"id": "../../admin"}), "/id"),
+        ("orders_get", json!({"id": "a\\..\\b"}), "/id"),
+        ("orders_get", json!({"id": "%2e%2e%2fadmin"}), "/id"),
         ("orders_get", json!({"id": ""}), "/id"),
         (
             "orders_get",

@@ -5,10 +5,6 @@ use std::collections::BTreeSet;
 use axum::http::{HeaderValue, header};
 use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
 
 use crate::{
     harness::{Builder, Toolway, toolway},
@@ -89,19 +85,25 @@ async fn with_headers(
 }
 
 /// A body that breaks off.
+/// The row of what no client library sends.
+async fn bytes_row(gw: Toolway, (status, answer): (u16, String)) -> String {
+    gw.join().await;
+    row_of(status, answer.split("\r\n\r\n").nth(1).unwrap())
+}
+
 async fn half_a_body() -> String {
     let gw = plain_model().await.start().await;
-    let mut stream = TcpStream::connect(gw.base.strip_prefix("http://").unwrap())
-        .await
-        .unwrap();
     let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{\"mod";
-    stream.write_all(head.as_bytes()).await.unwrap();
-    stream.shutdown().await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    gw.join().await;
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    row_of(status, answer.split("\r\n\r\n").nth(1).unwrap())
+    let answer = gw.cut_off(head).await;
+    bytes_row(gw, answer).await
+}
+
+async fn two_hosts() -> String {
+    let gw = plain_model().await.start().await;
+    let head =
+        "GET /health HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let answer = gw.raw(head).await;
+    bytes_row(gw, answer).await
 }
 
 async fn overloaded() -> String {
@@ -239,6 +241,7 @@ async fn provoked() -> Vec<String> {
             row(gw, response).await
         },
         half_a_body().await,
+        two_hosts().await,
         {
             let gw = plain_model()
                 .await

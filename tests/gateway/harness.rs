@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::{
-    net::TcpListener,
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
     sync::oneshot,
     task::JoinHandle,
     time::{Instant, timeout},
@@ -200,6 +201,33 @@ impl Toolway {
             body: response.bytes_stream().boxed(),
             rest: String::new(),
         }
+    }
+
+    /// Sends bytes as they are; gives the status, and the whole answer with its head. The request asks for the
+    /// connection to be closed.
+    pub async fn raw(&self, request: &str) -> (u16, String) {
+        self.exchange(request, false).await
+    }
+
+    /// The same for a request that breaks off.
+    pub async fn cut_off(&self, request: &str) -> (u16, String) {
+        self.exchange(request, true).await
+    }
+
+    async fn exchange(&self, request: &str, is_cut_off: bool) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.base.trim_start_matches("http://"))
+            .await
+            .unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        if is_cut_off {
+            stream.shutdown().await.unwrap();
+        }
+        let mut answer = String::new();
+        timeout(PATIENCE, stream.read_to_string(&mut answer))
+            .await
+            .expect("it answers")
+            .unwrap();
+        (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
     }
 
     pub async fn get(&self, path: &str) -> reqwest::Response {

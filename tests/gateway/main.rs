@@ -27,14 +27,20 @@ mod errors;
 mod forced;
 /// OpenAI-style functions: the webhook, and what it gets wrong.
 mod functions;
+/// Whose key a provider receives.
+mod keys;
 /// Lent functions and their agents: MCP clients of either era.
 mod lent;
 /// Mixed turns: calls of the gateway's and of the client's own together.
 mod mixed;
 /// The HTTP face as openapi.yaml describes it.
 mod openapi;
+/// Hosts, origins and pages elsewhere: who may call at all.
+mod origins;
 /// What no gateway tool applies to.
 mod pass_through;
+/// Paths that are spelt in more than one way, or lead elsewhere.
+mod paths;
 /// Slow upstreams: keep-alives and deadlines.
 mod patience;
 /// Plain answers of the loop.

@@ -136,6 +136,8 @@ struct Shared {
     /// Bodies that were given up by the other side before their end.
     dropped: watch::Sender<usize>,
     models: Mutex<Vec<String>>,
+    /// The headers of each request for the list of models.
+    listed: Mutex<Vec<HeaderMap>>,
     follows: AtomicBool,
 }
 
@@ -155,6 +157,7 @@ impl Model {
             asked: watch::Sender::new(Vec::new()),
             dropped: watch::Sender::new(0),
             models: Mutex::new(vec!["m".to_owned()]),
+            listed: Mutex::default(),
             follows: AtomicBool::new(false),
         });
         let router = Router::new()
@@ -186,6 +189,11 @@ impl Model {
         self
     }
 
+    /// The headers of each request for its list of models.
+    pub fn listed(&self) -> Vec<HeaderMap> {
+        self.shared.listed.lock().unwrap().clone()
+    }
+
     /// Everything it was asked so far.
     pub fn asked(&self) -> Vec<Asked> {
         self.shared.asked.borrow().clone()
@@ -203,7 +211,8 @@ impl Model {
     }
 }
 
-async fn models(State(shared): State<Arc<Shared>>) -> Json<Value> {
+async fn models(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Json<Value> {
+    shared.listed.lock().unwrap().push(headers);
     let models = shared.models.lock().unwrap();
     let data: Vec<Value> = models
         .iter()

@@ -168,7 +168,7 @@ async fn the_upstream_is_chosen_by_the_model() {
     let second = Model::start([say("two")]).await;
     let config = format!(
         "[[upstreams]]\nname = \"one\"\nbase_url = \"MODEL\"\napi_key = \"k1\"\nmodels = [\"m*\"]\n\
-         [[upstreams]]\nname = \"two\"\nbase_url = \"{}\"\n",
+         [[upstreams]]\nname = \"two\"\nbase_url = \"{}\"\nclient_key = true\n",
         second.base
     );
     let gw = toolway(Model::start([say("one")]).await)

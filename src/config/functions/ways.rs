@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use http::{Method, header::AUTHORIZATION};
+use http::Method;
 use serde_json::Value;
 
 use super::super::{check::Check, keys::unknown, raw::RawFunctions, values::Origin};
@@ -273,12 +273,7 @@ impl Check<'_> {
             }
             return;
         };
-        let has_key = upstream.api_key.is_some()
-            || upstream
-                .headers
-                .iter()
-                .any(|(name, _)| name == AUTHORIZATION);
-        if !has_key && upstream.base_url.scheme() == "https" {
+        if !upstream.has_own_key() && upstream.base_url.scheme() == "https" {
             let name = &upstream.name;
             self.warn(
                 path,

@@ -33,6 +33,46 @@ fn a_host_with_a_scheme_is_refused() {
 }
 
 #[test]
+fn an_origin_is_written_as_a_browser_does() {
+    let with = |origin: &str| format!("cors_origins = ['{origin}']");
+    for origin in [
+        "https://app.example",
+        "http://localhost:3000",
+        "chrome-extension://abc",
+    ] {
+        assert_eq!(ok(&with(origin)).server.cors_origins, [origin]);
+    }
+    for origin in [
+        "app.example",
+        "https://app.example/",
+        "https://app.example:443",
+        "https://App.example",
+        "null",
+    ] {
+        refused(
+            &with(origin),
+            &format!(
+                "cors_origins[0]: `{origin}` is no origin as browsers write it; write for example \
+                 `https://app.example` or `http://localhost:3000`, with nothing behind it"
+            ),
+        );
+    }
+    refused(
+        &with("*"),
+        "cors_origins[0]: any page could use your tools; list the origins, or set `api_keys`",
+    );
+    ok(&format!("api_keys = ['env:KEY']\n{}", with("*")));
+}
+
+#[test]
+fn keys_stay_keys_where_everybody_is_meant() {
+    warned(
+        "allow_anonymous = true\napi_keys = ['env:KEY']\n[[upstreams]]\nbase_url = 'http://a/v1'",
+        "allow_anonymous: has no effect beside `api_keys`: every client needs a key",
+    );
+}
+
+#[test]
 fn a_key_that_everybody_spends_is_a_warning() {
     warned(
         indoc! {"

@@ -115,6 +115,58 @@ fn a_key_is_read_from_a_file() {
 }
 
 #[test]
+fn a_clients_key_is_for_one_upstream_at_most() {
+    let takers = |text: &str| -> Vec<bool> {
+        let upstreams = ok(text).upstreams;
+        upstreams.iter().map(|it| it.client_key).collect()
+    };
+    let one = |keys: &str| format!("[[upstreams]]\nbase_url = 'http://a/v1'\n{keys}\n");
+    let two = |first: &str, second: &str| {
+        format!(
+            "{}[[upstreams]]\nbase_url = 'http://b/v1'\n{second}\n",
+            one(first)
+        )
+    };
+    assert_eq!(takers(""), [true], "OpenAI, where nothing is configured");
+    assert_eq!(takers(&one("")), [true]);
+    assert_eq!(takers(&one("client_key = false")), [false]);
+    assert_eq!(takers(&one("api_key = 'env:KEY'")), [false]);
+    assert_eq!(takers(&one("headers = {X-Api-Key = 'env:KEY'}")), [false]);
+    assert_eq!(takers(&two("models = ['a']", "")), [false, false]);
+    let second = two("models = ['a']\napi_key = 'env:KEY'", "");
+    assert_eq!(takers(&second), [false, false]);
+    let named = two("models = ['a']", "client_key = true");
+    assert_eq!(takers(&named), [false, true]);
+    refused(
+        &two("models = ['a']\nclient_key = true", "client_key = true"),
+        "upstreams[1].client_key: upstreams[0] has it already; a client's key goes to one upstream only",
+    );
+    upstream_refused(
+        "base_url = 'http://a/v1'\nheaders = {Authorization = 'env:KEY'}\nclient_key = true",
+        "upstreams[0].client_key: the upstream has a key of its own; leave out one of the two",
+    );
+}
+
+#[test]
+fn a_provider_that_gets_nobodys_key_is_a_warning() {
+    let text = indoc! {"
+        [[upstreams]]
+        name = 'cloud'
+        base_url = 'https://a/v1'
+        models = ['gpt-*']
+        [[upstreams]]
+        name = 'ollama'
+        base_url = 'http://127.0.0.1:11434/v1'
+    "};
+    warned(
+        text,
+        "upstreams[0].api_key: `cloud` gets no key at all; set its `api_key`, or `client_key = true` if the \
+         clients' own key is for this upstream",
+    );
+    warned(&text.replace("models", "client_key = true\nmodels"), "");
+}
+
+#[test]
 fn headers_are_ones_that_can_be_sent() {
     let with = |headers: &str| format!("base_url = 'http://x/v1'\nheaders = {{ {headers} }}");
     upstream_refused(

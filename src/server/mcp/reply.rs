@@ -88,7 +88,10 @@ fn streaming(body: Body) -> Response {
 /// 3.8 (2026-07-28, without a session) then waits for ever. To any other body every client says that the request
 /// failed.
 pub(in crate::server) fn refusal(refusal: Refusal) -> Response {
-    let is_read_by_status = matches!(refusal, Refusal::Unauthorized | Refusal::ForeignHost(_));
+    let is_read_by_status = matches!(
+        refusal,
+        Refusal::Unauthorized | Refusal::ForeignHost(_) | Refusal::ForeignOrigin(_)
+    );
     if !is_read_by_status {
         return refusal.into_response();
     }

@@ -1,7 +1,8 @@
 //! A function as one HTTP request: `GET https://api.example.com/{function}/{city}?unit={unit}`.
 //!
 //! **Invariant:** an argument can never choose the host, leave its segment of the path, or add a parameter to
-//! the query: whatever it holds is percent-encoded (RFC 3986, § 2.1), and `.` and `..` are refused.
+//! the query: whatever it holds is percent-encoded (RFC 3986, § 2.1). Because many servers decode a path before they
+//! split it, one that has a segment `.` or `..` after any number of decodings is refused.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,10 @@ use serde_json::Value;
 use url::Url;
 
 use super::template::Template;
-use crate::tool::{CallError, JsonObject};
+use crate::{
+    tool::{CallError, JsonObject},
+    translate::{paths::has_dot_segments, percent},
+};
 
 /// The methods that a function can have.
 const METHODS: [Method; 6] = [
@@ -73,7 +77,7 @@ impl RequestTemplate {
         if !parsed.username().is_empty() || parsed.password().is_some() {
             return Err("must not hold a name or password; use a header for that".to_owned());
         }
-        if has_dots(path) {
+        if has_dot_segments(path) {
             return Err("must not have `.` or `..` as a part of its path".to_owned());
         }
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
@@ -137,17 +141,22 @@ impl RequestTemplate {
 
     fn url(&self, function: &str, arguments: &JsonObject) -> Result<Url, CallError> {
         let value = |name: &str| match name {
-            FUNCTION => Some(encode(function)),
-            name => arguments.get(name).and_then(as_text).map(|it| encode(&it)),
+            FUNCTION => Some(percent::value(function)),
+            name => arguments
+                .get(name)
+                .and_then(as_text)
+                .map(|it| percent::value(&it)),
         };
         let missing = |name: &str| value(name).is_none_or(|text| text.is_empty());
         if let Some(name) = self.path.names().find(|name| missing(name)) {
             return Err(unfit(name, "is needed, and must not be empty"));
         }
         let path = self.path.fill(value).unwrap_or_default();
-        if has_dots(&path) {
-            let name = self.path.names().last().unwrap_or_default();
-            return Err(unfit(name, "cannot be `.` or `..`"));
+        if has_dot_segments(&path) {
+            let leaves = |name: &&str| value(name).is_some_and(|text| has_dot_segments(&text));
+            let name = self.path.names().find(leaves).or(self.path.names().last());
+            let why = "a part of the path cannot be `.` or `..`, whichever way it is written";
+            return Err(unfit(name.unwrap_or_default(), why));
         }
         let pairs: Vec<String> = self
             .query
@@ -222,28 +231,6 @@ fn with_query(mut url: Url, rest: &JsonObject) -> Url {
     }
     drop(pairs);
     url
-}
-
-/// Everything but the unreserved characters, percent-encoded.
-fn encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                encoded.push(char::from(byte));
-            }
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
-}
-
-/// A segment of the path is `.` or `..`, however written, and would be taken for a step.
-fn has_dots(path: &str) -> bool {
-    path.split(['/', '\\']).any(|segment| {
-        let plain = segment.to_ascii_lowercase().replace("%2e", ".");
-        matches!(plain.as_str(), "." | "..")
-    })
 }
 
 #[cfg(test)]
@@ -346,18 +333,15 @@ mod tests {
             json!({"x": "1&y=2"}),
             "GET https://a/?q=1%26y%3D2",
         );
-        for dots in [".", ".."] {
-            check_unfit(
-                "GET https://a/{x}/end",
-                json!({"x": dots}),
-                "/x: cannot be `.` or `..`",
-            );
+        let why = "a part of the path cannot be `.` or `..`, whichever way it is written";
+        for dots in [
+            ".", "..", "../admin", "a/../b", "..\\b", "%2e%2E", "..%2Fb", "..;/b",
+        ] {
+            let said = format!("/x: {why}");
+            check_unfit("GET https://a/{x}/{y}", json!({"x": dots, "y": "c"}), &said);
         }
-        check_unfit(
-            "GET https://a/{x}{y}",
-            json!({"x": ".", "y": "."}),
-            "/y: cannot be `.` or `..`",
-        );
+        let said = format!("/x: {why}");
+        check_unfit("GET https://a/{x}{y}", json!({"x": ".", "y": "."}), &said);
     }
 
     #[test]

@@ -6,9 +6,10 @@ use serde_json::{Map, Value};
 
 use super::{
     document::Document,
-    encode, plan,
+    plan,
     styles::{self, Form, Style},
 };
+use crate::translate::percent;
 
 /// Most schemas that are looked at to tell what a body is made of.
 const MAX_PARTS: usize = 64;
@@ -364,7 +365,7 @@ fn part(name: &str, value: &Value, media: Option<&String>) -> String {
 fn quoted(name: &str) -> String {
     let escaped = |c: char| match c {
         '"' => "%22".to_owned(),
-        c if c.is_control() => encode::value(&c.to_string()),
+        c if c.is_control() => percent::value(&c.to_string()),
         c => c.to_string(),
     };
     name.chars().map(escaped).collect()

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{ReadError, encode};
+use super::ReadError;
+use crate::translate::percent;
 
 /// Most references that lead to nothing but another reference.
 const MAX_HOPS: usize = 32;
@@ -71,7 +72,7 @@ impl<'d> Document<'d> {
         })?;
         let missing = || format!("its reference `{target}` leads to nothing");
         if inside.starts_with('/') || inside.is_empty() {
-            let pointer = encode::decode(inside).ok_or_else(missing)?;
+            let pointer = percent::decode(inside).ok_or_else(missing)?;
             self.whole.pointer(&pointer).ok_or_else(missing)
         } else {
             Err(format!(

@@ -5,9 +5,9 @@ use serde_json::Value;
 use super::{
     Fixed,
     document::Document,
-    encode,
     styles::{Form, Style},
 };
+use crate::translate::{paths::has_dot_segments, percent};
 
 /// Headers that a request's body, its connection or its configuration decide. OpenAPI says of the first
 /// three that parameters of these names are ignored.
@@ -74,7 +74,7 @@ pub(super) enum Piece<'d> {
 pub(super) fn template(path: &str) -> Result<Vec<Piece<'_>>, String> {
     let path = path.split('#').next().unwrap_or_default();
     let segments = path.split('?').next().unwrap_or_default();
-    if segments.split('/').any(encode::is_dot_segment) {
+    if has_dot_segments(segments) {
         return Err("its path has a part that is only `.` or `..`".to_owned());
     }
     let mut pieces = Vec::new();
@@ -104,10 +104,10 @@ fn push_literal(pieces: &mut Vec<Piece<'_>>, literal: &str) {
         Some((path, query)) => (path, Some(query)),
         None => (literal, None),
     };
-    let mut text = encode::path(path);
+    let mut text = percent::path(path);
     if let Some(query) = query {
         text.push('?');
-        text.push_str(&encode::path(query));
+        text.push_str(&percent::path(query));
     }
     pieces.push(Piece::Literal(text));
 }

@@ -2,16 +2,20 @@
 //!
 //! No argument leaves its place: what goes into a path stays one segment, what goes into a query is one
 //! parameter's, and nothing with a line end gets into a header.
+//! A path that has a segment `.` or `..` after any number of decodings is refused, because many servers decode a path
+//! before they split it.
 
 use serde_json::Value;
 
 use super::{
     body::{self, Payload},
-    encode,
     parameters::Place,
     styles::{self, Form},
 };
-use crate::tool::{CallError, JsonObject};
+use crate::{
+    tool::{CallError, JsonObject},
+    translate::paths::has_dot_segments,
+};
 
 /// Longest path and query, in bytes. HTTP libraries refuse what is longer than 64 KiB.
 const MAX_URL: usize = 32 << 10;
@@ -204,9 +208,10 @@ impl Plan {
         let mut end = 0;
         for segment in path.split('?').next().unwrap_or_default().split('/') {
             end += segment.len();
-            if encode::is_dot_segment(segment) {
+            if has_dot_segments(segment) {
                 let name = ends.iter().find(|it| it.0 >= end).map_or("", |it| it.1);
-                let message = "a part of the path must not be only `.` or `..`";
+                let message =
+                    "a part of the path cannot be `.` or `..`, whichever way it is written";
                 return Err(invalid(name, message));
             }
             end += 1;

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::encode;
+use crate::translate::percent;
 
 /// How one value is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,8 +70,8 @@ pub(super) fn pairs(name: &str, value: &Value, form: &Form) -> Vec<String> {
     let (style, explode, reserved) = match form {
         Form::Content { is_json } => {
             return vec![pair(
-                &encode::value(name),
-                &encode::value(&content(value, *is_json)),
+                &percent::value(name),
+                &percent::value(&content(value, *is_json)),
             )];
         }
         Form::Style {
@@ -81,10 +81,10 @@ pub(super) fn pairs(name: &str, value: &Value, form: &Form) -> Vec<String> {
         } => (*style, *explode, *reserved),
     };
     let encoded = |value: &Value| match reserved {
-        true => encode::reserved(&text(value)),
-        false => encode::value(&text(value)),
+        true => percent::reserved(&text(value)),
+        false => percent::value(&text(value)),
     };
-    let key = encode::value(name);
+    let key = percent::value(name);
     let between = match style {
         Style::Space => "%20",
         Style::Pipe => "%7C",
@@ -106,7 +106,7 @@ pub(super) fn pairs(name: &str, value: &Value, form: &Form) -> Vec<String> {
             let members = members.iter().filter(|(_, value)| !value.is_null());
             let mut out = Vec::new();
             for (name, value) in members {
-                let key = encode::value(name);
+                let key = percent::value(name);
                 match value {
                     Value::Array(items) => {
                         out.extend(items.iter().map(|it| pair(&key, &encoded(it))));
@@ -119,7 +119,7 @@ pub(super) fn pairs(name: &str, value: &Value, form: &Form) -> Vec<String> {
         Value::Object(members) => {
             let members = members.iter().filter(|(_, value)| !value.is_null());
             let items: Vec<String> = members
-                .flat_map(|(name, value)| [encode::value(name), encoded(value)])
+                .flat_map(|(name, value)| [percent::value(name), encoded(value)])
                 .collect();
             joined(&key, &items, between)
         }
@@ -152,18 +152,18 @@ fn deep(name: &str, value: &Value, encoded: &impl Fn(&Value) -> String, out: &mu
                 deep(&format!("{name}[{place}]"), value, encoded, out);
             }
         }
-        single => out.push(pair(&encode::value(name), &encoded(single))),
+        single => out.push(pair(&percent::value(name), &encoded(single))),
     }
 }
 
 /// A parameter in a path, encoded; only the style's own `,`, `.`, `;` and `=` are left as they are.
 pub(super) fn segment(name: &str, value: &Value, form: &Form) -> String {
     let (style, explode) = match form {
-        Form::Content { is_json } => return encode::value(&content(value, *is_json)),
+        Form::Content { is_json } => return percent::value(&content(value, *is_json)),
         Form::Style { style, explode, .. } => (*style, *explode),
     };
-    let encoded = |value: &Value| encode::value(&text(value));
-    let key = encode::value(name);
+    let encoded = |value: &Value| percent::value(&text(value));
+    let key = percent::value(name);
     let label = if explode { "." } else { "," };
     match (style, value) {
         (Style::Label, value) => format!(".{}", list(value, explode, label, &encoded)),

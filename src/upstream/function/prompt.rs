@@ -22,7 +22,7 @@ use crate::{
         ids::Ids,
         stream::{Known, Mode, Owner, Settings},
     },
-    upstream::model::{ModelError, Models, Upstream, retry::Round},
+    upstream::model::{ClientHeaders, ModelError, Models, Upstream, retry::Round},
 };
 
 /// A question, as configured and checked.
@@ -97,8 +97,9 @@ impl Prompt {
         });
         let body = body.to_string();
         let body = Pieces::of(body.as_bytes());
+        let no_client = ClientHeaders::default();
         // Asking twice does no harm, so the upstream may be asked again as in a round after the first.
-        let incoming = upstream.chat(&[], &body, Round::Later).await?;
+        let incoming = upstream.chat(&no_client, &body, Round::Later).await?;
         incoming.read_all(self.limit).await
     }
 

@@ -10,17 +10,17 @@ const IN_PATH: &[u8] = b"/:@!$&'()*+,;=%";
 const RESERVED: &[u8] = b":/?@!$'()*,;[]";
 
 /// A value, with everything encoded but letters, digits, `-`, `.`, `_` and `~`.
-pub(super) fn value(text: &str) -> String {
+pub(in crate::translate) fn value(text: &str) -> String {
     with(text, b"")
 }
 
 /// A value of a query parameter with `allowReserved`.
-pub(super) fn reserved(text: &str) -> String {
+pub(in crate::translate) fn reserved(text: &str) -> String {
     with(text, RESERVED)
 }
 
 /// A literal part of a path.
-pub(super) fn path(text: &str) -> String {
+pub(in crate::translate) fn path(text: &str) -> String {
     with(text, IN_PATH)
 }
 
@@ -30,25 +30,29 @@ fn with(text: &str, kept: &[u8]) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) || kept.contains(&byte) {
             out.push(char::from(byte));
         } else {
-            // Writing to a text cannot fail.
-            let _ = write!(out, "%{byte:02X}");
+            push(&mut out, byte);
         }
     }
     out
 }
 
+/// Adds a byte, encoded.
+pub(in crate::translate) fn push(out: &mut String, byte: u8) {
+    // Writing to a text cannot fail.
+    let _ = write!(out, "%{byte:02X}");
+}
+
 /// A text with its escapes resolved; `None` where that is no UTF-8. A `%` that begins no escape stays.
-pub(super) fn decode(text: &str) -> Option<String> {
+pub(in crate::translate) fn decode(text: &str) -> Option<String> {
+    String::from_utf8(bytes(text.as_bytes())).ok()
+}
+
+/// The bytes of a text with its escapes resolved. A `%` that begins no escape stays.
+pub(in crate::translate) fn bytes(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
+    let mut rest = text;
     while let Some((first, after)) = rest.split_first() {
-        let escape = (*first == b'%')
-            .then(|| after.get(..2))
-            .flatten()
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match escape {
+        match (*first == b'%').then(|| escaped(after)).flatten() {
             Some(byte) => {
                 bytes.push(byte);
                 rest = &after[2..];
@@ -59,13 +63,13 @@ pub(super) fn decode(text: &str) -> Option<String> {
             }
         }
     }
-    String::from_utf8(bytes).ok()
+    bytes
 }
 
-/// A segment that a URL parser or a server would take for "here" or "one up".
-pub(super) fn is_dot_segment(segment: &str) -> bool {
-    let plain = segment.to_ascii_lowercase().replace("%2e", ".");
-    plain == "." || plain == ".."
+/// The byte that the two digits after a `%` stand for.
+pub(in crate::translate) fn escaped(after: &[u8]) -> Option<u8> {
+    let digit = |at: usize| char::from(*after.get(at)?).to_digit(16);
+    u8::try_from(digit(0)? * 16 + digit(1)?).ok()
 }
 
 #[cfg(test)]
@@ -92,15 +96,5 @@ mod tests {
         assert_eq!(decode("100%").as_deref(), Some("100%"));
         assert_eq!(decode("%zz%+1").as_deref(), Some("%zz%+1"));
         assert_eq!(decode("%ff"), None);
-    }
-
-    #[test]
-    fn dots_are_seen_through_their_escapes() {
-        for text in [".", "..", "%2e", ".%2E", "%2E%2e"] {
-            assert!(is_dot_segment(text), "{text}");
-        }
-        for text in ["", "...", "a.", "%252e"] {
-            assert!(!is_dot_segment(text), "{text}");
-        }
     }
 }

@@ -1,0 +1,227 @@
+//! Paths of URLs: one form for each, and no step out of its place.
+//!
+//! Servers differ in what they decode before they route a request, so a path is judged by what any of them could
+//! make of it.
+
+use std::borrow::Cow;
+
+use super::percent;
+
+/// What stands for itself in a path besides letters, digits, `-`, `_`, `~`, `.` and `/` (RFC 3986, 3.3).
+const PLAIN: &[u8] = b"!$&'()*+,;=:@";
+
+/// How often a path may be encoded on top of an encoding.
+const MAX_ENCODINGS: usize = 8;
+
+/// The one form of a request's path: what needs no escape has none, what needs one has it, one slash stands between
+/// two segments and none at the end.
+///
+/// `None` for a path that has no safe meaning: with a segment `.` or `..` in any spelling (see [`has_dot_segments`]),
+/// an escaped control character, a `%` without two digits, or escapes that are no UTF-8.
+pub fn normalize(path: &str) -> Option<Cow<'_, str>> {
+    if is_normal(path) {
+        return Some(path.into());
+    }
+    let mut normal = String::with_capacity(path.len());
+    let mut rest = path.strip_prefix('/')?.as_bytes();
+    normal.push('/');
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        let mut byte = *first;
+        if byte == b'%' {
+            byte = percent::escaped(after)?;
+            rest = &after[2..];
+        }
+        let is_escaped = *first == b'%';
+        match byte {
+            b'/' if !is_escaped && normal.ends_with('/') => {}
+            b'/' if !is_escaped => normal.push('/'),
+            _ if is_unreserved(byte) => normal.push(char::from(byte)),
+            _ if byte.is_ascii_control() => return None,
+            _ if !is_escaped && PLAIN.contains(&byte) => normal.push(char::from(byte)),
+            _ => percent::push(&mut normal, byte),
+        }
+    }
+    if normal.len() > 1 && normal.ends_with('/') {
+        normal.pop();
+    }
+    percent::decode(&normal)?;
+    (!has_dot_segments(&normal)).then_some(normal.into())
+}
+
+/// A segment is `.` or `..`, whichever way it is written: escaped, escaped several times, beside a backslash or an
+/// escaped slash, followed by parameters (`..;x`) or spaces.
+pub fn has_dot_segments(path: &str) -> bool {
+    let mut path = path.as_bytes().to_vec();
+    for _ in 0..=MAX_ENCODINGS {
+        let mut segments = path.split(|byte| matches!(byte, b'/' | b'\\'));
+        let is_dots = |segment: &[u8]| {
+            let name = segment.split(|byte| *byte == b';').next();
+            matches!(name.unwrap_or_default().trim_ascii(), b"." | b"..")
+        };
+        if segments.any(is_dots) {
+            return true;
+        }
+        let decoded = percent::bytes(&path);
+        if decoded == path {
+            return false;
+        }
+        path = decoded;
+    }
+    true
+}
+
+/// To some servers the path means this one: they decode slashes, read a backslash as one, ignore the case of letters
+/// or the parameters of a segment.
+pub fn may_mean(path: &str, other: &[&str]) -> bool {
+    let names = loosely_read(path);
+    names.len() == other.len() && begins_with(&names, other)
+}
+
+/// To some servers the path is this one or below it; see [`may_mean`].
+pub fn may_begin_with(path: &str, other: &[&str]) -> bool {
+    begins_with(&loosely_read(path), other)
+}
+
+fn begins_with(names: &[Vec<u8>], other: &[&str]) -> bool {
+    let mut names = names.iter();
+    other
+        .iter()
+        .all(|other| names.next().is_some_and(|name| name == other.as_bytes()))
+}
+
+/// The names between the slashes, as the most lenient server reads them.
+fn loosely_read(path: &str) -> Vec<Vec<u8>> {
+    let decoded = percent::bytes(path.as_bytes());
+    let segments = decoded.split(|byte| matches!(byte, b'/' | b'\\'));
+    let names = segments.filter_map(|segment| segment.split(|byte| *byte == b';').next());
+    let names = names
+        .map(<[u8]>::trim_ascii)
+        .filter(|name| !name.is_empty());
+    names.map(<[u8]>::to_ascii_lowercase).collect()
+}
+
+/// Nothing has to be done: the form that almost every path comes in.
+fn is_normal(path: &str) -> bool {
+    let mut before = 0;
+    let is_fine = |byte: u8| {
+        let fits = match byte {
+            b'/' | b'.' => before != b'/',
+            byte => is_unreserved(byte),
+        };
+        before = byte;
+        fits
+    };
+    path.starts_with('/') && path.bytes().all(is_fine) && (path.len() == 1 || !path.ends_with('/'))
+}
+
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(path: &str, normal: Option<&str>) {
+        assert_eq!(normalize(path).as_deref(), normal, "{path}");
+    }
+
+    #[test]
+    fn a_path_has_one_form() {
+        for (path, normal) in [
+            ("/", "/"),
+            ("//", "/"),
+            ("/v1/chat/completions", "/v1/chat/completions"),
+            ("/v1/chat//completions", "/v1/chat/completions"),
+            ("/v1/chat/completions/", "/v1/chat/completions"),
+            ("//v1/chat/completions//", "/v1/chat/completions"),
+            ("/v1/%63hat/completions", "/v1/chat/completions"),
+            ("/v1/models/", "/v1/models"),
+            ("/v1/files/a%2fb", "/v1/files/a%2Fb"),
+            ("/v1/files/a b{c}|\u{e9}", "/v1/files/a%20b%7Bc%7D%7C%C3%A9"),
+            ("/v1/files/a\\b", "/v1/files/a%5Cb"),
+            ("/v1/files/%7Ea%3Bb;c=d", "/v1/files/~a%3Bb;c=d"),
+            ("/v1/models/ft:gpt@x", "/v1/models/ft:gpt@x"),
+            ("/v1/files/a..b", "/v1/files/a..b"),
+            ("/v1/...", "/v1/..."),
+            ("/v1/.well-known/x", "/v1/.well-known/x"),
+            ("/v1/%252Fx", "/v1/%252Fx"),
+        ] {
+            check(path, Some(normal));
+        }
+    }
+
+    #[test]
+    fn a_path_that_could_lead_elsewhere_has_none() {
+        for path in [
+            "/v1/../admin",
+            "/v1/..",
+            "/v1/./x",
+            "/v1/a/%2E%2e/x",
+            "/v1/.%2e/x",
+            "/v1/..\\x",
+            "/v1/..%5cx",
+            "/v1/..%2fadmin",
+            "/v1/%2e%2e%2fadmin",
+            "/v1/a%2f..",
+            "/v1/a%2F..%2fb",
+            "/v1/..;/admin",
+            "/v1/..;a=b/admin",
+            "/v1/..%3b/admin",
+            "/v1/..%20/admin",
+            "/v1/%252e%252e/admin",
+            "/v1/%25252e.%25252fadmin",
+            "/v1/%252525252525252525252525252525252525252e",
+            "/v1/%c0%ae%c0%ae/admin",
+            "/v1/%ff",
+            "/v1/a%00",
+            "/v1/a%0d%0ab",
+            "/v1/%",
+            "/v1/%2",
+            "/v1/%zz",
+            "/v1/%+1",
+            "",
+            "*",
+            "v1/models",
+        ] {
+            check(path, None);
+        }
+    }
+
+    #[test]
+    fn another_spelling_of_a_path_is_told() {
+        let chat = ["v1", "chat", "completions"];
+        for path in [
+            "/v1/chat/completions",
+            "/v1/Chat/Completions",
+            "/v1/chat%2Fcompletions",
+            "/v1/chat%5Ccompletions",
+            "/v1/chat;a=b/completions;",
+            "/v1/chat/completions%2F",
+        ] {
+            assert!(may_mean(path, &chat), "{path}");
+        }
+        for path in ["/v1/completions", "/v1/chat", "/v1/chat/completions/id"] {
+            assert!(!may_mean(path, &chat), "{path}");
+        }
+        assert!(may_begin_with("/v1/Chat%2Fx", &["v1", "chat"]));
+        assert!(!may_begin_with("/v1", &["v1", "chat"]));
+    }
+
+    proptest! {
+        #[test]
+        fn the_form_of_a_form_is_itself(path in "/[a-c/.%25;\\\\ é]{0,12}") {
+            if let Some(normal) = normalize(&path) {
+                let again = normalize(&normal);
+                prop_assert_eq!(again.as_deref(), Some(&*normal));
+                prop_assert!(!has_dot_segments(&normal));
+                let url = url::Url::parse("http://a").unwrap().join(&normal).unwrap();
+                prop_assert_eq!(url.path(), &*normal, "as a URL parser leaves it");
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The client's headers that go on to an upstream, and which of them only one upstream may see.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::Config;
+
+/// Headers that carry a client's key, or name the account that the key belongs to.
+const CREDENTIALS: [&str; 6] = [
+    "authorization",
+    "api-key",
+    "x-api-key",
+    "x-goog-api-key",
+    "openai-organization",
+    "openai-project",
+];
+
+/// The header is one of a client's credentials: it goes to the upstream with `client_key` and to no other.
+pub fn is_credential(name: &HeaderName) -> bool {
+    CREDENTIALS.contains(&name.as_str())
+}
+
+pub(super) fn remove_credentials(headers: &mut HeaderMap) {
+    for name in CREDENTIALS {
+        headers.remove(name);
+    }
+}
+
+/// The client's headers for a request that toolway writes; the credentials come first.
+#[derive(Debug, Default)]
+pub struct ClientHeaders(Box<[(HeaderName, HeaderValue)]>);
+
+impl ClientHeaders {
+    /// Those that this upstream may see.
+    pub(super) fn shown_to(&self, upstream: &Config) -> &[(HeaderName, HeaderValue)] {
+        if upstream.client_key {
+            return &self.0;
+        }
+        let others = self.0.iter().position(|(name, _)| !is_credential(name));
+        &self.0[others.unwrap_or(self.0.len())..]
+    }
+}
+
+impl FromIterator<(HeaderName, HeaderValue)> for ClientHeaders {
+    fn from_iter<T: IntoIterator<Item = (HeaderName, HeaderValue)>>(headers: T) -> ClientHeaders {
+        let mut list = Vec::new();
+        let mut credentials = 0;
+        for header in headers {
+            if is_credential(&header.0) {
+                list.insert(credentials, header);
+                credentials += 1;
+            } else {
+                list.push(header);
+            }
+        }
+        ClientHeaders(list.into())
+    }
+}
