@@ -16,7 +16,7 @@ const BOM: &[u8] = b"\xEF\xBB\xBF";
 /// A body that begins like this is an event stream, whatever its type says.
 pub fn is_begun_by(start: &[u8]) -> bool {
     let start = start.strip_prefix(BOM).unwrap_or(start).trim_ascii_start();
-    [&b"data:"[..], b"event:", b"id:", b"retry:", b":"]
+    [&b"data:"[..], b"event:", b"id:", b"retry:", b"error:", b":"]
         .iter()
         .any(|field| start.starts_with(field))
 }
@@ -83,6 +83,16 @@ impl Event {
     /// The value of the `event:` field, where there is one.
     pub fn name(&self) -> Option<&str> {
         self.name.as_ref().map(|range| self.text(range))
+    }
+
+    /// The value of the first field of this name.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        lines(&self.raw).find_map(|(line, start)| {
+            let value = line.strip_prefix(name.as_bytes())?.strip_prefix(b":")?;
+            let value = value.strip_prefix(b" ").unwrap_or(value);
+            let end = start + line.len();
+            Some(self.text(&(end - value.len()..end)))
+        })
     }
 
     /// The block holds comments, or fields that carry no data, and nothing else.
@@ -540,6 +550,7 @@ mod tests {
             ": comment",
             "\r\n id: 1",
             "\u{feff}retry: 5",
+            "error: {}",
         ] {
             assert!(is_begun_by(stream.as_bytes()), "{stream}");
         }

@@ -281,6 +281,28 @@ fn every_module_imports_downward_only_and_the_lower_ones_do_not_act() {
     assert!(all.is_empty(), "\n{}", all.join("\n"));
 }
 
+/// Whatever calls a tool in another place would get past `policy`: only there is its leave asked for.
+#[test]
+fn one_file_of_the_gateway_calls_servers_and_functions() {
+    let calls = |source: &str| {
+        let code: String = without_comments_and_texts(source)
+            .split_whitespace()
+            .collect();
+        let receivers = ["servers", "functions", "functions()"];
+        receivers.iter().any(|it| {
+            code.contains(&format!("{it}.call(")) || code.contains(&format!("{it}.request("))
+        })
+    };
+    let acting = ["gateway", "server", "cli"];
+    let found = sources().into_iter().filter(|(path, module, _)| {
+        acting.contains(&module.as_str())
+            && !is_test_file(path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap())
+            && calls(&fs::read_to_string(path).unwrap())
+    });
+    let names = found.map(|(path, ..)| path.file_name().unwrap().to_owned());
+    assert_eq!(names.collect::<Vec<_>>(), ["backends.rs"]);
+}
+
 #[track_caller]
 fn check(module: &str, depth: usize, source: &str, expected: &[&str]) {
     assert_eq!(faults(module, depth, source), expected);

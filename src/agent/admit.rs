@@ -1,11 +1,9 @@
 //! From what a model wrote to a call that may be sent: is there such a tool, may it be called, do the
 //! arguments fit?
 
-use std::sync::Arc;
-
 use crate::{
-    catalog::{Catalog, Offered, Selected},
-    policy::{self, Verdict},
+    catalog::{Catalog, Selected},
+    policy::{self, Admitted, Request, Verdict},
     tool::{CallError, JsonObject},
     translate::calls,
 };
@@ -16,20 +14,22 @@ pub fn admit(
     arguments: &str,
     selected: &Selected,
     catalog: &Catalog,
-) -> Result<(Arc<Offered>, JsonObject), CallError> {
-    let offered = match policy::evaluate(name, selected, catalog) {
+) -> Result<(Admitted, JsonObject), CallError> {
+    let shown = selected.find(name);
+    let is_shown = shown.is_some();
+    let Some(tool) = shown.or_else(|| catalog.find(name)) else {
+        return Err(CallError::UnknownTool {
+            name: name.to_owned(),
+            did_you_mean: selected.suggest(name),
+        });
+    };
+    let offered = match policy::evaluate(&Request { tool, is_shown }) {
         Verdict::Allow(offered) => offered,
-        Verdict::Deny(reason) => return Err(CallError::Denied { reason }),
-        Verdict::Unknown => {
-            return Err(CallError::UnknownTool {
-                name: name.to_owned(),
-                did_you_mean: selected.suggest(name),
-            });
-        }
+        Verdict::Deny { reason, .. } => return Err(CallError::Denied { reason }),
     };
     let arguments = calls::parse_arguments(arguments)?;
     if let Some(validator) = &offered.validator {
         validator.check(&arguments)?;
     }
-    Ok((offered.clone(), arguments))
+    Ok((offered, arguments))
 }

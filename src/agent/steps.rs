@@ -1,10 +1,8 @@
 //! What goes into the loop and what comes out of it.
 
-use std::sync::Arc;
-
 use crate::{
-    catalog::Offered,
     openai::FinishReason,
+    policy::Admitted,
     tool::{CallError, JsonObject, ToolResult},
     translate::stream::{Call, Round},
 };
@@ -46,7 +44,7 @@ pub struct Job {
     /// The id the model gave it.
     pub id: String,
     /// The tool.
-    pub offered: Arc<Offered>,
+    pub offered: Admitted,
     /// Its arguments, checked.
     pub arguments: JsonObject,
 }

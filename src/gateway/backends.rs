@@ -1,8 +1,14 @@
-//! Whoever runs a tool: an MCP server or a group of functions. A name is one or the other, never both.
+//! What tools are run by: MCP servers and groups of functions. A name is one or the other, never both.
+//!
+//! The only place of `gateway` that calls them (`tests/layers.rs` sees to it), and no tool is called without leave
+//! of [`policy`](crate::policy).
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::{
+    policy::Admitted,
     tool::{CallError, JsonObject, ServerId, ToolResult},
     upstream::{
         function::Functions,
@@ -14,6 +20,41 @@ use crate::{
 pub(super) struct Backends {
     servers: Arc<Servers>,
     functions: Functions,
+}
+
+/// What an MCP client may ask, and of which server.
+#[derive(Clone, Debug)]
+pub(super) enum Method {
+    /// `tools/call` of this tool.
+    CallTool(Admitted),
+    /// `prompts/get`.
+    GetPrompt(ServerId),
+    /// `resources/read`.
+    ReadResource(ServerId),
+    /// `completion/complete`.
+    Complete(ServerId),
+}
+
+impl Method {
+    /// Its name in the protocol.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Method::CallTool(_) => "tools/call",
+            Method::GetPrompt(_) => "prompts/get",
+            Method::ReadResource(_) => "resources/read",
+            Method::Complete(_) => "completion/complete",
+        }
+    }
+
+    /// The server that is asked.
+    pub(super) fn server(&self) -> &ServerId {
+        match self {
+            Method::CallTool(tool) => &tool.server,
+            Method::GetPrompt(server) | Method::ReadResource(server) | Method::Complete(server) => {
+                server
+            }
+        }
+    }
 }
 
 impl Backends {
@@ -30,14 +71,37 @@ impl Backends {
     /// Calls a tool where it is. Dropping the future cancels the call.
     pub(super) async fn call(
         &self,
-        server: &ServerId,
-        tool: &str,
+        tool: &Admitted,
         arguments: JsonObject,
         options: CallOptions,
     ) -> Result<ToolResult, CallError> {
-        if self.functions.has(server) {
-            return self.functions.call(server, tool, &arguments, options).await;
+        if self.functions.has(&tool.server) {
+            return self.functions.call(tool, &arguments, options).await;
         }
-        self.servers.call(server, tool, arguments, options).await
+        let name = tool.tool.name.as_str();
+        self.servers
+            .call(&tool.server, name, arguments, options)
+            .await
+    }
+
+    /// Calls a function.
+    pub(super) fn call_function(
+        &self,
+        tool: &Admitted,
+        arguments: &JsonObject,
+        options: CallOptions,
+    ) -> impl Future<Output = Result<ToolResult, CallError>> {
+        self.functions.call(tool, arguments, options)
+    }
+
+    /// Makes a request of a server and gives its result as it came. Dropping the future cancels the request.
+    pub(super) fn request(
+        &self,
+        method: &Method,
+        params: &JsonObject,
+        options: CallOptions,
+    ) -> impl Future<Output = Result<Value, CallError>> {
+        self.servers
+            .request(method.server(), method.name(), params, options)
     }
 }

@@ -135,8 +135,7 @@ async fn attempt(
         progress: Some(progress),
         caller: None,
     };
-    let tool = job.offered.tool.name.as_str();
-    let mut call = pin!(backends.call(&job.offered.server, tool, job.arguments.clone(), options));
+    let mut call = pin!(backends.call(&job.offered, job.arguments.clone(), options));
     loop {
         tokio::select! {
             biased;

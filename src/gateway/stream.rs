@@ -168,6 +168,7 @@ impl<'a> Streamed<'a> {
         let chunk = whole::to_chunk(&[first, rest].concat());
         let chunk = chunk.map_err(|error| self.chat.faulty(error))?;
         self.push(Ok(Event::from_data(&chunk)))?;
+        self.push(Ok(Event::from_data("[DONE]")))?;
         let round = self.end_round()?;
         self.show(&headers).await;
         Ok(round)

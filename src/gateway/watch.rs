@@ -111,6 +111,7 @@ mod tests {
     use super::*;
     use crate::{
         catalog::{Catalog, ServerTools},
+        policy::{self, Request, Verdict},
         tool::{Annotations, ServerId, Tool},
     };
 
@@ -129,10 +130,15 @@ mod tests {
             }],
             dropped: Vec::new(),
         }]);
+        let tool = catalog.find("time__now").unwrap();
+        let is_shown = true;
+        let Verdict::Allow(offered) = policy::evaluate(&Request { tool, is_shown }) else {
+            panic!("a tool that is shown may be called");
+        };
         Job {
             place: 0,
             id: "c".to_owned(),
-            offered: catalog.find("time__now").unwrap().clone(),
+            offered,
             arguments: json!({"x": 1}).as_object().cloned().unwrap(),
         }
     }

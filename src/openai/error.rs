@@ -96,6 +96,15 @@ impl ErrorBody {
         }
         Some((error, status))
     }
+
+    /// The error in an event that is known to be one, whatever its form, and the status that fits.
+    pub fn in_error_event(data: &[u8]) -> (ErrorBody, Option<u16>) {
+        let value = serde_json::from_slice(data).ok();
+        let named = value.and_then(|value| in_value(&value).or_else(|| in_unmarked(&value)));
+        let status = named.and_then(|(_, status)| status);
+        let body = ErrorBody::from_upstream(status.unwrap_or(502), None, data);
+        (body, status)
+    }
 }
 
 /// An error that says that it is one: `error`, `object: "error"`, or either within a list of one (Gemini).

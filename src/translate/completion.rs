@@ -106,7 +106,6 @@ pub fn read(
             "the body has no choices".to_owned(),
         ));
     };
-    reading.begun = true;
     reading.done = true;
     let message = take_delta(&mut choice);
     read_message(&mut reading, message, settings, known)?;

@@ -336,6 +336,11 @@ impl ChatStream {
         if self.round.done || self.over {
             return Ok(Pushed::Done);
         }
+        if !event.is_plain()
+            && let Some(error) = error_outside_data(event)
+        {
+            return Err(error);
+        }
         let Some(data) = event.data() else {
             if event.is_comment() && self.settings.mode == Mode::PassThrough {
                 write_raw(event.raw(), out);
@@ -364,7 +369,7 @@ impl ChatStream {
             }
         }
         if event.name() == Some("error") {
-            return Err(named_error(data));
+            return Err(error_event(data));
         }
         let chunk = match self.parse(data) {
             // The stream broke off in the middle of an event.
@@ -469,11 +474,24 @@ impl ChatStream {
     }
 }
 
-/// What an event of the name `error` says, in whatever form.
-fn named_error(data: &str) -> StreamError {
-    let (error, status) = ErrorBody::in_ok_body(data.as_bytes())
-        .unwrap_or_else(|| (ErrorBody::from_upstream(502, None, data.as_bytes()), None));
+/// What an event of the name `error`, or a field of that name, says, in whatever form.
+fn error_event(data: &str) -> StreamError {
+    let (error, status) = ErrorBody::in_error_event(data.as_bytes());
     StreamError::Upstream(error.into(), status)
+}
+
+/// An error that does not stand in the data: a field `error` (llama.cpp), or bare JSON between the events.
+/// Readers of event streams skip both, and an answer that failed would look like one that has ended.
+fn error_outside_data(event: &sse::Event) -> Option<StreamError> {
+    let said = |text: &&str| !matches!(text.trim(), "" | "null");
+    if let Some(error) = event.field("error").filter(said) {
+        return Some(error_event(error));
+    }
+    if !event.is_dataless() || event.is_comment() {
+        return None;
+    }
+    let (error, status) = ErrorBody::in_ok_body(event.raw())?;
+    Some(StreamError::Upstream(error.into(), status))
 }
 
 /// One event of one `data:` line.

@@ -25,6 +25,7 @@ use self::{command::Command, endpoint::Endpoint, openapi::Api, prompt::Prompt, r
 use super::{SetupError, mcp::CallOptions, model::Models, queue::Queue};
 use crate::{
     catalog::{DroppedTool, ServerTools},
+    policy::Admitted,
     tool::{CallError, JsonObject, ServerId, Tool, ToolResult},
 };
 
@@ -173,19 +174,18 @@ impl Functions {
     /// unless the group has a timeout of its own.
     pub async fn call(
         &self,
-        group: &ServerId,
-        function: &str,
+        function: &Admitted,
         arguments: &JsonObject,
         options: CallOptions,
     ) -> Result<ToolResult, CallError> {
-        let found = self.groups.iter().find(|it| it.name == *group);
+        let found = self.groups.iter().find(|it| it.name == function.server);
         let found = found.and_then(|group| {
-            let place = group.by_name.get(function);
+            let place = group.by_name.get(&function.tool.name);
             place.map(|place| (group, &group.tools[*place]))
         });
         let Some((group, tool)) = found else {
             return Err(CallError::UnknownTool {
-                name: function.to_owned(),
+                name: function.tool.name.clone(),
                 did_you_mean: Vec::new(),
             });
         };

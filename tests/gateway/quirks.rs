@@ -7,8 +7,8 @@ use std::{fs, path::PathBuf};
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Answer, own_function, toolway},
-    model::{Model, Reply, Then, raw, say},
+    harness::{Answer, Toolway, own_function, toolway},
+    model::{Model, Reply, Then, events, raw, say, say_and_call},
     tools::tools,
 };
 
@@ -197,4 +197,117 @@ async fn a_clients_tool_of_a_strange_form_does_no_harm_when_it_is_called_in_text
         .await;
     assert_eq!(answer.calls()[0].1, "own");
     gw.join().await;
+}
+
+const ROLE: &str = "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n";
+const HELLO: &str = "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hello\"},\"finish_reason\":null}]}\n\n";
+const DONE: &str = "data: [DONE]\n\n";
+/// As llama.cpp ends a stream that failed.
+const FAILED: &str =
+    "error: {\"code\":503,\"message\":\"out of memory\",\"type\":\"unavailable_error\"}\n\n";
+
+/// A toolway in front of a model that answers with these pieces of a stream, with tools or without.
+async fn streaming(pieces: &[&str], with_tools: bool) -> Toolway {
+    let model = Model::start([]).await;
+    let builder = toolway(model.then_always(events(pieces, Then::End)));
+    match with_tools {
+        true => builder.server("s", tools().add()).start().await,
+        false => builder.start().await,
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_to_nothing_is_an_error_and_no_empty_success() {
+    for (pieces, status, code) in [
+        (&[FAILED][..], 503, json!(503)),
+        (&[&[FAILED, DONE].concat()], 503, json!(503)),
+        (&[&[ROLE, DONE].concat()], 502, json!("upstream_incomplete")),
+        (&[DONE], 502, json!("upstream_incomplete")),
+    ] {
+        for with_tools in [true, false] {
+            let gw = streaming(pieces, with_tools).await;
+            for stream in [true, false] {
+                let response = gw.send(json!({"stream": stream}), &[]).await;
+                let case = format!("{pieces:?}, tools: {with_tools}, stream: {stream}");
+                assert_eq!(response.status(), status, "{case}");
+                let body: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+                assert_eq!(body["error"]["code"], code, "{case}");
+            }
+            gw.join().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_to_nothing_after_it_has_begun_ends_with_an_error() {
+    for (rest, code) in [
+        (&[HELLO, FAILED, DONE][..], json!(503)),
+        (&[DONE], json!("upstream_incomplete")),
+    ] {
+        for with_tools in [true, false] {
+            let pieces: Vec<&str> = [ROLE].iter().chain(rest).copied().collect();
+            let gw = streaming(&pieces, with_tools).await;
+            let response = gw.send(json!({"stream": true}), &[]).await;
+            let case = format!("{rest:?}, tools: {with_tools}");
+            // Pieces that arrive together are read before anything is sent.
+            let has_begun = response.status() == 200;
+            let text = response.text().await.unwrap();
+            if has_begun {
+                let answer = Answer::read(&text);
+                assert_eq!(answer.error().expect(&case)["code"], code, "{case}");
+                assert!(answer.finishes().is_empty() && !answer.done, "{case}");
+            } else {
+                let body: Value = serde_json::from_str(&text).unwrap();
+                assert_eq!(body["error"]["code"], code, "{case}");
+            }
+            gw.join().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_later_round_that_comes_to_nothing_is_an_error_within_the_stream() {
+    let add = || say_and_call("Wait. ", &[("c", "s__add", json!({"a": 1, "b": 2}))]);
+    for (pieces, code) in [
+        (&[FAILED][..], json!(503)),
+        (&[ROLE, DONE], json!("upstream_incomplete")),
+    ] {
+        let model = Model::start([add(), events(pieces, Then::End)]).await;
+        let gw = toolway(model).server("s", tools().add()).start().await;
+        let answer = gw.streamed(json!({})).await;
+        assert_eq!(answer.text(), "Wait. ");
+        assert_eq!(answer.error().unwrap()["code"], code);
+        assert!(answer.finishes().is_empty() && !answer.done);
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn a_whole_answer_without_a_finish_reason_is_taken_by_what_it_says() {
+    let whole = |message: Value| json!({"id": "x", "choices": [{"index": 0, "message": message}]});
+    for (message, status) in [
+        (json!({"role": "assistant", "content": "Hello"}), 200),
+        (json!({"role": "assistant", "content": ""}), 502),
+        (
+            json!({"role": "assistant", "reasoning_content": "Hm."}),
+            502,
+        ),
+    ] {
+        for with_tools in [true, false] {
+            let model = Model::start([]).await;
+            let reply = raw(200, "application/json", whole(message.clone()).to_string());
+            let mut builder = toolway(model.then_always(reply));
+            if with_tools {
+                builder = builder.server("s", tools().add());
+            }
+            let gw = builder.start().await;
+            for stream in [true, false] {
+                let response = gw.send(json!({"stream": stream}), &[]).await;
+                let case = format!("{message}, tools: {with_tools}, stream: {stream}");
+                assert_eq!(response.status(), status, "{case}");
+                response.bytes().await.unwrap();
+            }
+            gw.join().await;
+        }
+    }
 }

@@ -349,3 +349,29 @@ async fn a_subscription_that_is_dropped_leaves_nothing_behind() {
     gw.until_open(0, 0).await;
     gw.join().await;
 }
+
+#[tokio::test]
+async fn a_tool_that_an_endpoint_hides_is_refused_there_in_both_eras() {
+    let profile = "\n[profiles.alone]\nserver = \"a\"\n[profiles.some]\ntools = [\"a__*\"]\n";
+    let two = scripted("a", json!({})) + &scripted("b", json!({})) + profile;
+    let gw = toolway(&two).await;
+    for (path, hidden) in [
+        ("/mcp", "act"),
+        ("/mcp/alone", "b__act"),
+        ("/mcp/some", "b__act"),
+    ] {
+        let params = json!({"name": hidden, "arguments": {}});
+        let with_session = Client::at(&gw, path).initialized("2025-11-25", json!({}));
+        let asked = crate::client::request(1, "tools/call", params.clone());
+        let got = with_session.await.post(asked).await.json();
+        assert_eq!(got["error"]["code"], -32602, "{path}: {got}");
+        let asked = request(2, "tools/call", params);
+        let without = Client::at(&gw, path)
+            .with("mcp-protocol-version", VERSION)
+            .with("mcp-method", "tools/call")
+            .with("mcp-name", hidden);
+        let got = without.post(asked).await.json();
+        assert_eq!(got["error"]["code"], -32602, "{path}: {got}");
+    }
+    gw.join().await;
+}

@@ -9,6 +9,7 @@ use super::session::{Session, gone};
 use crate::{
     agent::status,
     gateway::random::unguessable,
+    policy::{self, Admitted, Request, Verdict},
     tool::{CallError, JsonObject, ToolCall, ToolResult, millis},
 };
 
@@ -65,8 +66,16 @@ impl Session {
         arguments: &JsonObject,
         deadline: Instant,
     ) -> Result<ToolResult, CallError> {
-        let offered = self.tool(name).ok_or_else(|| self.unknown(name))?;
-        if let Some(validator) = &offered.validator {
+        let lent = self.tool(name).ok_or_else(|| self.unknown(name))?;
+        let is_shown = true;
+        let tool = match policy::evaluate(&Request {
+            tool: lent,
+            is_shown,
+        }) {
+            Verdict::Allow(tool) => tool,
+            Verdict::Deny { reason, .. } => return Err(CallError::Denied { reason }),
+        };
+        if let Some(validator) = &tool.validator {
             validator.check(arguments)?;
         }
         let arguments = serde_json::to_string(arguments).unwrap_or_default();
@@ -81,7 +90,7 @@ impl Session {
             .arguments
             .take(arguments.len())
             .ok_or(CallError::Busy)?;
-        let (open, answer) = self.open(name, arguments)?;
+        let (open, answer) = self.open(&tool, arguments)?;
         let begun = Instant::now();
         let until = deadline.min(begun + self.about().call_timeout);
         let outcome = tokio::select! {
@@ -94,11 +103,11 @@ impl Session {
         outcome
     }
 
-    fn open(&self, name: &str, arguments: String) -> Result<(Open<'_>, Waiting), CallError> {
+    fn open(&self, tool: &Admitted, arguments: String) -> Result<(Open<'_>, Waiting), CallError> {
         let id = unguessable().map_err(|_| CallError::Busy)?;
         let call = ToolCall {
             id: format!("call_{id}"),
-            name: name.to_owned(),
+            name: tool.tool.name.clone(),
             arguments,
         };
         let open = Open {

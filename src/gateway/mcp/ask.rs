@@ -19,11 +19,12 @@ use tokio::{
 
 use super::{Gateway, Visit, parked::Parked};
 use crate::{
+    gateway::backends::Method,
     mcp::{
         results::asks_for_input,
         rpc::{RpcError, code},
     },
-    tool::{CallError, JsonObject, Progress, ServerId},
+    tool::{CallError, JsonObject, Progress},
     upstream::mcp::{CallOptions, Caller},
 };
 
@@ -38,8 +39,7 @@ const QUESTION: &str = "question";
 
 /// One request to one server.
 pub(super) struct Inquiry {
-    pub server: ServerId,
-    pub method: &'static str,
+    pub method: Method,
     /// Shared, because it may be made again.
     pub params: Arc<JsonObject>,
     pub progress: Option<mpsc::Sender<Progress>>,
@@ -54,8 +54,9 @@ impl Inquiry {
         visit: &Visit,
     ) -> Result<Value, CallError> {
         let state = self.params.get("requestState").and_then(Value::as_str);
-        if gateway.servers.is_shared(&self.server) {
-            gateway.parked.make_way(&self.server, state);
+        let server = self.method.server();
+        if gateway.servers.is_shared(server) {
+            gateway.parked.make_way(server, state);
         }
         if visit.version.has_handshake() {
             return self.make_asking(gateway, visit).await;
@@ -82,8 +83,8 @@ impl Inquiry {
             };
             let params = with_answers(&self.params, answers, state);
             let raw = gateway
-                .servers
-                .request(&self.server, self.method, &params, options)
+                .backends
+                .request(&self.method, &params, options)
                 .await?;
             if !asks_for_input(&raw) {
                 return Ok(raw);
@@ -123,15 +124,10 @@ impl Inquiry {
             progress,
             caller: Some(Arc::new(caller)),
         };
-        let (method, server) = (self.method, self.server.clone());
-        let (asked, asking) = (self.server, Arc::clone(gateway));
+        let (method, server) = (self.method.name(), self.method.server().clone());
+        let (asked, asking) = (self.method, Arc::clone(gateway));
         let params = Arc::clone(&self.params);
-        let work = async move {
-            asking
-                .servers
-                .request(&asked, method, &params, options)
-                .await
-        };
+        let work = async move { asking.backends.request(&asked, &params, options).await };
         let parked = Parked {
             owner: visit.owner.clone(),
             method,
@@ -152,8 +148,8 @@ impl Inquiry {
         let state = self.params["requestState"].as_str().unwrap_or_default();
         let is_same = |parked: &Parked| {
             parked.owner == visit.owner
-                && parked.method == self.method
-                && parked.server == self.server
+                && parked.method == self.method.name()
+                && parked.server == *self.method.server()
                 && parked.subject == subject(&self.params)
         };
         let Some(mut parked) = gateway.parked.take(state, is_same) else {

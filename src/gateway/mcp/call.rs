@@ -8,11 +8,13 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{Gateway, Visit, ask::Inquiry};
 use crate::{
     catalog::Offered,
+    gateway::backends::Method,
     mcp::{
         results::{asks_for_input, write_result},
         rpc::{RpcError, code},
         version::Version,
     },
+    policy::{self, Admitted, Request, Verdict},
     route,
     tool::{CallError, JsonObject, Progress, ToolResult, millis},
     translate::{era, results, uris},
@@ -49,7 +51,7 @@ pub(super) async fn call(
         return refused(&misfit, visit.version);
     }
     if let Some(session) = visit.view.session() {
-        // The caller said how long a call may wait, for a person may stand behind the answer.
+        // The session asks `policy` itself. The caller said how long a call may wait, for a person may stand behind the answer.
         let deadline = session.about().expires;
         let call = Box::pin(session.call(&name, arguments, deadline));
         let outcome = call.await;
@@ -58,10 +60,20 @@ pub(super) async fn call(
             Err(error) => failed(&error, visit.version),
         });
     }
+    let is_shown = true;
+    let tool = match policy::evaluate(&Request {
+        tool: offered,
+        is_shown,
+    }) {
+        Verdict::Allow(tool) => tool,
+        Verdict::Deny { reason, .. } => {
+            return Ok(failed(&CallError::Denied { reason }, visit.version));
+        }
+    };
     let begun = Instant::now();
     let outcome = match gateway.backends.functions().has(&offered.server) {
-        true => run_function(gateway, offered, &arguments).await,
-        false => run(gateway, visit, offered, arguments, params, progress).await,
+        true => run_function(gateway, &tool, &arguments).await,
+        false => run(gateway, visit, &tool, arguments, params, progress).await,
     };
     log(offered, &outcome, begun);
     match outcome {
@@ -91,10 +103,9 @@ pub(super) async fn call(
 /// A function asks nothing and says nothing before its result.
 async fn run_function(
     gateway: &Gateway,
-    offered: &Offered,
+    tool: &Admitted,
     arguments: &JsonObject,
 ) -> Result<Value, CallError> {
-    let (functions, name) = (gateway.backends.functions(), &offered.tool.name);
     let mut attempts = 1;
     loop {
         let options = CallOptions {
@@ -103,9 +114,9 @@ async fn run_function(
             progress: None,
             caller: None,
         };
-        let call = functions.call(&offered.server, name, arguments, options);
+        let call = gateway.backends.call_function(tool, arguments, options);
         match call.await {
-            Err(error) if route::may_repeat(&error, offered.tool.annotations, attempts) => {
+            Err(error) if route::may_repeat(&error, tool.tool.annotations, attempts) => {
                 attempts += 1;
             }
             outcome => return outcome.map(write_result),
@@ -116,25 +127,24 @@ async fn run_function(
 async fn run(
     gateway: &Arc<Gateway>,
     visit: &Visit,
-    offered: &Arc<Offered>,
+    tool: &Admitted,
     arguments: JsonObject,
     mut params: JsonObject,
     progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<Value, CallError> {
     let mut attempts = 1;
     visit.ask_for_logs(&mut params);
-    params.insert("name".to_owned(), json!(offered.tool.name));
+    params.insert("name".to_owned(), json!(tool.tool.name));
     params.insert("arguments".to_owned(), Value::Object(arguments));
     let params = Arc::new(params);
     loop {
         let inquiry = Inquiry {
-            server: offered.server.clone(),
-            method: "tools/call",
+            method: Method::CallTool(tool.clone()),
             params: Arc::clone(&params),
             progress: progress.clone(),
         };
         match inquiry.make(gateway, visit).await {
-            Err(error) if route::may_repeat(&error, offered.tool.annotations, attempts) => {
+            Err(error) if route::may_repeat(&error, tool.tool.annotations, attempts) => {
                 attempts += 1;
             }
             outcome => return outcome,

@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 
 use super::{Gateway, Visit, ask::Inquiry};
 use crate::{
+    gateway::backends::Method,
     mcp::{
         results::asks_for_input,
         rpc::{RpcError, code},
@@ -27,7 +28,8 @@ pub(super) async fn prompt(
         return Err(RpcError::invalid_params(format!("Unknown prompt: {name}")));
     };
     params.insert("name".to_owned(), Value::String(own));
-    let raw = ask(gateway, visit, &server, "prompts/get", params, progress).await?;
+    let method = Method::GetPrompt(server.clone());
+    let raw = ask(gateway, visit, method, params, progress).await?;
     Ok(back(visit, &server, raw, era::fit_prompt))
 }
 
@@ -43,7 +45,8 @@ pub(super) async fn resource(
         return Err(not_found(visit, &uri));
     };
     params.insert("uri".to_owned(), Value::String(own));
-    let raw = ask(gateway, visit, &server, "resources/read", params, progress).await?;
+    let method = Method::ReadResource(server.clone());
+    let raw = ask(gateway, visit, method, params, progress).await?;
     Ok(back(visit, &server, raw, era::cacheable))
 }
 
@@ -85,8 +88,7 @@ pub(super) async fn completion(
         let nothing = json!({"completion": {"values": [], "total": 0, "hasMore": false}});
         return Ok(era::complete(nothing, visit.version));
     }
-    let method = "completion/complete";
-    let raw = ask(gateway, visit, &server, method, params, progress).await?;
+    let raw = ask(gateway, visit, Method::Complete(server), params, progress).await?;
     Ok(era::complete(raw, visit.version))
 }
 
@@ -102,20 +104,19 @@ pub(super) fn not_found(visit: &Visit, uri: &str) -> RpcError {
 async fn ask(
     gateway: &Arc<Gateway>,
     visit: &Visit,
-    server: &ServerId,
-    method: &'static str,
+    method: Method,
     mut params: JsonObject,
     progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<Value, RpcError> {
     visit.ask_for_logs(&mut params);
+    let (name, server) = (method.name(), method.server().clone());
     let inquiry = Inquiry {
-        server: server.clone(),
         method,
         params: Arc::new(params),
         progress,
     };
     inquiry.make(gateway, visit).await.map_err(|error| {
-        tracing::warn!(server.id = %server, method, %error, "`{method}` failed");
+        tracing::warn!(server.id = %server, method = name, %error, "`{name}` failed");
         era::fit_error(to_rpc(error), visit.version)
     })
 }

@@ -48,7 +48,6 @@ impl ChatStream {
         for early in std::mem::take(&mut self.early) {
             self.write_chunk(early, Vec::new(), out);
         }
-        self.round.begun = true;
         let said = take_delta(&mut choice);
         let told = said.len();
         let mut delta = self.read_delta(said, known)?;

@@ -126,6 +126,12 @@ impl<'a> Glance<'a> {
         self.delta().content.as_ref().map_or("", |text| &text.0)
     }
 
+    /// The delta holds something of an answer, and not only thoughts.
+    pub(super) fn says_something(&self) -> bool {
+        let refusal = self.delta().refusal.as_ref();
+        !self.content().is_empty() || refusal.is_some_and(|text| !text.0.is_empty())
+    }
+
     /// Token counts are there.
     pub(super) fn counts(&self) -> bool {
         self.usage.is_some()
@@ -188,7 +194,6 @@ impl ChatStream {
             (None, Some(text)) => self.round.add_reasoning("reasoning", &text.0)?,
             (None, None) => {}
         }
-        self.round.begun = true;
         self.role_shown = true;
         let same = glance
             .identity()

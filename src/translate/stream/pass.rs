@@ -78,6 +78,7 @@ impl ChatStream {
         if glance.counts() || !choice.filter.lets_through(glance.content()) {
             return Ok(false);
         }
+        choice.says_something |= glance.says_something();
         self.settle(glance);
         self.release(out);
         write_raw(event.raw(), out);
@@ -225,8 +226,12 @@ impl ChatStream {
             if !delta.is_empty() {
                 rest.push(json!({"index": index, "delta": delta, "finish_reason": null}));
             }
-            if choice.finish.is_none() && choice.calls.are_whole() {
-                choice.finish = Some(FinishReason::ToolCalls);
+            if choice.finish.is_none() {
+                choice.finish = match round.done && choice.says_something {
+                    _ if choice.calls.are_whole() => Some(FinishReason::ToolCalls),
+                    true if choice.calls.is_empty() => Some(FinishReason::Stop),
+                    _ => None,
+                };
             }
         }
         let broken_off = self
@@ -235,7 +240,6 @@ impl ChatStream {
             .values()
             .any(|choice| choice.finish.is_none());
         if let Some(first) = self.pass.choices.get_mut(&0) {
-            round.begun = true;
             round.finish = first.finish;
             first.calls.set_ids(&first.ids);
             first.calls.drop_nameless();
@@ -246,7 +250,7 @@ impl ChatStream {
             chunk.insert("choices".to_owned(), Value::Array(rest));
             write_event(&Value::Object(chunk), out);
         }
-        if broken_off && !round.done {
+        if broken_off {
             return Err(StreamError::Ended);
         }
         let finish = round.finish;

@@ -29,8 +29,6 @@ pub(crate) struct Reading {
     pub(crate) filter: Filter,
     /// The upstream said `[DONE]`.
     pub(crate) done: bool,
-    /// A chunk with a choice came.
-    pub(crate) begun: bool,
     /// Bytes of text, reasoning and refusal.
     bytes: usize,
 }
@@ -54,7 +52,6 @@ impl Reading {
             extra: JsonObject::new(),
             filter: Filter::new(settings),
             done: false,
-            begun: false,
             bytes: 0,
         }
     }
@@ -199,6 +196,12 @@ impl Reading {
         }
     }
 
+    /// There is an answer, and not only thoughts.
+    fn says_something(&self) -> bool {
+        let is_text = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        is_text(&self.content) || is_text(&self.refusal) || says_something(&self.extra)
+    }
+
     /// The round of a message that came whole, where the client is shown nothing before its end.
     pub(crate) fn into_whole_round(
         mut self,
@@ -219,7 +222,9 @@ impl Reading {
         let finish = match self.finish {
             Some(finish) => finish,
             None if self.calls.are_whole() => FinishReason::ToolCalls,
-            None if self.done && self.begun && self.calls.is_empty() => FinishReason::Stop,
+            None if self.done && self.says_something() && self.calls.is_empty() => {
+                FinishReason::Stop
+            }
             None => return Err(StreamError::Ended),
         };
         let cut_off = matches!(finish, FinishReason::Length | FinishReason::ContentFilter);
@@ -243,6 +248,21 @@ impl Reading {
             extra: self.extra,
         })
     }
+}
+
+/// A message or a delta holds something of an answer, and not only its role and thoughts.
+pub(crate) fn says_something(message: &JsonObject) -> bool {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    };
+    message.iter().any(|(key, value)| {
+        let is_beside = key == "role" || key == "thinking" || key.starts_with("reasoning");
+        !is_beside && !is_empty(value)
+    })
 }
 
 /// A finish reason that says that the answer failed.

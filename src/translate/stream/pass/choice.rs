@@ -9,7 +9,10 @@ use crate::{
         ids::Ids,
         stream::{
             Content, Filter, Fragment, Known, MAX_ROUND_BYTES, REASONING, Settings, StreamError,
-            calls::Calls, chunk::add_text, elements, identity, mend_name, round::failed,
+            calls::Calls,
+            chunk::add_text,
+            elements, identity, mend_name,
+            round::{failed, says_something},
             text::Piece,
         },
     },
@@ -25,6 +28,8 @@ pub(super) struct Choice {
     pub(super) finish: Option<FinishReason>,
     /// The finish reason went out.
     pub(super) finished: bool,
+    /// It says something, and not only thoughts.
+    pub(super) says_something: bool,
 }
 
 impl Choice {
@@ -35,6 +40,7 @@ impl Choice {
             filter: Filter::new(settings),
             finish: None,
             finished: false,
+            says_something: false,
         }
     }
 
@@ -53,6 +59,7 @@ impl Choice {
             *list = self.mend_calls(elements, ids, known)?.into();
         }
         add_calls(delta, written);
+        self.says_something |= says_something(delta);
         Ok(())
     }
 
@@ -214,6 +221,7 @@ impl Choice {
         let pieces = self.filter.finish(known);
         let calls = self.add_pieces(pieces, delta, ids, known)?;
         add_calls(delta, calls);
+        self.says_something |= says_something(delta);
         Ok(())
     }
 }

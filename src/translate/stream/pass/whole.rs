@@ -55,6 +55,9 @@ pub(crate) fn mend_whole(
         .and_then(Value::as_str)
         .is_none_or(|text| text.trim().is_empty())
     {
+        if !state.says_something {
+            return Err(StreamError::Ended);
+        }
         choice.insert(
             "finish_reason".to_owned(),
             FinishReason::Stop.as_str().into(),
