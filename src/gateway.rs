@@ -13,6 +13,7 @@ pub mod listing;
 pub mod mcp;
 mod plain;
 mod random;
+pub mod record;
 mod rounds;
 pub mod sink;
 mod stream;

@@ -4,6 +4,7 @@
 
 mod body;
 mod chat;
+mod ended;
 pub mod error;
 mod forward;
 mod front;

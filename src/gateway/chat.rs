@@ -1,6 +1,9 @@
 //! One chat completion: what it asks for, which tools apply, and which way it takes.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -26,6 +29,7 @@ use crate::{
         ids::Ids,
         results::Media,
         stream::{Known, Mode, Owner, Settings, StreamError},
+        usage::Counts,
     },
     upstream::model::{Incoming, Upstream, retry},
 };
@@ -35,6 +39,7 @@ use super::{
     calls::{Patience, Running},
     failure::{Failed, Failure},
     plain,
+    record::Record,
     sink::{self, Begun, Body, Outcome, Sink},
     stream,
     watch::Watch,
@@ -57,6 +62,8 @@ pub struct Input {
     pub watch: Option<Watch>,
     /// Whose conversation it is.
     pub principal: Principal,
+    /// What is logged when the request ends.
+    pub record: Arc<Record>,
     /// Turns a failure into what a client is told within a stream.
     pub tell: fn(Failure) -> ErrorBody,
 }
@@ -124,7 +131,11 @@ impl Gateway {
                 Selection::parse(tools, servers, request.mcp_tools(), catalog.servers());
             let mut selection = selection.map_err(refused)?;
             selection.prefer(wishes::forced(request.tool_choice(), &catalog));
-            catalog.select(&selection, &client, upstream.config.max_tools)
+            let selected = catalog.select(&selection, &client, upstream.config.max_tools);
+            if let Some(warning) = wishes::warning(tools, servers, &selection, &selected) {
+                input.record.warn(warning);
+            }
+            selected
         } else {
             Arc::default()
         };
@@ -142,6 +153,8 @@ impl Gateway {
             claims: self.store.claims(),
             deadline: Instant::now() + self.config.request_timeout,
             request,
+            rounds: AtomicU32::new(0),
+            calls: AtomicU32::new(0),
         })
     }
 
@@ -167,6 +180,22 @@ pub(super) struct Chat<'a> {
     /// Ids of the client's own calls in this answer.
     claims: Claims<'a>,
     pub(super) deadline: Instant,
+    /// How often the model was asked.
+    rounds: AtomicU32,
+    /// How many tools were called.
+    calls: AtomicU32,
+}
+
+/// Whatever ended it: the client may have left.
+impl Drop for Chat<'_> {
+    fn drop(&mut self) {
+        self.input.record.note(|details| {
+            details.model = Some(self.request.model().to_owned());
+            details.upstream = Some(self.upstream.config.name.clone());
+            details.rounds = Some(*self.rounds.get_mut());
+            details.calls = Some(*self.calls.get_mut());
+        });
+    }
 }
 
 impl Chat<'_> {
@@ -250,6 +279,7 @@ impl Chat<'_> {
         } else {
             retry::Round::Later
         };
+        self.rounds.fetch_add(1, Ordering::Relaxed);
         let body = self.body(ask);
         let headers = &self.input.headers;
         Ok(self.upstream.chat(headers, &body, round).await?)
@@ -257,6 +287,9 @@ impl Chat<'_> {
 
     /// Readies the calls of a turn.
     pub(super) fn start(&self, lanes: Vec<Vec<Job>>) -> Running<'_> {
+        let calls: usize = lanes.iter().map(Vec::len).sum();
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        self.calls.fetch_add(calls, Ordering::Relaxed);
         let config = &self.gateway.config;
         let patience = Patience {
             silence: config.tool_timeout,
@@ -280,6 +313,13 @@ impl Chat<'_> {
 
     pub(super) fn ids(&self) -> Ids {
         Ids::new(self.gateway.seed())
+    }
+
+    /// Notes the tokens of the whole answer for the log.
+    pub(super) fn note_usage(&self, usage: Counts) {
+        if usage != Counts::default() {
+            self.input.record.note(|details| details.usage = usage);
+        }
     }
 
     /// What is wrong with the upstream's answer.

@@ -13,7 +13,7 @@ use crate::{
     tool::JsonObject,
     translate::{
         stream::{ChatStream, Mode, Pushed, Round, StreamError},
-        whole,
+        usage, whole,
     },
     upstream::model::Incoming,
 };
@@ -52,6 +52,9 @@ pub(super) async fn pass_through(chat: &Chat<'_>, mut sink: Sink) -> Result<(), 
     };
     match asked {
         Ok(round) => {
+            if let Some(usage) = &round.usage {
+                chat.note_usage(usage::counts(usage));
+            }
             streamed.finish(round.finish, None).await;
             Ok(())
         }
@@ -230,7 +233,7 @@ impl<'a> Streamed<'a> {
             return Err(failed);
         }
         let failure = failed.failure;
-        tracing::warn!(error = %failure, "A streamed answer failed");
+        self.chat.input.record.fail(&failure);
         self.writer
             .fail(&(self.chat.input.tell)(failure), &mut self.out);
         self.flush().await;

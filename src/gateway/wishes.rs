@@ -53,6 +53,27 @@ pub(super) fn check(request: &ChatRequest<'_>, selected: &Selected) -> Result<()
     Ok(())
 }
 
+/// What the client should know whose headers ask for tools and select none.
+pub(super) fn warning(
+    tools: Option<&str>,
+    servers: Option<&str>,
+    selection: &Selection,
+    selected: &Selected,
+) -> Option<String> {
+    if !selected.tools.is_empty() || selection.is_nothing() {
+        return None;
+    }
+    let headers = match (tools, servers) {
+        (Some(_), Some(_)) => "X-Toolway-Tools and X-Toolway-Servers select",
+        (Some(_), None) => "X-Toolway-Tools selects",
+        (None, Some(_)) => "X-Toolway-Servers selects",
+        (None, None) => return None,
+    };
+    Some(format!(
+        "{headers} no tool; GET /tools lists those that are offered"
+    ))
+}
+
 /// Reads the body's own field `toolway`.
 pub(super) fn options(request: &ChatRequest<'_>) -> Result<Option<Watch>, Failure> {
     #[derive(serde::Deserialize)]

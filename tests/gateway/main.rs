@@ -27,6 +27,8 @@ mod errors;
 mod functions;
 /// Lent functions and their agents: MCP clients of either era.
 mod lent;
+/// What the log says of a request.
+mod log;
 /// Mixed turns: calls of the gateway's and of the client's own together.
 mod mixed;
 /// The HTTP face as openapi.yaml describes it.
