@@ -101,7 +101,9 @@ pub fn start(config: &Config) -> std::io::Result<()> {
     panic::set_hook(Box::new(log_panic));
     let filter = EnvFilter::new(&config.filter.0);
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(lines::Lines)
+        .with_writer(lines::Lines {
+            json: config.format == Format::Json,
+        })
         .with_timer(text::Clock)
         .log_internal_errors(false);
     let lines: Box<dyn Layer<_> + Send + Sync> = match (config.format, config.colours) {
