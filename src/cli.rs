@@ -20,7 +20,7 @@ mod words;
 
 use std::{
     future::Future,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     process::ExitCode,
     time::Duration,
 };
@@ -29,10 +29,10 @@ use clap::CommandFactory;
 use tokio_util::sync::CancellationToken;
 
 pub use self::args::Cli;
-use self::args::Command;
+use self::{answer::Output, args::Command};
 use crate::{
     config::{Around, Config, Given, Problem},
-    telemetry,
+    printable, telemetry,
 };
 
 /// Longest wait for threads that do not let go when everything else is done.
@@ -103,8 +103,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                 let work = async {
                     let survey = run::survey(&config).await?;
                     let text = match asked.json {
-                        true => survey.tools_json()?,
-                        false => survey.tools_text(),
+                        true => printable::json(&survey.tools_json()?).into_owned(),
+                        false => printable::line(&survey.tools_text()).into_owned(),
                     };
                     show(text, String::new()).await
                 };
@@ -118,10 +118,15 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                     let (outcome, servers) =
                         run::call(&config, &asked.name, &asked.arguments).await?;
                     if asked.json {
-                        show(answer::json(&outcome)?, String::new()).await?;
-                    } else {
-                        let answer = answer::text(&outcome, &servers);
+                        let json = answer::json(&outcome)?;
+                        show(printable::json(&json).into_owned(), String::new()).await?;
+                    } else if io::stdout().is_terminal() {
+                        let answer = answer::text(&outcome, &servers, Output::Terminal);
                         show(answer.out, answer.err).await?;
+                    } else {
+                        let answer = answer::text(&outcome, &servers, Output::Pipe);
+                        show_raw(answer.out).await?;
+                        show(String::new(), answer.err).await?;
                     }
                     Ok(match answer::has_worked(&outcome) {
                         true => Exit::Done,
@@ -157,8 +162,8 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
         Ok(config) => config,
         Err(problems) => {
             let text = match asked.json {
-                true => problems::json(&problems)?,
-                false => problems::text(&problems),
+                true => printable::json(&problems::json(&problems)?).into_owned(),
+                false => printable::line(&problems::text(&problems)).into_owned(),
             };
             print(&text, "")?;
             return Ok(Exit::Refused);
@@ -171,8 +176,8 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
             false => Some(run::survey(&config).await?),
         };
         let text = match asked.json {
-            true => survey::check_json(&config, survey.as_ref())?,
-            false => survey::check_text(&config, survey.as_ref()),
+            true => printable::json(&survey::check_json(&config, survey.as_ref())?).into_owned(),
+            false => printable::line(&survey::check_text(&config, survey.as_ref())).into_owned(),
         };
         show(text, String::new()).await?;
         let all_ready = survey.is_none_or(|survey| survey.are_all_ready());
@@ -196,7 +201,7 @@ fn with_config(
             then(config)
         }
         Err(problems) => {
-            print("", &problems::text(&problems))?;
+            print("", &printable::line(&problems::text(&problems)))?;
             Ok(Exit::Refused)
         }
     }
@@ -251,6 +256,16 @@ fn print(out: &str, err: &str) -> io::Result<()> {
 /// The same on a thread of its own: signals are handled while a reader stalls.
 async fn show(out: String, err: String) -> anyhow::Result<()> {
     Ok(tokio::task::spawn_blocking(move || print(&out, &err)).await??)
+}
+
+/// The same for bytes that are not ours to change.
+async fn show_raw(out: String) -> anyhow::Result<()> {
+    let write = move || {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(out.as_bytes())?;
+        stdout.flush()
+    };
+    Ok(tokio::task::spawn_blocking(write).await??)
 }
 
 /// Says why a command failed, without waiting for a reader that stalls.

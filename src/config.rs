@@ -96,7 +96,7 @@ impl Config {
         let mut files = Vec::new();
         let mut raw = match read_config(given, &mut check) {
             Some((path, text)) => {
-                let raw = check.read_toml(&text);
+                let raw = check.read_toml(&path, &text);
                 let folder = path.parent().filter(|folder| *folder != Path::new(""));
                 check.base = folder.map_or(around.folder.clone(), |it| around.folder.join(it));
                 files.push(path);

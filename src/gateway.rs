@@ -13,10 +13,10 @@ pub mod listing;
 pub mod mcp;
 mod plain;
 mod random;
+pub mod record;
 mod rounds;
 pub mod sink;
 mod stream;
-mod warnings;
 pub mod watch;
 mod wishes;
 

@@ -19,7 +19,7 @@
 //!
 //! | row | modules |
 //! |---|---|
-//! | 1 | `tool`, `secret`, `gathered`, `pieces`, `json_size`, `room` |
+//! | 1 | `tool`, `secret`, `gathered`, `pieces`, `json_size`, `room`, `printable` |
 //! | 2 | `openai`, `mcp`, `sse` |
 //! | 3a | `translate` |
 //! | 3b | `catalog`, `health` |
@@ -45,6 +45,7 @@ pub mod mcp;
 pub mod openai;
 pub mod pieces;
 pub mod policy;
+pub mod printable;
 mod room;
 pub mod route;
 pub mod secret;

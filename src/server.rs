@@ -5,6 +5,7 @@
 mod body;
 mod chat;
 mod cors;
+mod ended;
 pub mod error;
 mod forward;
 mod front;

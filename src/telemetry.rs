@@ -62,12 +62,12 @@ impl Default for Filter {
 }
 
 impl Filter {
-    /// A level for toolway itself; what it is built on is one step quieter.
+    /// A level for toolway itself; what it is built on logs warnings and errors only.
     pub fn level(level: Level) -> Filter {
         Filter(match level {
-            // What rmcp traces holds whole messages, with arguments and results.
-            Level::TRACE => "trace,rmcp=info".into(),
-            Level::DEBUG => "info,toolway=debug".into(),
+            // What rmcp says below that holds whole messages, with arguments and results.
+            Level::TRACE => "warn,toolway=trace".into(),
+            Level::DEBUG => "warn,toolway=debug".into(),
             Level::INFO => "warn,toolway=info".into(),
             level => level.to_string().to_lowercase(),
         })
@@ -101,7 +101,10 @@ pub fn start(config: &Config) -> std::io::Result<()> {
     panic::set_hook(Box::new(log_panic));
     let filter = EnvFilter::new(&config.filter.0);
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(lines::Lines)
+        .with_writer(lines::Lines {
+            json: config.format == Format::Json,
+        })
+        .with_timer(text::Clock)
         .log_internal_errors(false);
     let lines: Box<dyn Layer<_> + Send + Sync> = match (config.format, config.colours) {
         (Format::Text, true) => {
@@ -195,9 +198,9 @@ mod tests {
     #[test]
     fn a_level_is_toolways_own() {
         check("info", "warn,toolway=info");
-        check("DEBUG", "info,toolway=debug");
+        check("DEBUG", "warn,toolway=debug");
         check("error", "error");
-        check("trace", "trace,rmcp=info");
+        check("trace", "warn,toolway=trace");
     }
 
     #[test]

@@ -20,7 +20,15 @@ use std::{
 const ROWS: [(&str, &[&str]); 12] = [
     (
         "1",
-        &["tool", "secret", "gathered", "pieces", "json_size", "room"],
+        &[
+            "tool",
+            "secret",
+            "gathered",
+            "pieces",
+            "json_size",
+            "room",
+            "printable",
+        ],
     ),
     ("2", &["openai", "mcp", "sse"]),
     ("3a", &["translate"]),

@@ -96,7 +96,7 @@ impl Selection {
     }
 
     /// A header selects nothing, whatever the tools are.
-    pub(super) fn is_nothing(&self) -> bool {
+    pub fn is_nothing(&self) -> bool {
         let mut lists = self.tools.iter().chain(&self.servers);
         lists.any(|list| list.includes.is_empty() && !list.only_excludes)
     }

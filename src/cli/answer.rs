@@ -3,6 +3,7 @@
 use super::{survey::ServerLine, words};
 use crate::{
     mcp::results::write_result,
+    printable,
     tool::{CallError, Content, ToolResult},
     translate::results::error_to_openai,
 };
@@ -17,13 +18,37 @@ pub(super) struct Answer {
     pub(super) err: String,
 }
 
+/// What standard output is. To a terminal nothing goes that steers it or is hidden by it; a pipe gets a tool's text byte
+/// for byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Output {
+    Terminal,
+    Pipe,
+}
+
+impl Output {
+    fn text(self, text: &str) -> String {
+        match self {
+            Output::Terminal => words::safe(text),
+            Output::Pipe => text.to_owned(),
+        }
+    }
+
+    fn note(self, text: &str) -> String {
+        match self {
+            Output::Terminal => words::dim(text),
+            Output::Pipe => words::safe(text),
+        }
+    }
+}
+
 /// The tool was called and does not say that it failed.
 pub(super) fn has_worked(outcome: &Outcome) -> bool {
     outcome.as_ref().is_ok_and(|result| !result.is_error)
 }
 
 /// The answer for people: texts as they are, the rest in a line each. `servers` are those that there are.
-pub(super) fn text(outcome: &Outcome, servers: &[ServerLine]) -> Answer {
+pub(super) fn text(outcome: &Outcome, servers: &[ServerLine], output: Output) -> Answer {
     let result = match outcome {
         Ok(result) => result,
         Err(error) => {
@@ -33,10 +58,15 @@ pub(super) fn text(outcome: &Outcome, servers: &[ServerLine]) -> Answer {
             };
         }
     };
+    // Standard error is for people, wherever it goes.
+    let output = match result.is_error {
+        true => Output::Terminal,
+        false => output,
+    };
     let mut out: String = result
         .content
         .iter()
-        .map(|part| line(&part_in_words(part)))
+        .map(|part| line(&part_in_words(part, output)))
         .collect();
     if let Some(value) = &result.structured_content
         && !result
@@ -44,7 +74,7 @@ pub(super) fn text(outcome: &Outcome, servers: &[ServerLine]) -> Answer {
             .iter()
             .any(|part| matches!(part, Content::Text(_)))
     {
-        out.push_str(&line(&format!("{value:#}")));
+        out.push_str(&line(&printable::json(&format!("{value:#}"))));
     }
     if result.is_error {
         let err = format!("{}\n{out}", words::error("the tool says that it failed"));
@@ -67,11 +97,16 @@ fn failure(error: &CallError, servers: &[ServerLine]) -> String {
     let mut text = line(&words::error(&what));
     match error {
         CallError::UnknownTool { did_you_mean, .. } if !did_you_mean.is_empty() => {
-            text.push_str(&line(&format!("did you mean {}?", did_you_mean.join(", "))));
+            let names = words::safe(&did_you_mean.join(", "));
+            text.push_str(&line(&format!("did you mean {names}?")));
         }
         CallError::UnknownTool { .. } => text.push_str(&what_there_is(servers)),
         CallError::InvalidParams { input_schema, .. } => {
-            text.push_str(&line(&format!("it should fit {input_schema}")));
+            let schema = input_schema.to_string();
+            text.push_str(&line(&format!(
+                "it should fit {}",
+                printable::json(&schema)
+            )));
         }
         _ => {}
     }
@@ -94,29 +129,29 @@ fn what_there_is(servers: &[ServerLine]) -> String {
     }
 }
 
-fn part_in_words(part: &Content) -> String {
+fn part_in_words(part: &Content, output: Output) -> String {
     match part {
-        Content::Text(text) => words::safe(text),
-        Content::Image { mime_type, data } => binary("image", mime_type, data),
-        Content::Audio { mime_type, data } => binary("audio", mime_type, data),
-        Content::TextResource { text, .. } => words::safe(text),
+        Content::Text(text) => output.text(text),
+        Content::Image { mime_type, data } => output.note(&binary("image", mime_type, data)),
+        Content::Audio { mime_type, data } => output.note(&binary("audio", mime_type, data)),
+        Content::TextResource { text, .. } => output.text(text),
         Content::BlobResource {
             uri,
             mime_type,
             blob,
-        } => binary(
+        } => output.note(&binary(
             uri,
             mime_type.as_deref().unwrap_or("application/octet-stream"),
             blob,
-        ),
-        Content::ResourceLink { uri, name, .. } => words::dim(&format!("[{name}: {uri}]")),
-        Content::Unknown(value) => words::safe(&value.to_string()),
+        )),
+        Content::ResourceLink { uri, name, .. } => output.note(&format!("[{name}: {uri}]")),
+        Content::Unknown(value) => printable::json(&value.to_string()).into_owned(),
     }
 }
 
 fn binary(what: &str, mime_type: &str, base64: &str) -> String {
     let bytes = base64.trim_end_matches('=').len() * 3 / 4;
-    words::dim(&format!("[{what}: {mime_type}, {bytes} bytes]"))
+    format!("[{what}: {mime_type}, {bytes} bytes]")
 }
 
 fn line(text: &str) -> String {
@@ -152,7 +187,7 @@ mod tests {
 
     #[track_caller]
     fn check(outcome: &Outcome, out: &str, err: &str, has_worked: bool) {
-        let answer = text(outcome, &[]);
+        let answer = text(outcome, &[], Output::Terminal);
         assert_eq!(
             (plain(&answer.out).as_str(), plain(&answer.err).as_str()),
             (out, err)
@@ -168,6 +203,24 @@ mod tests {
             "",
             true,
         );
+    }
+
+    #[test]
+    fn a_terminal_is_not_steered_and_a_pipe_gets_every_byte() {
+        let said = "a\u{202e}b\u{1b}[31m\r\n\u{e0041}";
+        let outcome = Ok(ToolResult::text(said));
+        let out = |output| text(&outcome, &[], output).out;
+        assert_eq!(out(Output::Pipe), format!("{said}\n"));
+        assert_eq!(
+            out(Output::Terminal),
+            "a\\u{202e}b\\u{1b}[31m\\u{d}\n\\u{e0041}\n"
+        );
+        let failed = Ok(ToolResult {
+            is_error: true,
+            ..ToolResult::text(said)
+        });
+        let err = text(&failed, &[], Output::Pipe).err;
+        assert!(plain(&err).ends_with("a\\u{202e}b\\u{1b}[31m\\u{d}\n\\u{e0041}\n"));
     }
 
     #[test]
@@ -234,7 +287,7 @@ mod tests {
                 name: "time__now".into(),
                 did_you_mean: Vec::new(),
             };
-            let said = plain(&text(&Err(error), servers).err);
+            let said = plain(&text(&Err(error), servers, Output::Pipe).err);
             assert_eq!(
                 said,
                 format!("error: there is no tool named `time__now`\n{hint}\n")

@@ -3,6 +3,8 @@
 
 use anstyle::{AnsiColor, Style};
 
+use crate::printable;
+
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 const RED: Style = AnsiColor::Red.on_default().bold();
@@ -38,17 +40,9 @@ fn styled(style: Style, text: &str) -> String {
     format!("{style}{}{style:#}", safe(text))
 }
 
-/// A text from outside without what would steer a terminal.
+/// A text from outside without what would steer a terminal or be hidden by it.
 pub(super) fn safe(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            if c.is_control() && c != '\n' && c != '\t' {
-                '\u{fffd}'
-            } else {
-                c
-            }
-        })
-        .collect()
+    printable::text(text).into_owned()
 }
 
 /// The first line of a text, shortened to `width` characters.
@@ -122,7 +116,7 @@ mod tests {
     fn a_text_from_outside_does_not_steer_the_terminal() {
         assert_eq!(
             safe("a\u{1b}[31mb\r\n\tc\u{9b}"),
-            "a\u{fffd}[31mb\u{fffd}\n\tc\u{fffd}"
+            "a\\u{1b}[31mb\\u{d}\n\tc\\u{9b}"
         );
     }
 

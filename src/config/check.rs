@@ -1,6 +1,11 @@
 //! What is being checked: the problems so far, and the small rules that every part uses.
 
-use std::{fmt::Display, ops::RangeInclusive, path::PathBuf, time::Duration};
+use std::{
+    fmt::Display,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use toml::{Table, Value};
 
@@ -55,12 +60,13 @@ impl<'a> Check<'a> {
     }
 
     /// Reads the text of a configuration file, table by table and key by key.
-    pub(super) fn read_toml(&mut self, text: &str) -> RawConfig {
+    pub(super) fn read_toml(&mut self, file: &Path, text: &str) -> RawConfig {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut top = match text.parse::<Table>() {
             Ok(top) => top,
             Err(error) => {
-                self.problem(place(text, &error), error.message());
+                let place = format!("{}: {}", file.display(), place(text, &error));
+                self.problem(place, error.message());
                 return RawConfig::default();
             }
         };

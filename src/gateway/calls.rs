@@ -152,8 +152,8 @@ fn log(job: &Job, outcome: &Result<ToolResult, CallError>, duration_ms: u64, att
     let (name, server) = (&job.offered.name, &job.offered.server);
     match outcome {
         Ok(_) => tracing::info!(tool.name = %name, server.id = %server, duration_ms, attempts,
-            status = status(outcome), "Called tool `{name}`"),
+            status = status(outcome), "Called a tool"),
         Err(error) => tracing::warn!(tool.name = %name, server.id = %server, duration_ms, attempts,
-            status = status(outcome), %error, "Call of tool `{name}` failed"),
+            status = status(outcome), %error, "The call of a tool failed"),
     }
 }

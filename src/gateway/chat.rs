@@ -1,6 +1,9 @@
 //! One chat completion: what it asks for, which tools apply, and which way it takes.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -28,6 +31,7 @@ use crate::{
         ids::Ids,
         results::Media,
         stream::{Known, Mode, Owner, Settings, StreamError},
+        usage::Counts,
     },
     upstream::model::{ClientHeaders, Incoming, Upstream, retry},
 };
@@ -37,9 +41,9 @@ use super::{
     calls::{Patience, Running},
     failure::{Failed, Failure},
     plain,
+    record::Record,
     sink::{self, Begun, Body, Outcome, Sink},
     stream,
-    warnings::Warnings,
     watch::Watch,
     wishes::{self, refused},
 };
@@ -60,6 +64,8 @@ pub struct Input {
     pub watch: Option<Watch>,
     /// Whose conversation it is.
     pub principal: Principal,
+    /// What is logged when the request ends.
+    pub record: Arc<Record>,
     /// Turns a failure into what a client is told within a stream.
     pub tell: fn(Failure) -> ErrorBody,
 }
@@ -110,9 +116,9 @@ impl Gateway {
             (false, true) => Box::pin(stream::pass_through(chat, sink))
                 .await
                 .map(|()| None),
-            (false, false) => chat.with_warnings(Box::pin(plain::pass_through(chat)).await),
+            (false, false) => Box::pin(plain::pass_through(chat)).await.map(Some),
             (true, true) => Box::pin(stream::run(chat, sink)).await.map(|()| None),
-            (true, false) => chat.with_warnings(Box::pin(plain::run(chat)).await),
+            (true, false) => Box::pin(plain::run(chat)).await.map(Some),
         }
     }
 
@@ -125,17 +131,20 @@ impl Gateway {
         })?;
         let catalog = self.catalog();
         let client = request.client_names();
-        let mut warnings = Warnings::default();
         let mut selected = if wishes::applies(&request) {
             let mut selection = selection(&request, input, &catalog).map_err(refused)?;
             if self.servers.are_any_missing() {
                 let missing = self.missing(&selection);
                 if !missing.is_empty() {
-                    warnings.add(&wishes::not_ready(&missing));
+                    input.record.warn(&wishes::not_ready(&missing));
                 }
             }
             selection.prefer(wishes::forced(request.tool_choice(), &catalog));
-            catalog.select(&selection, &client, upstream.config.max_tools)
+            let selected = catalog.select(&selection, &client, upstream.config.max_tools);
+            if let Some(warning) = wishes::nothing_selected(input, &selection, &selected) {
+                input.record.warn(warning);
+            }
+            selected
         } else {
             Arc::default()
         };
@@ -143,7 +152,7 @@ impl Gateway {
         if request.n() > 1 && !selected.tools.is_empty() {
             wishes::check_several(&request, input, &selected)?;
             selected = Arc::default();
-            warnings.add(&wishes::not_offered(request.n()));
+            input.record.warn(&wishes::not_offered(request.n()));
         }
         let options = wishes::options(&request)?;
         let restored = self.restore(&request, input.principal);
@@ -154,11 +163,12 @@ impl Gateway {
             catalog,
             selected,
             watch: options.or(input.watch).unwrap_or_default(),
-            warnings,
             restored,
             claims: self.store.claims(),
             deadline: Instant::now() + self.config.request_timeout,
             request,
+            rounds: AtomicU32::new(0),
+            calls: AtomicU32::new(0),
         })
     }
 
@@ -215,11 +225,26 @@ pub(super) struct Chat<'a> {
     pub(super) catalog: Arc<Catalog>,
     pub(super) selected: Arc<Selected>,
     pub(super) watch: Watch,
-    warnings: Warnings,
     pub(super) restored: Option<Box<Restored>>,
     /// Ids of the client's own calls in this answer.
     claims: Claims<'a>,
     pub(super) deadline: Instant,
+    /// How often the model was asked.
+    rounds: AtomicU32,
+    /// How many tools were called.
+    calls: AtomicU32,
+}
+
+/// Whatever ended it: the client may have left.
+impl Drop for Chat<'_> {
+    fn drop(&mut self) {
+        self.input.record.note(|details| {
+            details.model = Some(self.request.model().to_owned());
+            details.upstream = Some(self.upstream.config.name.clone());
+            details.rounds = Some(*self.rounds.get_mut());
+            details.calls = Some(*self.calls.get_mut());
+        });
+    }
 }
 
 impl Chat<'_> {
@@ -304,6 +329,7 @@ impl Chat<'_> {
         } else {
             retry::Round::Later
         };
+        self.rounds.fetch_add(1, Ordering::Relaxed);
         let body = self.body(ask);
         let headers = &self.input.headers;
         Ok(self.upstream.chat(headers, &body, round).await?)
@@ -311,6 +337,9 @@ impl Chat<'_> {
 
     /// Readies the calls of a turn.
     pub(super) fn start(&self, lanes: Vec<Vec<Job>>) -> Running<'_> {
+        let calls: usize = lanes.iter().map(Vec::len).sum();
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        self.calls.fetch_add(calls, Ordering::Relaxed);
         let config = &self.gateway.config;
         let patience = Patience {
             silence: config.tool_timeout,
@@ -332,21 +361,15 @@ impl Chat<'_> {
         }
     }
 
-    /// The headers of the answer: the upstream's and the warnings.
-    pub(super) fn head(&self, upstream: &HeaderMap) -> HeaderMap {
-        let mut headers = upstream.clone();
-        self.warnings.write(&mut headers);
-        headers
-    }
-
-    fn with_warnings(&self, answer: Result<(HeaderMap, Bytes), Failed>) -> Outcome {
-        let (mut headers, body) = answer?;
-        self.warnings.write(&mut headers);
-        Ok(Some((headers, body)))
-    }
-
     pub(super) fn ids(&self) -> Ids {
         Ids::new(self.gateway.seed())
+    }
+
+    /// Notes the tokens of the whole answer for the log.
+    pub(super) fn note_usage(&self, usage: Counts) {
+        if usage != Counts::default() {
+            self.input.record.note(|details| details.usage = usage);
+        }
     }
 
     /// What is wrong with the upstream's answer.

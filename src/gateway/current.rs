@@ -114,7 +114,7 @@ impl Shared {
 fn log(built: &Catalog, models: &Models) {
     for (server, tool) in built.dropped() {
         tracing::warn!(server.id = %server, tool.name = tool.name, reason = tool.reason,
-                "Tool `{}` of server `{server}` is not offered", tool.name);
+                "A tool is not offered");
     }
     for upstream in models.all() {
         let name = &upstream.config.name;
@@ -123,12 +123,8 @@ fn log(built: &Catalog, models: &Models) {
             let count = left_out.len();
             let tools = left_out.iter().map(|left| left.name.as_str());
             let tools: Vec<&str> = tools.take(MAX_NAMED).collect();
-            tracing::warn!(upstream.name = %name, tools = tools.join(" "), "Upstream `{name}` takes fewer tools than there are; left out: {count}");
+            tracing::warn!(upstream.name = %name, left_out = count, tools = tools.join(" "), "An upstream takes fewer tools than there are");
         }
     }
-    tracing::info!(
-        tools = built.offered().len(),
-        "Tools in the catalog: {}",
-        built.offered().len()
-    );
+    tracing::info!(tools = built.offered().len(), "The catalog has changed");
 }

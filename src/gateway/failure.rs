@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::record::Outcome;
 use crate::{translate::stream::StreamError, upstream::model::ModelError};
 
 /// Why a request got no answer.
@@ -40,6 +41,18 @@ pub enum Failure {
         /// The bound.
         after: Duration,
     },
+}
+
+impl Failure {
+    /// How a request ends that fails so.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Failure::Request { .. } | Failure::ModelNotFound { .. } => Outcome::Refused,
+            Failure::Model(ModelError::Timeout { .. }) => Outcome::UpstreamTimeout,
+            Failure::Model(_) | Failure::Answer { .. } => Outcome::UpstreamFailed,
+            Failure::TimeIsUp { .. } => Outcome::Deadline,
+        }
+    }
 }
 
 /// A failure, and whether repeating the request would run tools again.

@@ -13,6 +13,7 @@ use crate::{
         completion::{self, Completion, Summary},
         ids::Ids,
         stream::{Mode, Round, StreamError},
+        usage,
     },
 };
 
@@ -48,6 +49,7 @@ pub(super) async fn pass_through(chat: &Chat<'_>) -> Result<(HeaderMap, Bytes), 
     // Pinned where it lies: handed over it would be copied, and lie there twice.
     let reading = pin!(read(chat, &first));
     let (headers, body) = chat.in_time(reading).await?;
+    chat.note_usage(usage::counts_in(&body));
     let settings = chat.settings(Mode::PassThrough);
     let mended = completion::mend(&body, &settings, chat, &mut chat.ids())
         .map_err(|error| chat.faulty(error))?;
@@ -77,6 +79,7 @@ impl Form for Whole<'_> {
         let settings = self.chat.settings(Mode::Loop);
         let can_be_all = ask.first && self.chat.watch == Watch::Off;
         if can_be_all && let Some(finish) = completion::final_answer(&body, &settings) {
+            self.chat.note_usage(usage::counts_in(&body));
             self.headers = headers;
             self.verbatim = Some(body);
             return Ok(Round::without_a_word(finish));

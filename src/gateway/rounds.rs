@@ -6,7 +6,7 @@ use std::pin::pin;
 
 use crate::{
     agent::{Effect, Event, Finish, Job, Turn, ask::Ask},
-    translate::stream::Round,
+    translate::{stream::Round, usage},
 };
 
 use super::{
@@ -44,6 +44,9 @@ pub(super) async fn run(
         failure,
         tools_ran: turn.has_run_calls(),
     })?;
+    if let Some(usage) = &finish.usage {
+        chat.note_usage(usage::counts(usage));
+    }
     if let Some(parked) = finish.parked.take() {
         chat.park(parked);
     }

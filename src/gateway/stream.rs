@@ -13,7 +13,7 @@ use crate::{
     tool::JsonObject,
     translate::{
         stream::{ChatStream, Mode, Pushed, Round, StreamError},
-        whole,
+        usage, whole,
     },
     upstream::model::Incoming,
 };
@@ -52,6 +52,9 @@ pub(super) async fn pass_through(chat: &Chat<'_>, mut sink: Sink) -> Result<(), 
     };
     match asked {
         Ok(round) => {
+            if let Some(usage) = &round.usage {
+                chat.note_usage(usage::counts(usage));
+            }
             streamed.finish(round.finish, None).await;
             Ok(())
         }
@@ -183,7 +186,7 @@ impl<'a> Streamed<'a> {
     async fn show(&mut self, headers: &HeaderMap) {
         if !self.sink.has_begun() && self.writer.has_begun() {
             // Once for each answer, and then its room is free again.
-            Box::pin(self.sink.begin(self.chat.head(headers))).await;
+            Box::pin(self.sink.begin(headers.clone())).await;
             if self.out.is_empty() {
                 self.sink.comment().await;
             }
@@ -231,7 +234,7 @@ impl<'a> Streamed<'a> {
             return Err(failed);
         }
         let failure = failed.failure;
-        tracing::warn!(error = %failure, "A streamed answer failed");
+        self.chat.input.record.fail(&failure);
         self.writer
             .fail(&(self.chat.input.tell)(failure), &mut self.out);
         self.flush().await;

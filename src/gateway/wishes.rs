@@ -91,6 +91,29 @@ pub(super) fn not_ready(servers: &[ServerId]) -> String {
     format!("servers not ready: {}", names.join(", "))
 }
 
+/// The warning for headers that ask for tools and select none.
+pub(super) fn nothing_selected(
+    input: &Input,
+    selection: &Selection,
+    selected: &Selected,
+) -> Option<&'static str> {
+    if !selected.tools.is_empty() || selection.is_nothing() {
+        return None;
+    }
+    match (&input.tools, &input.servers) {
+        (Some(_), Some(_)) => Some(
+            "X-Toolway-Tools and X-Toolway-Servers select no tool; GET /tools lists those that are offered",
+        ),
+        (Some(_), None) => {
+            Some("X-Toolway-Tools selects no tool; GET /tools lists those that are offered")
+        }
+        (None, Some(_)) => {
+            Some("X-Toolway-Servers selects no tool; GET /tools lists those that are offered")
+        }
+        (None, None) => None,
+    }
+}
+
 /// Reads the body's own field `toolway`.
 pub(super) fn options(request: &ChatRequest<'_>) -> Result<Option<Watch>, Failure> {
     #[derive(serde::Deserialize)]

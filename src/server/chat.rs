@@ -5,13 +5,14 @@ use std::sync::Arc;
 use axum::{
     body::Body,
     extract::{Request, State},
-    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Method, header},
     response::{IntoResponse, Response},
 };
 
 use crate::gateway::{
     chat::{Answer, Input},
-    failure::{Failed, Failure},
+    failure::Failure,
+    record::Record,
     watch::Watch,
 };
 
@@ -24,7 +25,8 @@ pub(super) fn is_meant(request: &Request) -> bool {
 
 /// Answers a chat request, streamed or whole.
 pub(super) async fn complete(State(app): State<Arc<App>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let record = parts.extensions.remove::<Arc<Record>>();
     let body = match body::read(&parts.headers, body, app.config.max_body_bytes).await {
         Ok(body) => body,
         Err(refusal) => return refusal.into_response(),
@@ -42,12 +44,13 @@ pub(super) async fn complete(State(app): State<Arc<App>>, request: Request) -> R
         watch,
         principal: headers::principal(&parts.headers),
         tell: error::in_band,
+        record: record.unwrap_or_default(),
     };
     // With it goes the buffer that the head of the request was read into.
     drop(parts);
     match app.gateway.chat(input).await {
         Ok(answer) => respond(answer),
-        Err(failed) => failed_response(failed),
+        Err(failed) => error::response(failed),
     }
 }
 
@@ -63,17 +66,6 @@ fn respond(answer: Answer) -> Response {
     if content_type == "text/event-stream" {
         own.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         own.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    }
-    response
-}
-
-fn failed_response(failed: Failed) -> Response {
-    let text = failed.failure.to_string();
-    let response = error::response(failed);
-    if response.status() >= StatusCode::INTERNAL_SERVER_ERROR {
-        tracing::warn!(error = text, "A chat request failed");
-    } else {
-        tracing::info!(error = text, "A chat request was refused");
     }
     response
 }

@@ -7,8 +7,12 @@ use axum::{
 };
 use serde_json::Value;
 
+use super::ended::Failing;
 use crate::{
-    gateway::failure::{Failed, Failure},
+    gateway::{
+        failure::{Failed, Failure},
+        record::Outcome,
+    },
     openai::ErrorBody,
     upstream::model::ModelError,
 };
@@ -149,6 +153,13 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let (status, kind, code, message) = self.parts();
         let mut response = respond(status, &body(kind, message, None, code));
+        response.extensions_mut().insert(Failing {
+            outcome: match code {
+                "internal_error" => Outcome::Failed,
+                _ => Outcome::Refused,
+            },
+            error: code.to_owned(),
+        });
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response
                 .headers_mut()
@@ -160,8 +171,13 @@ impl IntoResponse for Refusal {
 
 /// A failure as an HTTP response. Once a tool has run, no SDK is to send the whole request again.
 pub fn response(failed: Failed) -> Response {
+    let failing = Failing {
+        outcome: failed.failure.outcome(),
+        error: failed.failure.to_string(),
+    };
     let (status, error, headers) = parts(failed.failure);
     let mut response = respond(status, &error);
+    response.extensions_mut().insert(failing);
     response.headers_mut().extend(headers);
     if failed.tools_ran {
         response

@@ -14,7 +14,11 @@ use bytes::BytesMut;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
 
-use crate::{gateway::failure::Failure, translate::paths, upstream::model::Upstream};
+use crate::{
+    gateway::{failure::Failure, record::Record},
+    translate::paths,
+    upstream::model::Upstream,
+};
 
 use super::{
     App,
@@ -35,10 +39,7 @@ pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Re
     }
     match pass(&app, request).await {
         Ok(response) => response,
-        Err(failure) => {
-            tracing::warn!(error = %failure, "A forwarded request failed");
-            error::response(failure.into())
-        }
+        Err(failure) => error::response(failure.into()),
     }
 }
 
@@ -46,6 +47,9 @@ async fn pass(app: &App, request: Request) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
     let has_body = !http_body::Body::is_end_stream(&body);
     let (upstream, body) = choose(app, &parts.method, &parts.headers, body).await?;
+    let record = parts.extensions.get::<Arc<Record>>().cloned();
+    let record = record.unwrap_or_default();
+    record.note(|details| details.upstream = Some(upstream.config.name.clone()));
     let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
     let url = upstream.url(path, parts.uri.query());
     let mut outgoing = headers::to_upstream(&parts.headers, &app.config);
@@ -59,10 +63,10 @@ async fn pass(app: &App, request: Request) -> Result<Response, Failure> {
     };
     let (status, incoming) = upstream.forward(parts.method, url, &outgoing, body).await?;
     let headers = headers::to_client(&incoming.headers);
-    let pieces = incoming.into_stream().inspect_err(
-        // The client sees no more of it than that its answer breaks off.
-        |error| tracing::warn!(%error, "The answer to a forwarded request broke off"),
-    );
+    // The client sees no more of it than that its answer breaks off.
+    let pieces = incoming
+        .into_stream()
+        .inspect_err(move |error| record.fail_upstream(error));
     let mut response = (status, Body::from_stream(pieces)).into_response();
     *response.headers_mut() = headers;
     Ok(response)

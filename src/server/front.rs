@@ -1,7 +1,6 @@
-//! What every request goes through: its id, its place, its line in the log, and what a panic costs.
+//! What every request goes through: its id, its place, and what a panic costs. Its line in the log is `ended`'s.
 
 use std::{
-    any::Any,
     borrow::Cow,
     panic::AssertUnwindSafe,
     pin::Pin,
@@ -21,23 +20,22 @@ use futures::{
     future::{BoxFuture, ready},
 };
 use http_body::{Frame, SizeHint};
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::sync::OwnedSemaphorePermit;
 use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
-use super::{App, REQUEST_ID, chat, cors, error::Refusal, guard, mcp, mcp_sessions};
-use crate::{tool::millis, translate::paths};
+use super::{App, REQUEST_ID, chat, cors, ended::Ended, error::Refusal, guard, mcp, mcp_sessions};
+use crate::translate::paths;
 
 /// Longest id that a client can give its request, in bytes: it goes into every line of the log about it.
 const LONGEST_ID: usize = 256;
 
-/// Answers a request, and puts the answer into the log.
+/// Answers a request.
 pub(super) fn answer(
     app: Arc<App>,
     routes: Router,
     mut request: Request,
 ) -> impl Future<Output = Response> + Send {
-    let begun = Instant::now();
     for name in [header::AUTHORIZATION, header::COOKIE] {
         if let Entry::Occupied(mut values) = request.headers_mut().entry(name) {
             values
@@ -48,19 +46,19 @@ pub(super) fn answer(
     let is_clear = normalize_path(&mut request);
     let id = name(&app, &mut request);
     let span = span(&id, &request, is_clear);
-    let within = span.clone();
+    let ended = Ended::new(Arc::clone(&app), &request, span.clone());
+    request.extensions_mut().insert(ended.record());
     let answering = async move {
         let answered = async {
             let (place, work) = admitted(&app, routes, request, is_clear);
-            held(work.await, place, within)
+            (work.await, place)
         };
         let answered = AssertUnwindSafe(answered).catch_unwind().await;
-        let mut response = answered.unwrap_or_else(|panic| panicked(&*panic));
+        // The panic itself is in the log.
+        let (mut response, place) =
+            answered.unwrap_or_else(|_| (Refusal::Internal.into_response(), None));
         response.headers_mut().entry(REQUEST_ID).or_insert(id);
-        let status = response.status().as_u16();
-        let duration_ms = millis(begun.elapsed());
-        tracing::info!(status, duration_ms, "Answered {status}");
-        response
+        held(response, place, ended)
     };
     answering.instrument(span)
 }
@@ -107,10 +105,18 @@ fn checked(
 }
 
 /// The place of a request is free again when its response has been sent, or at once if that lasts.
-fn held(response: Response, place: Option<OwnedSemaphorePermit>, span: Span) -> Response {
+fn held(mut response: Response, place: Option<OwnedSemaphorePermit>, mut ended: Ended) -> Response {
     let is_lasting = response.extensions().get::<mcp::reply::Lasting>().is_some();
     let place = place.filter(|_| !is_lasting);
-    response.map(|body| Body::new(Tracked { body, span, place }))
+    let left = ended.answered(&mut response);
+    response.map(|body| {
+        Body::new(Tracked {
+            body,
+            left,
+            ended,
+            place,
+        })
+    })
 }
 
 /// What is asked all the time goes past the router, which costs more than reading the request does.
@@ -180,19 +186,13 @@ fn span(id: &HeaderValue, request: &Request, is_clear: bool) -> Span {
     )
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> Response {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or_default();
-    tracing::error!(panic = text, "A handler panicked");
-    Refusal::Internal.into_response()
-}
-
 /// A body that holds its request's place, and whose work is logged as the request's.
 struct Tracked {
+    // First, so that what is dropped with it is noted before `ended` is.
     body: Body,
-    span: Span,
+    /// Bytes until the body is complete, where that is known; hyper asks for nothing after them.
+    left: Option<u64>,
+    ended: Ended,
     #[expect(dead_code, reason = "held")]
     place: Option<OwnedSemaphorePermit>,
 }
@@ -205,8 +205,24 @@ impl http_body::Body for Tracked {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let Tracked { body, span, .. } = self.get_mut();
-        span.in_scope(|| Pin::new(body).poll_frame(cx))
+        let Tracked {
+            body, left, ended, ..
+        } = self.get_mut();
+        let polled = ended
+            .span()
+            .in_scope(|| Pin::new(&mut *body).poll_frame(cx));
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                let length = frame.data_ref().map_or(0, Bytes::len) as u64;
+                *left = left.map(|left| left.saturating_sub(length));
+                if *left == Some(0) || body.is_end_stream() {
+                    ended.complete();
+                }
+            }
+            Poll::Ready(None) => ended.complete(),
+            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
@@ -215,26 +231,5 @@ impl http_body::Body for Tracked {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_panic_is_an_internal_error() {
-        let response = panicked(&"oh");
-        assert_eq!(response.status(), 500);
-        let body = axum::body::to_bytes(response.into_body(), 1000)
-            .await
-            .unwrap();
-        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(body["error"]["type"], "server_error");
-        assert_eq!(body["error"]["code"], "internal_error");
-        assert!(
-            !body.to_string().contains("oh"),
-            "what it says is for the log"
-        );
     }
 }

@@ -45,18 +45,20 @@ pub(super) fn key(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
     if config.api_keys.is_empty() {
         return Ok(());
     }
-    let shown = shown(headers).map(Secret::new);
-    let is_known = shown.is_some_and(|shown| {
-        config
-            .api_keys
-            .iter()
-            .fold(false, |known, key| known | (*key == shown))
-    });
-    if is_known {
-        Ok(())
-    } else {
-        Err(Refusal::Unauthorized)
+    position(config, headers).map_or(Err(Refusal::Unauthorized), |_| Ok(()))
+}
+
+/// Which of `api_keys` was shown. All are compared, so that the time does not tell which.
+pub(super) fn position(config: &Config, headers: &HeaderMap) -> Option<usize> {
+    if config.api_keys.is_empty() {
+        return None;
     }
+    let shown = Secret::new(shown(headers)?);
+    let keys = config.api_keys.iter().enumerate();
+    keys.fold(None, |known, (at, key)| match *key == shown {
+        true => Some(at),
+        false => known,
+    })
 }
 
 /// The key that was shown, right or wrong.

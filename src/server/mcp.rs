@@ -107,6 +107,11 @@ impl Face {
         self.stopping.cancel();
     }
 
+    /// toolway stops.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.is_cancelled()
+    }
+
     /// Ends idle sessions, and those of lent functions that are no more, for ever.
     pub(super) async fn sweep(&self) {
         self.sessions.sweep(self.gateway.handed().ends()).await;

@@ -3,10 +3,13 @@
 //! A thread that logs appends its line to a bounded queue and continues. It never waits for the reader of standard
 //! error: when the queue is full, lines are dropped and counted, and the log says how many as soon as it is read again.
 //!
+//! What a terminal would not show is escaped here, since values of the log come from servers and clients as well.
+//!
 //! After each write the thread gathers lines for a moment, so that under load it writes many at once and is woken
 //! seldom. Warnings and errors end that moment.
 
 use std::{
+    borrow::Cow,
     io::{self, ErrorKind, Write},
     mem,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
@@ -16,6 +19,8 @@ use std::{
 
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
+
+use crate::printable;
 
 /// When this much waits to be written, in bytes, further lines are dropped.
 const MAX_WAITING: usize = 1 << 20;
@@ -213,31 +218,44 @@ fn write_all(out: &mut impl Write, mut text: &[u8]) {
 
 /// Makes [`Line`]s.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lines;
+pub(super) struct Lines {
+    /// They are JSON.
+    pub(super) json: bool,
+}
 
 /// One line on its way.
 #[derive(Debug)]
 pub(super) struct Line {
     is_urgent: bool,
+    json: bool,
 }
 
 impl MakeWriter<'_> for Lines {
     type Writer = Line;
 
     fn make_writer(&self) -> Line {
-        Line { is_urgent: true }
+        Line {
+            is_urgent: true,
+            json: self.json,
+        }
     }
 
     fn make_writer_for(&self, metadata: &Metadata<'_>) -> Line {
         Line {
             is_urgent: *metadata.level() <= Level::WARN,
+            json: self.json,
         }
     }
 }
 
 impl Write for Line {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let wakes = queue().push(line, self.is_urgent);
+        let shown = match (line.is_ascii(), self.json) {
+            (true, _) => Cow::Borrowed(line),
+            (false, true) => bytes(printable::json(&String::from_utf8_lossy(line))),
+            (false, false) => bytes(printable::line(&String::from_utf8_lossy(line))),
+        };
+        let wakes = queue().push(&shown, self.is_urgent);
         if wakes {
             LOG.work.notify_one();
         }
@@ -247,6 +265,10 @@ impl Write for Line {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+fn bytes(text: Cow<'_, str>) -> Cow<'static, [u8]> {
+    Cow::Owned(text.into_owned().into_bytes())
 }
 
 #[cfg(test)]

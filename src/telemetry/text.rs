@@ -71,6 +71,16 @@ impl<'w> FormatFields<'w> for Text {
     }
 }
 
+/// The time of a line in the other formats.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock;
+
+impl FormatTime for Clock {
+    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        write_time(writer, SystemTime::now())
+    }
+}
+
 fn level(level: Level) -> &'static str {
     match level {
         Level::TRACE => " TRACE ",
@@ -212,10 +222,10 @@ fn write_time(writer: &mut Writer<'_>, now: SystemTime) -> fmt::Result {
 }
 
 /// So long after the beginning of 1970, and before the year 10000.
-fn timestamp(since: Duration) -> [u8; 27] {
+fn timestamp(since: Duration) -> [u8; 24] {
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     let (year, month, day) = date(days);
-    let mut text = *b"0000-00-00T00:00:00.000000Z";
+    let mut text = *b"0000-00-00T00:00:00.000Z";
     let mut put = |at: usize, length: usize, mut number: u64| {
         for digit in text[at..at + length].iter_mut().rev() {
             *digit += (number % 10) as u8;
@@ -228,7 +238,7 @@ fn timestamp(since: Duration) -> [u8; 27] {
     put(11, 2, second / 3600);
     put(14, 2, second / 60 % 60);
     put(17, 2, second % 60);
-    put(20, 6, u64::from(since.subsec_micros()));
+    put(20, 3, u64::from(since.subsec_millis()));
     text
 }
 
@@ -372,19 +382,19 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(seconds: u64, micros: u32, expected: &str) {
-        let since = Duration::new(seconds, micros * 1000);
+    fn check(seconds: u64, millis: u32, expected: &str) {
+        let since = Duration::new(seconds, millis * 1_000_000 + 999_999);
         assert_eq!(str::from_utf8(&timestamp(since)).unwrap(), expected);
     }
 
     #[test]
     fn a_time_is_written_as_rfc_3339() {
-        check(0, 0, "1970-01-01T00:00:00.000000Z");
-        check(951_782_399, 999_999, "2000-02-28T23:59:59.999999Z");
-        check(951_782_400, 0, "2000-02-29T00:00:00.000000Z");
-        check(4_107_542_399, 1, "2100-02-28T23:59:59.000001Z");
-        check(4_107_542_400, 1, "2100-03-01T00:00:00.000001Z");
-        check(253_402_300_799, 0, "9999-12-31T23:59:59.000000Z");
+        check(0, 0, "1970-01-01T00:00:00.000Z");
+        check(951_782_399, 999, "2000-02-28T23:59:59.999Z");
+        check(951_782_400, 0, "2000-02-29T00:00:00.000Z");
+        check(4_107_542_399, 1, "2100-02-28T23:59:59.001Z");
+        check(4_107_542_400, 1, "2100-03-01T00:00:00.001Z");
+        check(253_402_300_799, 0, "9999-12-31T23:59:59.000Z");
     }
 
     proptest! {

@@ -1,8 +1,12 @@
 //! Token counts: summed over the rounds of an answer.
 
+use serde::Deserialize;
 use serde_json::{Number, Value};
 
 use crate::tool::JsonObject;
+
+/// How much of a body is looked through for its usage, in bytes.
+const TAIL: usize = 2048;
 
 /// Adds every count of `b` to `a`, in nested objects too. What is missing or null counts as 0, and what is
 /// not a number is taken from the later of the two.
@@ -18,6 +22,41 @@ pub fn add(a: &mut JsonObject, b: &JsonObject) {
             }
         }
     }
+}
+
+/// The two counts that people ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Counts {
+    /// Tokens of the question.
+    #[serde(default)]
+    pub prompt_tokens: Option<u64>,
+    /// Tokens of the answer.
+    #[serde(default)]
+    pub completion_tokens: Option<u64>,
+}
+
+/// The counts of a usage object.
+pub fn counts(usage: &JsonObject) -> Counts {
+    let count = |key| usage.get(key).and_then(Value::as_u64);
+    Counts {
+        prompt_tokens: count("prompt_tokens"),
+        completion_tokens: count("completion_tokens"),
+    }
+}
+
+/// The counts of a plain answer that is not read: `usage` stands near the end of its body. Within a text of the answer
+/// the quotes would be escaped.
+pub fn counts_in(body: &[u8]) -> Counts {
+    let end = body.get(body.len().saturating_sub(TAIL)..).unwrap_or(body);
+    let key = b"\"usage\"";
+    let at = memchr::memmem::rfind(end, key);
+    let value = at.and_then(|at| {
+        end.get(at + key.len()..)?
+            .trim_ascii_start()
+            .strip_prefix(b":")
+    });
+    let mut values = serde_json::Deserializer::from_slice(value.unwrap_or_default()).into_iter();
+    values.next().and_then(Result::ok).unwrap_or_default()
 }
 
 /// Fills in the three totals that the contract requires.
@@ -48,6 +87,34 @@ mod tests {
 
     fn object(text: &str) -> JsonObject {
         serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn the_counts_of_a_body_are_those_at_its_end() {
+        let read = |body: &str| {
+            let Counts {
+                prompt_tokens,
+                completion_tokens,
+            } = counts_in(body.as_bytes());
+            (prompt_tokens, completion_tokens)
+        };
+        let choices = r#""choices":[{"message":{"content":"\"usage\": {\"prompt_tokens\": 9}"}}]"#;
+        let usage = r#""usage" : {"prompt_tokens":1,"completion_tokens":2,"x":{}}"#;
+        let both = (Some(1), Some(2));
+        assert_eq!(read(&format!("{{{choices},{usage},\"a\":1}}")), both);
+        assert_eq!(read(&format!("{{{usage},{choices}}}")), both);
+        for none in [
+            "",
+            "{}",
+            r#""usage""#,
+            r#""usage":"#,
+            r#""usage":null"#,
+            choices,
+        ] {
+            assert_eq!(read(none), (None, None), "{none}");
+        }
+        let long = "x".repeat(3000);
+        assert_eq!(read(&format!(r#"{{"a":"{long}",{usage}}}"#)), both);
     }
 
     #[track_caller]

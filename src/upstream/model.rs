@@ -233,7 +233,7 @@ impl Upstream {
                 return Err(error);
             };
             tracing::info!(upstream.name = %self.config.name, attempt, pause_ms = millis(pause), %error,
-                "Asking the upstream `{}` again", self.config.name);
+                "Asking the upstream again");
             sleep(pause).await;
             attempt += 1;
         }

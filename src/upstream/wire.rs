@@ -65,7 +65,7 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 pub struct SetupError(String);
 
 impl SetupError {
-    pub(crate) fn new(error: &dyn std::error::Error) -> SetupError {
+    pub(crate) fn new(error: &(dyn std::error::Error + 'static)) -> SetupError {
         SetupError(root(error))
     }
 }
@@ -247,13 +247,23 @@ impl From<reqwest::Error> for HttpError {
     }
 }
 
-/// The reason at the bottom: "connection refused" and not "client error (Connect)".
-pub(super) fn root(error: &dyn std::error::Error) -> String {
+/// The reason at the bottom: "connection refused" and not "client error (Connect)". What TLS says is named so, for it
+/// could be about anything.
+pub(super) fn root(error: &(dyn std::error::Error + 'static)) -> String {
     let mut reason = error;
     while let Some(source) = reason.source() {
         reason = source;
     }
-    reason.to_string()
+    match is_of_tls(reason) {
+        true => format!("TLS: {reason}"),
+        false => reason.to_string(),
+    }
+}
+
+fn is_of_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    let io = error.downcast_ref::<io::Error>();
+    let inner = io.and_then(io::Error::get_ref);
+    error.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
 /// The body of an answer while it arrives.
@@ -411,6 +421,42 @@ mod tests {
         assert_eq!(read("identity", b"hello").await.unwrap(), "hello");
         assert!(read("gzip", &HELLO[..12]).await.is_err());
         assert!(read("gzip", b"hello").await.is_err());
+    }
+
+    #[tokio::test]
+    async fn why_there_is_no_connection_is_said() {
+        crate::upstream::install_tls();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let reason = async |uri: String| {
+            let uri = Uri::try_from(uri).unwrap();
+            let client = Client::new(&uri, Duration::from_secs(60)).unwrap();
+            let request = Outgoing {
+                method: http::Method::GET,
+                uri: &uri,
+                headers: Headers::List(&[]),
+                own: &[],
+                body: &Pieces::default(),
+            };
+            match client.send(request).await {
+                Err(HttpError::Connect(reason)) => reason,
+                other => panic!("{:?}", other.map(|_| ())),
+            }
+        };
+        let answering = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                .await
+                .unwrap();
+            stream
+        };
+        let (tls, _stream) = tokio::join!(reason(format!("https://{address}/")), answering);
+        assert!(tls.starts_with("TLS: "), "{tls}");
+        drop(listener);
+        let refused = reason(format!("http://{address}/")).await;
+        assert!(refused.contains("refused"), "{refused}");
+        let unknown = reason("http://nowhere.invalid/".to_owned()).await;
+        assert!(unknown.contains("lookup"), "{unknown}");
     }
 
     #[tokio::test]

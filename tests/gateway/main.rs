@@ -31,6 +31,8 @@ mod functions;
 mod keys;
 /// Lent functions and their agents: MCP clients of either era.
 mod lent;
+/// What the log says of a request.
+mod log;
 /// Mixed turns: calls of the gateway's and of the client's own together.
 mod mixed;
 /// The HTTP face as openapi.yaml describes it.

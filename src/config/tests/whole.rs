@@ -69,10 +69,10 @@ fn an_unknown_key_names_the_nearest_known_one() {
 }
 
 #[test]
-fn what_is_no_toml_is_named_by_line_and_column() {
+fn what_is_no_toml_is_named_by_file_line_and_column() {
     let problems = from_toml("bind = \"x\"\n[loop\n").unwrap_err();
     assert!(
-        problems[0].path.starts_with("line 2, column "),
+        problems[0].path.contains("toolway.toml: line 2, column "),
         "{}",
         problems[0]
     );

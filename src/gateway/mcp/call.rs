@@ -188,10 +188,10 @@ fn log(offered: &Offered, outcome: &Result<Value, CallError>, begun: Instant) {
                 _ if asks_for_input(raw) => "input_required",
                 _ => "ok",
             };
-            tracing::info!(tool.name = %name, server.id = %server, duration_ms, status, "Called tool `{name}`");
+            tracing::info!(tool.name = %name, server.id = %server, duration_ms, status, "Called a tool");
         }
         Err(error) => {
-            tracing::warn!(tool.name = %name, server.id = %server, duration_ms, status = error.kind(), %error, "Call of tool `{name}` failed");
+            tracing::warn!(tool.name = %name, server.id = %server, duration_ms, status = error.kind(), %error, "The call of a tool failed");
         }
     }
 }

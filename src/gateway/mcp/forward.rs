@@ -116,7 +116,7 @@ async fn ask(
         progress,
     };
     inquiry.make(gateway, visit).await.map_err(|error| {
-        tracing::warn!(server.id = %server, method = name, %error, "`{name}` failed");
+        tracing::warn!(server.id = %server, method = name, %error, "A request to a server failed");
         era::fit_error(to_rpc(error), visit.version)
     })
 }

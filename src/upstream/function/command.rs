@@ -89,7 +89,7 @@ impl Command {
     ) -> Result<ToolResult, CallError> {
         let spawned = self.spawn(function).map_err(|error| {
             let group = &self.group;
-            tracing::warn!(functions.group = %group, %error, "Functions `{group}`: the command cannot be started: {error}");
+            tracing::warn!(functions.group = %group, %error, "The command of a function cannot be started");
             CallError::UpstreamUnavailable {
                 message: "the function's command cannot be started".to_owned(),
                 unsent: true,
@@ -140,8 +140,8 @@ impl Command {
         let stderr = self.strike_out(&written.stderr);
         let stdout = self.strike_out(&written.stdout);
         let group = &self.group;
-        tracing::warn!(functions.group = %group, ended, "Functions `{group}`: the command failed: {ended}");
-        tracing::debug!(functions.group = %group, stderr, "Functions `{group}`: the command wrote to standard error");
+        tracing::warn!(functions.group = %group, ended, "The command of a function failed");
+        tracing::debug!(functions.group = %group, stderr, "The command of a function wrote to standard error");
         failure(ended, stderr.as_bytes(), stdout.as_bytes())
     }
 

@@ -149,7 +149,7 @@ impl Post {
         if answers.strangers > 0 {
             let (group, strangers) = (&self.group, answers.strangers);
             tracing::warn!(functions.group = %group, strangers,
-                "Functions `{group}`: the endpoint answered calls that were not made: {strangers}");
+                "The endpoint answered calls that were not made");
         }
         let outcome = |outcome: Result<ToolResult, AnswerFault>| {
             Ok(outcome.unwrap_or_else(|fault| {
@@ -164,6 +164,6 @@ impl Post {
         let group = &self.group;
         tracing::warn!(functions.group = %group, status = reply.status,
             content_type = reply.content_type, bytes = reply.body.len(), %fault,
-            "Functions `{group}`: {fault}");
+            "The endpoint gave an answer that cannot be used");
     }
 }

@@ -91,7 +91,7 @@ impl Api {
                 if !(200..300).contains(&answer.status) {
                     tracing::info!(functions.group = %group, function, status = answer.status,
                         content_type = answer.content_type, bytes = answer.body.len(),
-                        "Functions `{group}`: `{function}` was answered with HTTP {}", answer.status);
+                        "An API answered with an error status");
                 }
                 Ok(reply::read(
                     function,

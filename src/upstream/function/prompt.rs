@@ -158,7 +158,7 @@ impl Prompt {
 
     fn log(&self, error: &dyn std::fmt::Display) {
         let group = &self.group;
-        tracing::warn!(functions.group = %group, %error, "Functions `{group}`: {error}");
+        tracing::warn!(functions.group = %group, %error, "The model of a function failed");
     }
 }
 

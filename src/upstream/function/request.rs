@@ -112,7 +112,7 @@ impl Requests {
         if result.is_error {
             let group = &self.group;
             tracing::warn!(functions.group = %group, status, content_type, bytes = body.len(),
-                "Functions `{group}`: the service answered with HTTP {status}");
+                "The service of a function answered with an error status");
         }
         Ok(result)
     }

@@ -108,7 +108,7 @@ impl From<HttpError> for WebFault {
 impl WebFault {
     /// What a call comes to by it, in words for a model; the reason goes to the log.
     pub(super) fn outcome(&self, group: &ServerId) -> Result<ToolResult, CallError> {
-        tracing::warn!(functions.group = %group, reason = %self, "Functions `{group}`: {self}");
+        tracing::warn!(functions.group = %group, reason = %self, "The service of a function gave no answer");
         let unavailable = |message: &str, unsent| {
             Err(CallError::UpstreamUnavailable {
                 message: message.to_owned(),

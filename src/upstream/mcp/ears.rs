@@ -42,7 +42,7 @@ impl Service<RoleClient> for Ears {
         let question = self.pending.take_question(&request).map_err(to_data)?;
         if question.is_ambiguous() {
             let (server, method) = (&self.server, question.method.as_str());
-            warn!(server.id = %server, method, "Server `{server}` asks something while requests of several clients run, and does not say for which; refused");
+            warn!(server.id = %server, method, "A server asks something while requests of several clients run, and does not say for which; refused");
         }
         tokio::select! {
             biased;

@@ -106,16 +106,16 @@ async fn refresh(entry: &Entry, session: &Session, subject: Subject) -> bool {
     match outcome {
         Ok(Ok(is_new)) => {
             if is_new {
-                info!(server.id = %server, "Server `{server}` has new {what}");
+                info!(server.id = %server, "A server has new {what}");
             }
             true
         }
         Ok(Err(error)) => {
-            warn!(server.id = %server, %error, "Server `{server}` did not list its {what}");
+            warn!(server.id = %server, %error, "A server did not list its {what}");
             false
         }
         Err(_) => {
-            warn!(server.id = %server, "Server `{server}` did not list its {what} in time");
+            warn!(server.id = %server, "A server did not list its {what} in time");
             false
         }
     }
@@ -133,7 +133,7 @@ async fn read_features(
         let listed = session.list_features(kind).await?;
         if listed.broken > 0 {
             let (method, broken) = (kind.method(), listed.broken);
-            warn!(server.id = %server, method, broken, "Server `{server}` lists entries that cannot be used");
+            warn!(server.id = %server, method, broken, "A server lists entries that cannot be used");
         }
         is_new |= entry.change_features(|features| match kind {
             Kind::Prompts => features.prompts = listed.entries,
@@ -194,7 +194,7 @@ pub(super) async fn keep_log_level(entry: Arc<Entry>, session: Session) {
             let sending = timeout(REFRESH_TIMEOUT, session.send("logging/setLevel", params));
             if !matches!(sending.await, Ok(Ok(_))) {
                 let server = &entry.config.server;
-                warn!(server.id = %server, "Server `{server}` did not take its log level");
+                warn!(server.id = %server, "A server did not take its log level");
             }
         }
         let is_over = tokio::select! {

@@ -58,7 +58,7 @@ impl StderrTail {
         let mut is_first = true;
         while let Ok(Some(line)) = next_line(&mut reader, LINE_BYTES).await {
             let line = self.strike_out(line);
-            debug!(server.id = %server, line, "Server `{server}` wrote to standard error");
+            debug!(server.id = %server, line, "A server wrote to standard error");
             if std::mem::take(&mut is_first) {
                 self.clear();
             }

@@ -211,7 +211,7 @@ impl Reader {
             let (messages, is_sound) = self.read(line);
             if !is_sound && !warned {
                 warned = true;
-                warn!(server.id = %self.server, "Server `{}` writes something other than MCP messages to its standard output; ignored", self.server);
+                warn!(server.id = %self.server, "A server writes something other than MCP messages to its standard output; ignored");
             }
             for message in messages {
                 if incoming.send(message).await.is_err() {
@@ -225,7 +225,7 @@ impl Reader {
                 return;
             }
         }
-        debug!(server.id = %self.server, "Server `{}` closed its standard output", self.server);
+        debug!(server.id = %self.server, "A server closed its standard output");
     }
 
     /// The messages of one line, and whether the line was one that belongs there.

@@ -46,7 +46,7 @@ pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
         let server = &entry.config.server;
         let pause = restarts.pause_after(up);
         let stderr = entry.stderr.lines().join("\n");
-        warn!(server.id = %server, error, ?pause, stderr, "Server `{server}` {what}; starting it again");
+        warn!(server.id = %server, error, ?pause, stderr, "A server {what}; starting it again");
         entry.set_failed(error);
         if stop.run_until_cancelled(sleep(pause)).await.is_none() {
             break;
@@ -75,9 +75,9 @@ async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, String> {
     };
     let server = &entry.config.server;
     for tool in &listing.broken {
-        warn!(server.id = %server, tool.name = %tool.name, reason = %tool.reason, "Server `{server}` offers a tool that cannot be used");
+        warn!(server.id = %server, tool.name = %tool.name, reason = %tool.reason, "A server offers a tool that cannot be used");
     }
-    info!(server.id = %server, tools = listing.tools.len(), duration_ms = millis(begun.elapsed()), "Server `{server}` is ready");
+    info!(server.id = %server, tools = listing.tools.len(), duration_ms = millis(begun.elapsed()), "A server is ready");
     entry.set_tools(listing);
     Ok(connection)
 }

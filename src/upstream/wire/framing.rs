@@ -346,14 +346,20 @@ pub fn read_http_answer<'a>(
             head = read_head(&mut buffer, method).map_err(|error| error.to_string())?;
         }
         while let (Some(head), false) = (&mut head, has_ended) {
-            match head.framing.step(&mut buffer).map_err(|error| error.to_string())? {
+            match head
+                .framing
+                .step(&mut buffer)
+                .map_err(|error| error.to_string())?
+            {
                 Step::Piece(piece) => body.extend_from_slice(&piece),
                 Step::More => break,
                 Step::End => has_ended = true,
             }
         }
     }
-    let status = head.filter(|_| has_ended).map(|head| head.response.status().as_u16());
+    let status = head
+        .filter(|_| has_ended)
+        .map(|head| head.response.status().as_u16());
     Ok(status.map(|status| (status, body, buffer.to_vec())))
 }
 

@@ -1,0 +1,150 @@
+//! What is noted of a request for the line that the log gets when it ends. Who made the request writes that line;
+//! what is noted here is what only the gateway knows.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::{translate::usage::Counts, upstream::model::ModelError};
+
+use super::failure::Failure;
+
+/// Longest warning, in characters.
+const MAX_WARNING: usize = 400;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The whole answer was sent.
+    Completed,
+    /// The request was at fault.
+    Refused,
+    /// The client closed the connection before the answer was complete.
+    ClientLeft,
+    /// The model provider failed.
+    UpstreamFailed,
+    /// The model provider was silent for too long.
+    UpstreamTimeout,
+    /// The request took longer than `request_timeout`.
+    Deadline,
+    /// toolway stopped before the answer was complete.
+    Stopped,
+    /// toolway failed.
+    Failed,
+}
+
+impl Outcome {
+    /// The word for it in the log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Completed => "completed",
+            Outcome::Refused => "refused",
+            Outcome::ClientLeft => "client_left",
+            Outcome::UpstreamFailed => "upstream_failed",
+            Outcome::UpstreamTimeout => "upstream_timeout",
+            Outcome::Deadline => "deadline",
+            Outcome::Stopped => "stopped",
+            Outcome::Failed => "failed",
+        }
+    }
+
+    /// Whoever runs toolway should look at it.
+    pub fn is_failure(self) -> bool {
+        match self {
+            Outcome::UpstreamFailed
+            | Outcome::UpstreamTimeout
+            | Outcome::Deadline
+            | Outcome::Failed => true,
+            Outcome::Completed | Outcome::Refused | Outcome::ClientLeft | Outcome::Stopped => false,
+        }
+    }
+}
+
+/// What is known of one request, filled in while it is answered.
+#[derive(Debug, Default)]
+pub struct Record(Mutex<Option<Box<Details>>>);
+
+/// See [`Record`]. Each is absent where it is unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// The model that was asked for.
+    pub model: Option<String>,
+    /// The name of the upstream.
+    pub upstream: Option<String>,
+    /// How often the model was asked.
+    pub rounds: Option<u32>,
+    /// How many tools were called.
+    pub calls: Option<u32>,
+    /// Tokens, summed over all rounds.
+    pub usage: Counts,
+    /// What the client should know about its request; each is ASCII and goes into a header of the response.
+    pub warnings: Vec<String>,
+    /// Why the answer failed after it began.
+    pub failure: Option<(Outcome, String)>,
+}
+
+impl Record {
+    /// Adds to what is known.
+    pub fn note(&self, note: impl FnOnce(&mut Details)) {
+        note(self.details().get_or_insert_default());
+    }
+
+    /// Warns the client with a header `X-Toolway-Warning`; to be said before the response begins. Characters that a
+    /// header cannot hold are sent as `?`.
+    pub(super) fn warn(&self, warning: &str) {
+        let fits = |c: char| c.is_ascii_graphic() || c == ' ';
+        let warning = warning.chars().take(MAX_WARNING);
+        let warning = warning.map(|c| if fits(c) { c } else { '?' }).collect();
+        self.note(|details| details.warnings.push(warning));
+    }
+
+    /// What the client should know.
+    pub fn warnings(&self) -> Vec<String> {
+        let details = self.details();
+        details
+            .as_ref()
+            .map_or_else(Vec::new, |it| it.warnings.clone())
+    }
+
+    /// Notes why an answer failed that had begun.
+    pub(super) fn fail(&self, failure: &Failure) {
+        self.note(|details| details.failure = Some((failure.outcome(), failure.to_string())));
+    }
+
+    /// Notes why an answer broke off that the model provider's bytes go into.
+    pub fn fail_upstream(&self, error: &ModelError) {
+        let outcome = match error {
+            ModelError::Timeout { .. } => Outcome::UpstreamTimeout,
+            _ => Outcome::UpstreamFailed,
+        };
+        self.note(|details| details.failure = Some((outcome, error.to_string())));
+    }
+
+    /// What is known; afterwards nothing is.
+    pub fn take(&self) -> Details {
+        self.details().take().map(|it| *it).unwrap_or_default()
+    }
+
+    fn details(&self) -> MutexGuard<'_, Option<Box<Details>>> {
+        // Whoever panicked with it has set whole members.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_is_plain_ascii_and_bounded() {
+        let record = Record::default();
+        record.warn("n is 2: gateway tools were not offered");
+        record.warn("server not ready: dä\nta");
+        record.warn(&"x".repeat(MAX_WARNING + 1));
+        let expected = [
+            "n is 2: gateway tools were not offered",
+            "server not ready: d??ta",
+            &"x".repeat(MAX_WARNING),
+        ]
+        .map(str::to_owned);
+        assert_eq!(record.warnings(), expected);
+    }
+}

@@ -1,0 +1,160 @@
+//! The one line that the log gets for each request, when the request ends: what was asked, and how it ended.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::Request,
+    http::{HeaderName, HeaderValue, Method, header},
+    response::Response,
+};
+use tokio::time::Instant;
+use tracing::{Level, Span};
+
+use super::{App, guard};
+use crate::{
+    gateway::record::{Details, Outcome, Record},
+    tool::millis,
+};
+
+/// Longest text from a client or an upstream in the line, in bytes.
+const MAX_TEXT: usize = 500;
+
+/// What the client should know about its request, although it is answered.
+const WARNING: HeaderName = HeaderName::from_static("x-toolway-warning");
+
+/// Goes with a response that tells of a failure, and says which.
+#[derive(Clone, Debug)]
+pub(super) struct Failing {
+    pub(super) outcome: Outcome,
+    /// For the log.
+    pub(super) error: String,
+}
+
+/// A request that has not ended. It is logged when this is dropped.
+pub(super) struct Ended {
+    app: Arc<App>,
+    record: Arc<Record>,
+    span: Span,
+    begun: Instant,
+    /// The status of the response, once there is one.
+    status: Option<u16>,
+    /// Which of `api_keys` came with the request.
+    key: Option<u16>,
+    is_head: bool,
+    is_complete: bool,
+}
+
+impl Ended {
+    /// A request that has just begun.
+    pub(super) fn new(app: Arc<App>, request: &Request, span: Span) -> Ended {
+        let key = guard::position(&app.config, request.headers());
+        Ended {
+            record: Arc::default(),
+            span,
+            begun: Instant::now(),
+            status: None,
+            key: key.and_then(|key| u16::try_from(key).ok()),
+            is_head: request.method() == Method::HEAD,
+            is_complete: false,
+            app,
+        }
+    }
+
+    /// What is logged for the request is logged within it.
+    pub(super) fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// Where the gateway notes what it knows.
+    pub(super) fn record(&self) -> Arc<Record> {
+        Arc::clone(&self.record)
+    }
+
+    /// Reads the head of the response; gives how many bytes of its body make it complete, where that is known.
+    pub(super) fn answered(&mut self, response: &mut Response) -> Option<u64> {
+        self.status = Some(response.status().as_u16());
+        if let Some(Failing { outcome, error }) = response.extensions_mut().remove() {
+            self.record
+                .note(|details| details.failure = Some((outcome, error)));
+        }
+        for warning in self.record.warnings() {
+            if let Ok(warning) = HeaderValue::try_from(warning) {
+                response.headers_mut().append(WARNING, warning);
+            }
+        }
+        let length = response.headers().get(header::CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let is_empty = self.is_head || http_body::Body::is_end_stream(response.body());
+        self.is_complete = is_empty || length == Some(0);
+        length
+    }
+
+    /// The whole response was handed to the connection.
+    pub(super) fn complete(&mut self) {
+        self.is_complete = true;
+    }
+
+    fn outcome(&self, details: &Details) -> Outcome {
+        match (&details.failure, self.status) {
+            (Some((outcome, _)), _) => *outcome,
+            _ if std::thread::panicking() => Outcome::Failed,
+            _ if !self.is_complete && self.app.mcp.is_stopping() => Outcome::Stopped,
+            _ if !self.is_complete => Outcome::ClientLeft,
+            // A status of the upstream's.
+            _ if details.upstream.is_some() => Outcome::Completed,
+            (_, Some(400..500)) => Outcome::Refused,
+            (_, Some(500..)) => Outcome::Failed,
+            _ => Outcome::Completed,
+        }
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let details = self.record.take();
+        let outcome = self.outcome(&details);
+        let warning = (!details.warnings.is_empty()).then(|| details.warnings.join("; "));
+        // One call for each level, since a level is a part of the code.
+        macro_rules! log {
+            ($level:expr) => {
+                tracing::event!(
+                    $level,
+                    outcome = outcome.as_str(),
+                    status = self.status,
+                    duration_ms = millis(self.begun.elapsed()),
+                    key = self.key.map(|key| tracing::field::display(Key(key))),
+                    model = details.model.as_deref().map(head),
+                    upstream = details.upstream,
+                    rounds = details.rounds,
+                    calls = details.calls,
+                    prompt_tokens = details.usage.prompt_tokens,
+                    completion_tokens = details.usage.completion_tokens,
+                    warning = warning.as_deref(),
+                    error = details.failure.as_ref().map(|(_, error)| head(error)),
+                    "Ended"
+                )
+            };
+        }
+        let _span = self.span.enter();
+        match outcome.is_failure() {
+            true => log!(Level::WARN),
+            false => log!(Level::INFO),
+        }
+    }
+}
+
+/// The place of a key in the configuration; the key itself is never logged.
+struct Key(u16);
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "api_keys[{}]", self.0)
+    }
+}
+
+/// As much of a text as the line takes.
+fn head(text: &str) -> &str {
+    let mut ends = (0..=text.len().min(MAX_TEXT)).rev();
+    let end = ends.find(|end| text.is_char_boundary(*end));
+    text.get(..end.unwrap_or_default()).unwrap_or_default()
+}
