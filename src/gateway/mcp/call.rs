@@ -1,9 +1,12 @@
 //! `tools/call`: found, checked, run, and the result in the client's version.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
 
 use super::{Gateway, Visit, ask::Inquiry};
 use crate::{
@@ -96,6 +99,7 @@ async fn run_function(
 ) -> Result<Value, CallError> {
     let (functions, name) = (gateway.backends.functions(), &offered.tool.name);
     let mut attempts = 1;
+    let begun = Instant::now();
     loop {
         let options = CallOptions {
             silence: gateway.config.tool_timeout,
@@ -104,12 +108,12 @@ async fn run_function(
             caller: None,
         };
         let call = functions.call(&offered.server, name, arguments, options);
-        match call.await {
-            Err(error) if route::may_repeat(&error, offered.tool.annotations, attempts) => {
-                attempts += 1;
-            }
-            outcome => return outcome.map(write_result),
+        let outcome = call.await;
+        match pause(gateway, offered, &outcome, attempts, begun) {
+            Some(pause) => Box::pin(sleep(pause)).await,
+            None => return outcome.map(write_result),
         }
+        attempts += 1;
     }
 }
 
@@ -122,6 +126,7 @@ async fn run(
     progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<Value, CallError> {
     let mut attempts = 1;
+    let begun = Instant::now();
     visit.ask_for_logs(&mut params);
     params.insert("name".to_owned(), json!(offered.tool.name));
     params.insert("arguments".to_owned(), Value::Object(arguments));
@@ -133,13 +138,31 @@ async fn run(
             params: Arc::clone(&params),
             progress: progress.clone(),
         };
-        match inquiry.make(gateway, visit).await {
-            Err(error) if route::may_repeat(&error, offered.tool.annotations, attempts) => {
-                attempts += 1;
-            }
-            outcome => return outcome,
+        let outcome = inquiry.make(gateway, visit).await;
+        match pause(gateway, offered, &outcome, attempts, begun) {
+            // Rare, so its timer has no room in the future of every call.
+            Some(pause) => Box::pin(sleep(pause)).await,
+            None => return outcome,
         }
+        attempts += 1;
     }
+}
+
+/// The pause before the call is made again, if it is.
+fn pause<T>(
+    gateway: &Gateway,
+    offered: &Offered,
+    outcome: &Result<T, CallError>,
+    attempts: u32,
+    begun: Instant,
+) -> Option<Duration> {
+    let error = outcome.as_ref().err()?;
+    let left = gateway
+        .config
+        .request_timeout
+        .saturating_sub(begun.elapsed());
+    let left = left.min(gateway.config.tool_timeout);
+    route::repeat_after(error, offered.tool.annotations, attempts, left)
 }
 
 /// Arguments that do not fit. Nothing was sent.
