@@ -2,7 +2,9 @@
 //!
 //! Decides only; `gateway` runs what is decided here.
 
-use crate::tool::{Annotations, CallError, ServerId};
+use std::time::Duration;
+
+use crate::tool::{Annotations, CallError, Refusal, ServerId};
 
 /// How the calls of a turn may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,14 +49,38 @@ pub fn lanes<T>(
 /// Most times one call is sent.
 pub const MAX_ATTEMPTS: u32 = 2;
 
-/// Whether a call that failed may be sent again: it cannot have happened, or the tool says that calling
-/// twice does no harm. What would fail in the same way again is not repeated.
-pub fn may_repeat(error: &CallError, annotations: Annotations, attempts: u32) -> bool {
+/// The pause before a call is sent again that was answered with an HTTP error which names none.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The pause before a call that failed is sent again; `None`: it is not sent again.
+///
+/// A call is repeated only if it cannot have happened, or if the tool says that calling twice does no harm, and only if
+/// it may fare better. `left` is how long the call may still take; a pause that does not fit is not begun.
+pub fn repeat_after(
+    error: &CallError,
+    annotations: Annotations,
+    attempts: u32,
+    left: Duration,
+) -> Option<Duration> {
     if attempts >= MAX_ATTEMPTS {
-        return false;
+        return None;
     }
-    match error {
-        CallError::UpstreamUnavailable { unsent, .. } => *unsent || annotations.is_repeatable(),
+    let (may_repeat, pause) = match error {
+        CallError::UpstreamUnavailable { unsent, .. } => {
+            (*unsent || annotations.is_repeatable(), Duration::ZERO)
+        }
+        CallError::Refused {
+            refusal,
+            retry_after,
+            ..
+        } => {
+            let may_repeat = match refusal {
+                Refusal::Final => false,
+                Refusal::Later => true,
+                Refusal::Unclear => annotations.is_repeatable(),
+            };
+            (may_repeat, retry_after.unwrap_or(PAUSE))
+        }
         CallError::InvalidArgumentsJson { .. }
         | CallError::InvalidParams { .. }
         | CallError::UnknownTool { .. }
@@ -62,8 +88,9 @@ pub fn may_repeat(error: &CallError, annotations: Annotations, attempts: u32) ->
         | CallError::Cancelled
         | CallError::Denied { .. }
         | CallError::Busy
-        | CallError::Protocol { .. } => false,
-    }
+        | CallError::Protocol { .. } => return None,
+    };
+    (may_repeat && pause < left).then_some(pause)
 }
 
 #[cfg(test)]
@@ -104,22 +131,36 @@ mod tests {
         check(&[], Order::Sequential, &[]);
     }
 
+    fn lost(unsent: bool) -> CallError {
+        CallError::UpstreamUnavailable {
+            message: String::new(),
+            unsent,
+        }
+    }
+
+    fn refused(status: u16, retry_after: Option<u64>) -> CallError {
+        CallError::Refused {
+            message: String::new(),
+            refusal: Refusal::of_status(status),
+            retry_after: retry_after.map(Duration::from_secs),
+        }
+    }
+
+    #[track_caller]
+    fn check_repeat(error: &CallError, annotations: Annotations, expected: Option<u64>) {
+        let minute = Duration::from_secs(60);
+        let pause = repeat_after(error, annotations, 1, minute);
+        assert_eq!(pause, expected.map(Duration::from_millis));
+        assert_eq!(repeat_after(error, annotations, 2, minute), None);
+    }
+
     #[test]
     fn a_call_that_was_not_sent_is_repeated_once() {
-        let lost = CallError::UpstreamUnavailable {
-            message: String::new(),
-            unsent: true,
-        };
-        assert!(may_repeat(&lost, Annotations::default(), 1));
-        assert!(!may_repeat(&lost, Annotations::default(), 2));
+        check_repeat(&lost(true), Annotations::default(), Some(0));
     }
 
     #[test]
     fn a_call_that_may_have_happened_is_repeated_only_when_that_does_no_harm() {
-        let lost = CallError::UpstreamUnavailable {
-            message: String::new(),
-            unsent: false,
-        };
         let read_only = Annotations {
             read_only: Some(true),
             ..Annotations::default()
@@ -128,8 +169,40 @@ mod tests {
             idempotent: Some(true),
             ..Annotations::default()
         };
-        assert!(!may_repeat(&lost, Annotations::default(), 1));
-        assert!(may_repeat(&lost, read_only, 1));
-        assert!(may_repeat(&lost, idempotent, 1));
+        for error in [lost(false), refused(408, Some(0)), refused(503, Some(0))] {
+            check_repeat(&error, Annotations::default(), None);
+            check_repeat(&error, read_only, Some(0));
+            check_repeat(&error, idempotent, Some(0));
+        }
+        check_repeat(&refused(504, None), read_only, Some(500));
+    }
+
+    #[test]
+    fn a_call_that_would_be_refused_again_is_not_repeated() {
+        for status in [400, 401, 403, 405, 413] {
+            check_repeat(&refused(status, None), Annotations::default(), None);
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_busy_is_left_alone_for_as_long_as_it_asks() {
+        check_repeat(&refused(429, Some(7)), Annotations::default(), Some(7000));
+        check_repeat(&refused(429, None), Annotations::default(), Some(500));
+    }
+
+    #[test]
+    fn a_pause_that_does_not_fit_is_not_begun() {
+        let second = Duration::from_secs(1);
+        for pause in [1, 7, u64::MAX] {
+            let error = refused(429, Some(pause));
+            assert_eq!(
+                repeat_after(&error, Annotations::default(), 1, second),
+                None
+            );
+        }
+        assert_eq!(
+            repeat_after(&lost(true), Annotations::default(), 1, Duration::ZERO),
+            None
+        );
     }
 }

@@ -286,6 +286,16 @@ pub enum CallError {
         /// The call cannot have happened.
         unsent: bool,
     },
+    /// The server, or a proxy before it, answered with an HTTP error.
+    #[error("{message}")]
+    Refused {
+        /// What happened, for the model.
+        message: String,
+        /// What the status says of the call.
+        refusal: Refusal,
+        /// The pause that was asked for; `Duration::MAX` where it cannot be read.
+        retry_after: Option<Duration>,
+    },
     /// The server answered with a JSON-RPC error, or with something that is no answer.
     #[error("{message}")]
     Protocol {
@@ -296,6 +306,30 @@ pub enum CallError {
         /// What the server added.
         data: Option<Value>,
     },
+}
+
+/// What the HTTP status of a refused call says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The call was not carried out, and the same call would be refused again.
+    Final,
+    /// The call was not carried out; the same call may be accepted later.
+    Later,
+    /// The call may have been carried out.
+    Unclear,
+}
+
+impl Refusal {
+    /// Only statuses whose definition says that the request was not processed (RFC 9110, 15.5; RFC 6585; RFC 8470).
+    /// Proxies answer 408 and 5xx for servers that have run the call, and 409, 410, 422 and 424 may be what came of it.
+    pub fn of_status(status: u16) -> Refusal {
+        match status {
+            400 | 401 | 403 | 404 | 405 | 407 | 411 | 413 | 414 | 415 | 417 | 421 | 426 | 428
+            | 431 => Refusal::Final,
+            425 | 429 => Refusal::Later,
+            _ => Refusal::Unclear,
+        }
+    }
 }
 
 impl CallError {
@@ -309,7 +343,13 @@ impl CallError {
             CallError::Cancelled => "cancelled",
             CallError::Denied { .. } => "denied",
             CallError::Busy => "busy",
-            CallError::UpstreamUnavailable { .. } => "upstream_unavailable",
+            CallError::Refused {
+                refusal: Refusal::Later,
+                ..
+            } => "busy",
+            CallError::UpstreamUnavailable { .. } | CallError::Refused { .. } => {
+                "upstream_unavailable"
+            }
             CallError::Protocol { .. } => "protocol_error",
         }
     }
@@ -323,6 +363,7 @@ impl CallError {
             | CallError::Denied { .. }
             | CallError::Busy => true,
             CallError::UpstreamUnavailable { unsent, .. } => *unsent,
+            CallError::Refused { refusal, .. } => *refusal != Refusal::Unclear,
             CallError::Timeout { .. } | CallError::Cancelled | CallError::Protocol { .. } => false,
         }
     }
@@ -351,6 +392,21 @@ mod tests {
             FunctionName::parse(&"a".repeat(65)),
             Err(NameError::TooLong(65))
         );
+    }
+
+    #[test]
+    fn only_a_status_that_says_so_shows_that_a_call_was_not_carried_out() {
+        let is = |refusal| (300..600).filter(move |it| Refusal::of_status(*it) == refusal);
+        let last = [
+            400, 401, 403, 404, 405, 407, 411, 413, 414, 415, 417, 421, 426, 428, 431,
+        ];
+        assert_eq!(is(Refusal::Final).collect::<Vec<_>>(), last);
+        assert_eq!(is(Refusal::Later).collect::<Vec<_>>(), [425, 429]);
+        for status in [
+            408, 409, 410, 422, 423, 424, 451, 499, 500, 502, 503, 504, 529,
+        ] {
+            assert_eq!(Refusal::of_status(status), Refusal::Unclear, "{status}");
+        }
     }
 
     #[test]

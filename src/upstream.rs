@@ -8,9 +8,26 @@ pub mod model;
 mod queue;
 pub(crate) mod wire;
 
+use std::time::Duration;
+
+use http::HeaderMap;
+
 pub use self::wire::SetupError;
 #[cfg(fuzzing)]
 pub use self::wire::read_http_answer;
+
+/// The pause that an answer asks for before the request is made again; `Duration::MAX` where it cannot be read, which
+/// a date cannot.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: &str| Some(headers.get(name)?.to_str().unwrap_or_default().trim());
+    let seconds = match (text("retry-after-ms"), text("retry-after")) {
+        (Some(ms), _) => ms.parse::<f64>().map(|ms| ms / 1000.0),
+        (None, Some(seconds)) => seconds.parse::<f64>(),
+        (None, None) => return None,
+    };
+    let pause = seconds.ok().map(Duration::try_from_secs_f64);
+    Some(pause.and_then(Result::ok).unwrap_or(Duration::MAX))
+}
 
 /// Chooses the TLS implementation for the whole process; does nothing when that is done.
 pub fn install_tls() {

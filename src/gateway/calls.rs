@@ -7,7 +7,10 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
 
 use crate::{
     agent::{Job, status},
@@ -104,12 +107,16 @@ async fn run_one(
     let mut attempts = 1;
     let outcome = loop {
         let outcome = attempt(backends, &job, patience, events).await;
-        match outcome {
-            Err(error) if route::may_repeat(&error, job.offered.tool.annotations, attempts) => {
-                attempts += 1;
-            }
-            outcome => break outcome,
+        let left = patience.deadline.saturating_duration_since(Instant::now());
+        let left = left.min(patience.silence);
+        let again =
+            |error| route::repeat_after(error, job.offered.tool.annotations, attempts, left);
+        match outcome.as_ref().err().and_then(again) {
+            // Rare, so its timer has no room in the future of every call.
+            Some(pause) => Box::pin(sleep(pause)).await,
+            None => break outcome,
         }
+        attempts += 1;
     };
     let duration_ms = millis(begun.elapsed());
     log(&job, &outcome, duration_ms, attempts);

@@ -51,6 +51,8 @@ mod plain;
 mod progress;
 /// What upstreams get wrong.
 mod quirks;
+/// HTTP errors of MCP servers: which calls are sent again, and when.
+mod repeats;
 /// What the model is told of each result and each failed call.
 mod results;
 /// Which tools a request offers.

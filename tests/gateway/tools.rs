@@ -12,7 +12,7 @@ use axum::{
     body::{Body, Bytes},
     extract::State,
     http::{HeaderMap, StatusCode},
-    response::{IntoResponse, Response},
+    response::{AppendHeaders, IntoResponse, Response},
     routing::post,
 };
 use futures::{StreamExt, stream};
@@ -34,6 +34,8 @@ pub enum Does {
     Reports(Duration, u32),
     /// Closes the connection without an answer.
     HangsUp,
+    /// Answers the first call with this HTTP error and, where it is named, a header; every later one with `done`.
+    FailsOnce(u16, Option<(&'static str, &'static str)>),
 }
 
 /// Begins a server with no tools.
@@ -188,7 +190,11 @@ async fn call(shared: Arc<Shared>, id: Value, params: Value) -> Response {
     let does = shared.does.get(name).cloned();
     let echo = params["arguments"].to_string();
     let token = params["_meta"]["progressToken"].clone();
-    shared.calls.send_modify(|calls| calls.push(params));
+    let mut is_first = false;
+    shared.calls.send_modify(|calls| {
+        is_first = !calls.iter().any(|call| call["name"] == params["name"]);
+        calls.push(params);
+    });
     let result = match does {
         Some(Does::Answers(result)) => result,
         Some(Does::Echoes) => json!({"content": [{"type": "text", "text": echo}]}),
@@ -201,6 +207,11 @@ async fn call(shared: Arc<Shared>, id: Value, params: Value) -> Response {
             let broken = stream::iter([Err::<Bytes, _>(std::io::Error::other("hung up"))]);
             return Response::new(Body::from_stream(broken));
         }
+        Some(Does::FailsOnce(status, header)) if is_first => {
+            let status = StatusCode::from_u16(status).unwrap();
+            return (status, AppendHeaders(header), "<html>an error</html>").into_response();
+        }
+        Some(Does::FailsOnce(..)) => json!({"content": [{"type": "text", "text": "done"}]}),
         None => json!({"content": [{"type": "text", "text": "no such tool"}], "isError": true}),
     };
     Json(json!({"jsonrpc": "2.0", "id": id, "result": result})).into_response()

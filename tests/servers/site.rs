@@ -399,7 +399,8 @@ impl Seen {
             }
             // Refuses with 400 and a JSON-RPC error, as some servers do whatever went wrong.
             Some("refuse") => {
-                let error = json!({"code": -32602, "message": "no such thing"});
+                let why = arguments["message"].as_str().unwrap_or("no such thing");
+                let error = json!({"code": -32602, "message": why});
                 let body = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
                 let json = [(header::CONTENT_TYPE, "application/json")];
                 (StatusCode::BAD_REQUEST, json, body.to_string()).into_response()

@@ -295,6 +295,17 @@ async fn a_lost_session_is_made_anew() {
 }
 
 #[tokio::test]
+async fn a_tool_that_speaks_of_a_session_of_its_own_is_called_once() {
+    let site = Site::start(Script::default()).await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    let arguments = json!({"do": "refuse", "message": "Your bank session has expired"});
+    let error = rig.act(arguments).await.unwrap_err();
+    assert_eq!(error.kind(), "protocol_error", "{error:?}");
+    assert_eq!(site.got("tools/call").len(), 1);
+    assert_eq!(site.got("initialize").len(), 1);
+}
+
+#[tokio::test]
 async fn a_server_that_went_away_is_looked_for_and_found_again() {
     for path in ["/mcp", "/sse"] {
         let site = Site::start(Script::default()).await;
@@ -367,16 +378,13 @@ async fn a_server_that_was_replaced_by_one_of_another_age_is_reached() {
 #[tokio::test]
 async fn an_http_error_is_told_without_its_page() {
     #[track_caller]
-    fn check(error: CallError, unsent: bool, part: &str) {
+    fn check(error: CallError, kind: &str, unsent: bool, part: &str) {
         let message = error.to_string();
         assert!(
             message.contains(part) && !message.contains("java"),
             "{message}"
         );
-        assert_eq!(
-            (error.kind(), error.is_unsent()),
-            ("upstream_unavailable", unsent)
-        );
+        assert_eq!((error.kind(), error.is_unsent()), (kind, unsent));
     }
     let site = Site::start(Script::default()).await;
     let rig = Rig::start(vec![site.config("/mcp", None)]).await;
@@ -385,12 +393,19 @@ async fn an_http_error_is_told_without_its_page() {
             .await
             .unwrap_err()
     };
-    check(status(500).await, false, "HTTP 500");
-    check(status(503).await, false, "HTTP 503");
-    check(status(401).await, true, "refuses access");
-    check(status(429).await, true, "busy");
-    check(status(413).await, true, "HTTP 413");
-    check(status(200).await, false, "not MCP");
+    const UNAVAILABLE: &str = "upstream_unavailable";
+    check(status(500).await, UNAVAILABLE, false, "HTTP 500");
+    check(status(503).await, UNAVAILABLE, false, "HTTP 503");
+    check(
+        status(408).await,
+        UNAVAILABLE,
+        false,
+        "may have been carried out",
+    );
+    check(status(401).await, UNAVAILABLE, true, "refuses access");
+    check(status(429).await, "busy", true, "busy");
+    check(status(413).await, UNAVAILABLE, true, "HTTP 413");
+    check(status(200).await, UNAVAILABLE, false, "not MCP");
     assert_eq!(text(rig.act(json!({})).await), "{}");
     assert_eq!(rig.health().restarts, 0);
 }

@@ -1,9 +1,12 @@
 //! `tools/call`: found, checked, run, and the result in the client's version.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
 
 use super::{Gateway, Visit, ask::Inquiry};
 use crate::{
@@ -71,9 +74,14 @@ pub(super) async fn call(
         }
     };
     let begun = Instant::now();
+    let call = Attempts {
+        visit,
+        tool: &tool,
+        deadline: begun + gateway.config.request_timeout,
+    };
     let outcome = match gateway.backends.functions().has(&offered.server) {
-        true => run_function(gateway, &tool, &arguments).await,
-        false => run(gateway, visit, &tool, arguments, params, progress).await,
+        true => call.run_function(gateway, &arguments).await,
+        false => call.run(gateway, arguments, params, progress).await,
     };
     log(offered, &outcome, begun);
     match outcome {
@@ -100,55 +108,80 @@ pub(super) async fn call(
     }
 }
 
-/// A function asks nothing and says nothing before its result.
-async fn run_function(
-    gateway: &Gateway,
-    tool: &Admitted,
-    arguments: &JsonObject,
-) -> Result<Value, CallError> {
-    let mut attempts = 1;
-    loop {
-        let options = CallOptions {
-            silence: gateway.config.tool_timeout,
-            deadline: Instant::now() + gateway.config.request_timeout,
-            progress: None,
-            caller: None,
-        };
-        let call = gateway.backends.call_function(tool, arguments, options);
-        match call.await {
-            Err(error) if route::may_repeat(&error, tool.tool.annotations, attempts) => {
-                attempts += 1;
-            }
-            outcome => return outcome.map(write_result),
-        }
-    }
+/// A call of a tool, which may be made more than once.
+struct Attempts<'a> {
+    visit: &'a Visit,
+    tool: &'a Admitted,
+    /// When the last attempt ends.
+    deadline: Instant,
 }
 
-async fn run(
-    gateway: &Arc<Gateway>,
-    visit: &Visit,
-    tool: &Admitted,
-    arguments: JsonObject,
-    mut params: JsonObject,
-    progress: Option<mpsc::Sender<Progress>>,
-) -> Result<Value, CallError> {
-    let mut attempts = 1;
-    visit.ask_for_logs(&mut params);
-    params.insert("name".to_owned(), json!(tool.tool.name));
-    params.insert("arguments".to_owned(), Value::Object(arguments));
-    let params = Arc::new(params);
-    loop {
-        let inquiry = Inquiry {
-            method: Method::CallTool(tool.clone()),
-            params: Arc::clone(&params),
-            progress: progress.clone(),
-        };
-        match inquiry.make(gateway, visit).await {
-            Err(error) if route::may_repeat(&error, tool.tool.annotations, attempts) => {
-                attempts += 1;
+impl Attempts<'_> {
+    /// A function asks nothing and says nothing before its result.
+    async fn run_function(
+        self,
+        gateway: &Gateway,
+        arguments: &JsonObject,
+    ) -> Result<Value, CallError> {
+        let mut attempts = 1;
+        loop {
+            let options = CallOptions {
+                silence: gateway.config.tool_timeout,
+                deadline: self.deadline,
+                progress: None,
+                caller: None,
+            };
+            let call = gateway
+                .backends
+                .call_function(self.tool, arguments, options);
+            let outcome = call.await;
+            match self.pause(gateway, &outcome, attempts) {
+                Some(pause) => Box::pin(sleep(pause)).await,
+                None => return outcome.map(write_result),
             }
-            outcome => return outcome,
+            attempts += 1;
         }
+    }
+
+    async fn run(
+        self,
+        gateway: &Arc<Gateway>,
+        arguments: JsonObject,
+        mut params: JsonObject,
+        progress: Option<mpsc::Sender<Progress>>,
+    ) -> Result<Value, CallError> {
+        let mut attempts = 1;
+        self.visit.ask_for_logs(&mut params);
+        params.insert("name".to_owned(), json!(self.tool.tool.name));
+        params.insert("arguments".to_owned(), Value::Object(arguments));
+        let params = Arc::new(params);
+        loop {
+            let inquiry = Inquiry {
+                method: Method::CallTool(self.tool.clone()),
+                params: Arc::clone(&params),
+                progress: progress.clone(),
+            };
+            let outcome = inquiry.make(gateway, self.visit).await;
+            match self.pause(gateway, &outcome, attempts) {
+                // Rare, so its timer has no room in the future of every call.
+                Some(pause) => Box::pin(sleep(pause)).await,
+                None => return outcome,
+            }
+            attempts += 1;
+        }
+    }
+
+    /// The pause before the call is made again, if it is.
+    fn pause<T>(
+        &self,
+        gateway: &Gateway,
+        outcome: &Result<T, CallError>,
+        attempts: u32,
+    ) -> Option<Duration> {
+        let error = outcome.as_ref().err()?;
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let left = left.min(gateway.config.tool_timeout);
+        route::repeat_after(error, self.tool.tool.annotations, attempts, left)
     }
 }
 

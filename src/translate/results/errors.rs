@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use super::plain::{plain, plain_value};
-use crate::tool::CallError;
+use crate::tool::{CallError, Refusal};
 
 /// Writes a failure as `{"error": {"type": …, "message": …, …}}`.
 ///
@@ -64,7 +64,7 @@ fn message(error: &CallError) -> Cow<'_, str> {
         CallError::InvalidParams { message, .. } | CallError::InvalidArgumentsJson { message } => {
             Cow::Borrowed(message)
         }
-        CallError::UpstreamUnavailable { message, .. } => {
+        CallError::UpstreamUnavailable { message, .. } | CallError::Refused { message, .. } => {
             plain(message, "The server of this tool is not available.").into()
         }
         CallError::Protocol { message, .. } => plain(
@@ -84,6 +84,11 @@ fn is_retryable(error: &CallError) -> Option<bool> {
     match error {
         CallError::Busy | CallError::UpstreamUnavailable { unsent: true, .. } => Some(true),
         CallError::Denied { .. } => Some(false),
+        CallError::Refused { refusal, .. } => match refusal {
+            Refusal::Later => Some(true),
+            Refusal::Final => Some(false),
+            Refusal::Unclear => None,
+        },
         CallError::InvalidArgumentsJson { .. }
         | CallError::InvalidParams { .. }
         | CallError::UnknownTool { .. }
@@ -179,6 +184,28 @@ mod tests {
         };
         assert!(unavailable(true).contains(r#""retryable":true"#));
         assert!(!unavailable(false).contains("retryable"));
+    }
+
+    #[test]
+    fn what_an_http_error_says_of_the_call_is_said_to_the_model() {
+        let refused = |status| CallError::Refused {
+            message: format!("the tool's server answered with HTTP {status}"),
+            refusal: Refusal::of_status(status),
+            retry_after: None,
+        };
+        for (status, kind, retryable) in [
+            (429, "busy", Some(true)),
+            (401, "upstream_unavailable", Some(false)),
+            (408, "upstream_unavailable", None),
+            (503, "upstream_unavailable", None),
+        ] {
+            let message = format!("the tool's server answered with HTTP {status}");
+            let mut expected = json!({"type": kind, "message": message});
+            if let Some(retryable) = retryable {
+                expected["retryable"] = retryable.into();
+            }
+            check(&refused(status), &expected);
+        }
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl<'a> DirectCall<'a> {
         match status {
             // The session is lost, and rmcp makes a new one.
             StatusCode::NOT_FOUND if self.standing.in_session => Met::Nothing,
-            StatusCode::BAD_REQUEST if self.standing.in_session => read_refusal(response).await,
+            StatusCode::BAD_REQUEST if self.standing.in_session => read_refusal(response, id).await,
             // These two say that nothing was done; rmcp's client goes where they point.
             StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {
                 self.poster.note_moved();
@@ -185,14 +185,14 @@ async fn read_body(pieces: Body, limit: usize, id: i64) -> Met {
 
 /// Reads a refusal, which tells whether the session is lost. If it is not, the refusal may be the answer to the call,
 /// which is not to be made twice.
-async fn read_refusal(response: http::Response<Body>) -> Met {
+async fn read_refusal(response: http::Response<Body>, id: i64) -> Met {
     let (head, pieces) = response.into_parts();
     let body = match gather(pieces, ERROR_BODY).await {
         Ok(body) => body.unwrap_or_default(),
         Err(fault) => return Met::Else(Err(fault)),
     };
     match serde_json::from_slice(&body) {
-        Ok(body) if is_about_session(&body) => Met::Nothing,
+        Ok(body) if is_about_session(&body, &RequestId::Number(id)) => Met::Nothing,
         _ => {
             let response = http::Response::from_parts(head, reqwest::Body::from(body));
             Met::Else(Ok(Reply::Head(response.into())))

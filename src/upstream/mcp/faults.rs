@@ -1,5 +1,7 @@
 //! What went wrong with a call, in words for the model: no addresses, no commands, no HTML.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use rmcp::{
     model::{ErrorCode, ErrorData},
@@ -8,7 +10,7 @@ use rmcp::{
 };
 
 use super::{pipe::PipeFault, web::WebFault};
-use crate::tool::CallError;
+use crate::tool::{CallError, Refusal};
 
 /// Longest text of a server's own that is passed on in an error, in bytes.
 const LONGEST_MESSAGE: usize = 2000;
@@ -89,27 +91,38 @@ fn of_request(fault: &WebFault) -> CallError {
     match fault {
         WebFault::Unreachable(_) => gone(true),
         WebFault::Broken(_) => gone(false),
-        WebFault::Status(status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => {
-            unavailable(
-                format!(
-                    "the tool's server refuses access (HTTP {})",
-                    status.as_u16()
-                ),
-                true,
-            )
-        }
-        WebFault::Status(StatusCode::TOO_MANY_REQUESTS) => unavailable(
-            "the tool's server is busy (HTTP 429); try again later".to_owned(),
-            true,
-        ),
-        WebFault::Status(status) => {
-            let message = format!("the tool's server answered with HTTP {}", status.as_u16());
-            unavailable(message, status.is_client_error())
-        }
+        // What is there now is not the server that was connected to; it is looked for again.
+        WebFault::Status(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) => gone(true),
+        WebFault::Status(status) => refused(*status, None),
+        WebFault::Busy(status, pause) => refused(*status, Some(*pause)),
         WebFault::NotMcp(_) => unavailable(
             "the tool's server answered with something that is not MCP".to_owned(),
             false,
         ),
+    }
+}
+
+fn refused(status: StatusCode, retry_after: Option<Duration>) -> CallError {
+    let code = status.as_u16();
+    let refusal = Refusal::of_status(code);
+    let message = match (status, refusal) {
+        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
+            format!("the tool's server refuses access (HTTP {code})")
+        }
+        (_, Refusal::Final) => format!("the tool's server answered with HTTP {code}"),
+        (_, Refusal::Later) => {
+            format!("the tool's server is busy (HTTP {code}); try again later")
+        }
+        (_, Refusal::Unclear) => {
+            format!(
+                "the tool's server answered with HTTP {code}; the call may have been carried out"
+            )
+        }
+    };
+    CallError::Refused {
+        message,
+        refusal,
+        retry_after,
     }
 }
 

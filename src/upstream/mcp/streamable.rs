@@ -142,9 +142,16 @@ pub(super) fn transport(
 
 /// The error says that the session is not known. The specification wants 404 for that; servers on the TypeScript
 /// SDK that were restarted answer 400 with `-32000` and "No valid session ID provided".
-pub(super) fn is_about_session(body: &Value) -> bool {
+///
+/// A refusal that names this request has read it, and may come from a tool that has sessions of its own: it has to be
+/// about MCP's beyond doubt, because the request is sent again.
+pub(super) fn is_about_session(body: &Value, id: &RequestId) -> bool {
     let message = body["error"]["message"].as_str().unwrap_or_default();
-    message.to_ascii_lowercase().contains("session")
+    let message = message.to_ascii_lowercase();
+    let is_certain = ["session id", "session-id", "session not found"]
+        .iter()
+        .any(|words| message.contains(words));
+    is_certain || (message.contains("session") && body["id"] != id.clone().into_json_value())
 }
 
 impl Poster {

@@ -9,7 +9,7 @@ use url::Url;
 use crate::{
     secret::Secret,
     upstream::{
-        reason,
+        reason, retry_after,
         wire::{self, HttpError},
     },
 };
@@ -32,9 +32,22 @@ pub(super) enum WebFault {
     /// The server answered with this status and no JSON-RPC.
     #[error("the server answered with HTTP {0}")]
     Status(StatusCode),
+    /// The same, and it asks for a pause.
+    #[error("the server answered with HTTP {0}")]
+    Busy(StatusCode, Duration),
     /// The answer is of a type that MCP does not know.
     #[error("the server answered with something that is not MCP ({0})")]
     NotMcp(String),
+}
+
+impl WebFault {
+    /// An HTTP error, as far as its head says what it is.
+    pub(super) fn of_status(status: StatusCode, headers: &HeaderMap) -> WebFault {
+        match retry_after(headers) {
+            Some(pause) => WebFault::Busy(status, pause),
+            None => WebFault::Status(status),
+        }
+    }
 }
 
 impl From<reqwest::Error> for WebFault {

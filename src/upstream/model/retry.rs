@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 
 use super::ModelError;
+use crate::upstream::retry_after;
 
 /// Longest pause that is waited for on an upstream's word; a longer one is the client's to wait.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
@@ -29,10 +30,10 @@ pub fn pause(error: &ModelError, round: Round, attempt: u32, retries: u32) -> Op
     match error {
         ModelError::Unreachable { .. } => Some(growing),
         ModelError::Refused(refused) if may_repeat(refused.status, round) => {
-            match asked(&refused.headers) {
-                Asked::Nothing => Some(growing),
-                Asked::For(pause) if pause <= MAX_PAUSE => Some(pause),
-                Asked::For(_) | Asked::Never => None,
+            match retry_after(&refused.headers) {
+                _ if says_never(&refused.headers) => None,
+                None => Some(growing),
+                asked => asked.filter(|pause| *pause <= MAX_PAUSE),
             }
         }
         ModelError::Broken { .. } if round == Round::Later => Some(growing),
@@ -51,28 +52,10 @@ fn may_repeat(status: StatusCode, round: Round) -> bool {
     }
 }
 
-/// What the upstream says about sending again.
-enum Asked {
-    Nothing,
-    For(Duration),
-    Never,
-}
-
-fn asked(headers: &HeaderMap) -> Asked {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    if text("x-should-retry") == Some("false") {
-        return Asked::Never;
-    }
-    let seconds = match (text("retry-after-ms"), text("retry-after")) {
-        (Some(ms), _) => ms.trim().parse::<f64>().map(|ms| ms / 1000.0),
-        (None, Some(seconds)) => seconds.trim().parse::<f64>(),
-        (None, None) => return Asked::Nothing,
-    };
-    // A date instead of a number is the client's to understand.
-    seconds
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .map_or(Asked::Never, Asked::For)
+fn says_never(headers: &HeaderMap) -> bool {
+    headers
+        .get("x-should-retry")
+        .is_some_and(|value| value == "false")
 }
 
 #[cfg(test)]

@@ -133,13 +133,13 @@ impl Poster {
         asked: Option<&Asked>,
         in_session: bool,
     ) -> Result<StreamableHttpPostResponse, Fault> {
-        let fault = || Fault::Client(WebFault::Status(status));
-        let is_about_access = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        if is_about_access || !web::is_json(response.headers()) {
-            return Err(fault());
+        let fault = Fault::Client(WebFault::of_status(status, response.headers()));
+        let says_all = is_access(status) || status == StatusCode::TOO_MANY_REQUESTS;
+        if says_all || !web::is_json(response.headers()) {
+            return Err(fault);
         }
         let Some(asked) = asked else {
-            return Err(fault());
+            return Err(fault);
         };
         let body = web::read_body(response, ERROR_BODY)
             .await
@@ -148,7 +148,9 @@ impl Poster {
         let body = body.filter(|body| body.get("error").is_some_and(Value::is_object));
         if in_session
             && status == StatusCode::BAD_REQUEST
-            && body.as_ref().is_some_and(is_about_session)
+            && body
+                .as_ref()
+                .is_some_and(|body| is_about_session(body, &asked.id))
         {
             return Err(Fault::SessionExpired);
         }
@@ -159,7 +161,7 @@ impl Poster {
         });
         match body.and_then(|body| self.pending.read(body, None)) {
             Some(message) => Ok(StreamableHttpPostResponse::Json(message, None)),
-            None => Err(fault()),
+            None => Err(fault),
         }
     }
 
@@ -214,7 +216,9 @@ impl Poster {
         let post = self.post(message, Some(asked), None, None, headers);
         let why = match timeout(self.patience, post).await {
             Ok(Ok(StreamableHttpPostResponse::Accepted)) | Err(_) => "no answer".to_owned(),
-            Ok(Err(Fault::Client(WebFault::Status(status)))) if !is_access(status) => {
+            Ok(Err(Fault::Client(WebFault::Status(status) | WebFault::Busy(status, _))))
+                if !is_access(status) =>
+            {
                 format!("HTTP {status}")
             }
             Ok(Err(Fault::Client(WebFault::NotMcp(what)))) => what,
