@@ -34,6 +34,8 @@ pub enum Does {
     Reports(Duration, u32),
     /// Closes the connection without an answer.
     HangsUp,
+    /// The same after a while.
+    HangsUpAfter(Duration),
 }
 
 /// Begins a server with no tools.
@@ -189,13 +191,20 @@ async fn call(shared: Arc<Shared>, id: Value, params: Value) -> Response {
         }
         Some(Does::Holds) => return hold(shared, id, token),
         Some(Does::Reports(every, times)) => return report(id, token, every, times),
-        Some(Does::HangsUp) => {
-            let broken = stream::iter([Err::<Bytes, _>(std::io::Error::other("hung up"))]);
-            return Response::new(Body::from_stream(broken));
+        Some(Does::HangsUp) => return hang_up(),
+        Some(Does::HangsUpAfter(pause)) => {
+            // Time is what is tested here.
+            tokio::time::sleep(pause).await;
+            return hang_up();
         }
         None => json!({"content": [{"type": "text", "text": "no such tool"}], "isError": true}),
     };
     Json(json!({"jsonrpc": "2.0", "id": id, "result": result})).into_response()
+}
+
+fn hang_up() -> Response {
+    let broken = stream::iter([Err::<Bytes, _>(std::io::Error::other("hung up"))]);
+    Response::new(Body::from_stream(broken))
 }
 
 fn event(message: &Value) -> Result<Bytes, std::io::Error> {

@@ -59,9 +59,18 @@ pub(super) async fn call(
         });
     }
     let begun = Instant::now();
+    // One for all attempts.
+    let deadline = begun + gateway.config.request_timeout;
     let outcome = match gateway.backends.functions().has(&offered.server) {
-        true => run_function(gateway, offered, &arguments).await,
-        false => run(gateway, visit, offered, arguments, params, progress).await,
+        true => run_function(gateway, offered, &arguments, deadline).await,
+        false => {
+            let call = Attempts {
+                visit,
+                offered,
+                deadline,
+            };
+            call.run(gateway, arguments, params, progress).await
+        }
     };
     log(offered, &outcome, begun);
     match outcome {
@@ -93,13 +102,14 @@ async fn run_function(
     gateway: &Gateway,
     offered: &Offered,
     arguments: &JsonObject,
+    deadline: Instant,
 ) -> Result<Value, CallError> {
     let (functions, name) = (gateway.backends.functions(), &offered.tool.name);
     let mut attempts = 1;
     loop {
         let options = CallOptions {
             silence: gateway.config.tool_timeout,
-            deadline: Instant::now() + gateway.config.request_timeout,
+            deadline,
             progress: None,
             caller: None,
         };
@@ -113,31 +123,45 @@ async fn run_function(
     }
 }
 
-async fn run(
-    gateway: &Arc<Gateway>,
-    visit: &Visit,
-    offered: &Arc<Offered>,
-    arguments: JsonObject,
-    mut params: JsonObject,
-    progress: Option<mpsc::Sender<Progress>>,
-) -> Result<Value, CallError> {
-    let mut attempts = 1;
-    visit.ask_for_logs(&mut params);
-    params.insert("name".to_owned(), json!(offered.tool.name));
-    params.insert("arguments".to_owned(), Value::Object(arguments));
-    let params = Arc::new(params);
-    loop {
-        let inquiry = Inquiry {
-            server: offered.server.clone(),
-            method: "tools/call",
-            params: Arc::clone(&params),
-            progress: progress.clone(),
-        };
-        match inquiry.make(gateway, visit).await {
-            Err(error) if route::may_repeat(&error, offered.tool.annotations, attempts) => {
-                attempts += 1;
+/// A call of a server's tool, which may be made more than once.
+struct Attempts<'a> {
+    visit: &'a Visit,
+    offered: &'a Arc<Offered>,
+    deadline: Instant,
+}
+
+impl Attempts<'_> {
+    async fn run(
+        self,
+        gateway: &Arc<Gateway>,
+        arguments: JsonObject,
+        mut params: JsonObject,
+        progress: Option<mpsc::Sender<Progress>>,
+    ) -> Result<Value, CallError> {
+        let Attempts {
+            visit,
+            offered,
+            deadline,
+        } = self;
+        let mut attempts = 1;
+        visit.ask_for_logs(&mut params);
+        params.insert("name".to_owned(), json!(offered.tool.name));
+        params.insert("arguments".to_owned(), Value::Object(arguments));
+        let params = Arc::new(params);
+        loop {
+            let inquiry = Inquiry {
+                server: offered.server.clone(),
+                method: "tools/call",
+                params: Arc::clone(&params),
+                progress: progress.clone(),
+                deadline,
+            };
+            match inquiry.make(gateway, visit).await {
+                Err(error) if route::may_repeat(&error, offered.tool.annotations, attempts) => {
+                    attempts += 1;
+                }
+                outcome => return outcome,
             }
-            outcome => return outcome,
         }
     }
 }

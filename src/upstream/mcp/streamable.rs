@@ -161,6 +161,7 @@ impl Poster {
             headers: Headers::Map(&standing.headers),
             own: headers,
             body: &Pieces::of(body),
+            upload: None,
         };
         Ok(self.clients.quick.send(request).await?)
     }
