@@ -19,7 +19,7 @@
 //!
 //! | row | modules |
 //! |---|---|
-//! | 1 | `tool`, `secret`, `gathered`, `pieces` |
+//! | 1 | `tool`, `secret`, `gathered`, `pieces`, `quota` |
 //! | 2 | `openai`, `mcp`, `sse` |
 //! | 3a | `translate` |
 //! | 3b | `catalog`, `health` |
@@ -44,6 +44,7 @@ pub mod mcp;
 pub mod openai;
 pub mod pieces;
 pub mod policy;
+pub mod quota;
 pub mod route;
 pub mod secret;
 pub mod server;

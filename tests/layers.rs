@@ -18,7 +18,7 @@ use std::{
 ///
 /// `catalog` gives tools the names and schemas that `translate` makes, so row 3 is two rows in truth.
 const ROWS: [(&str, &[&str]); 12] = [
-    ("1", &["tool", "secret", "gathered", "pieces"]),
+    ("1", &["tool", "secret", "gathered", "pieces", "quota"]),
     ("2", &["openai", "mcp", "sse"]),
     ("3a", &["translate"]),
     ("3b", &["catalog", "health"]),
