@@ -187,6 +187,11 @@ impl Gateway {
         self.config.keepalive
     }
 
+    /// Longest time for a whole request.
+    pub fn request_timeout(&self) -> Duration {
+        self.config.request_timeout
+    }
+
     /// How each server is.
     pub fn health(&self) -> Vec<ServerHealth> {
         self.servers.health()

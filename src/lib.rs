@@ -19,7 +19,7 @@
 //!
 //! | row | modules |
 //! |---|---|
-//! | 1 | `tool`, `secret`, `gathered`, `pieces`, `json_size`, `room`, `printable` |
+//! | 1 | `tool`, `secret`, `gathered`, `pieces`, `json_size`, `room`, `quota`, `printable` |
 //! | 2 | `openai`, `mcp`, `sse` |
 //! | 3a | `translate` |
 //! | 3b | `catalog`, `health` |
@@ -46,6 +46,7 @@ pub mod openai;
 pub mod pieces;
 pub mod policy;
 pub mod printable;
+pub mod quota;
 mod room;
 pub mod route;
 pub mod secret;

@@ -36,7 +36,7 @@ use axum::{
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 
-use crate::{gateway::Gateway, secret::Secret};
+use crate::{gateway::Gateway, quota::Sharing, secret::Secret};
 
 use self::{error::Refusal, mcp::Face};
 
@@ -132,9 +132,11 @@ pub async fn serve(
 }
 
 fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
+    let keys = config.api_keys.len();
+    gateway.handed().share_among(keys);
     Arc::new(App {
         places: Arc::new(Semaphore::new(config.max_requests)),
-        mcp: Face::new(gateway.clone(), config.mcp.clone()),
+        mcp: Face::new(gateway.clone(), config.mcp.clone(), Sharing::among(keys)),
         is_stopping: AtomicBool::new(false),
         gateway,
         config,

@@ -1,7 +1,7 @@
 //! What outlives a request: turns that wait for the client's own answers.
 //!
 //! In memory, bounded by number, bytes and age. Losing an entry loses what the gateway's tools said in one
-//! turn, never the chat.
+//! turn, never the chat. A client that holds more than half loses its own oldest entries first.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -11,7 +11,10 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::agent::parked::{Found, Parked};
+use crate::{
+    agent::parked::{Found, Parked},
+    quota::Victim,
+};
 
 /// Most turns that are kept.
 const MAX_ENTRIES: usize = 10_000;
@@ -36,6 +39,14 @@ struct Inner {
     claimed: HashSet<String>,
     /// The oldest first.
     order: VecDeque<Arc<Entry>>,
+    bytes: usize,
+    held: HashMap<Principal, Held>,
+}
+
+/// What one client holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    entries: usize,
     bytes: usize,
 }
 
@@ -67,14 +78,18 @@ impl Store {
             inner.by_id.insert(call.id.clone(), entry.clone());
         }
         inner.bytes += bytes;
+        let held = inner.held.entry(principal).or_default();
+        held.entries += 1;
+        held.bytes += bytes;
         inner.order.push_back(entry);
-        inner.evict();
+        inner.forget_old();
+        inner.make_room(principal);
     }
 
     /// What was parked under the id of a call by the same client.
     pub fn find(&self, principal: Principal, id: &str) -> Option<Found> {
         let mut inner = self.lock();
-        inner.evict();
+        inner.forget_old();
         let entry = inner.by_id.get(id)?;
         (entry.principal == principal).then(|| entry.found.clone())
     }
@@ -132,24 +147,41 @@ impl Drop for Claims<'_> {
 }
 
 impl Inner {
-    fn evict(&mut self) {
-        while self.order.front().is_some_and(|oldest| {
-            self.order.len() > MAX_ENTRIES
-                || self.bytes > MAX_BYTES
-                || oldest.since.elapsed() > MAX_AGE
-        }) {
-            let Some(oldest) = self.order.pop_front() else {
-                return;
-            };
-            self.bytes -= oldest.bytes;
-            for call in &oldest.found.parked.client_calls {
-                if self
-                    .by_id
-                    .get(&call.id)
-                    .is_some_and(|entry| Arc::ptr_eq(entry, &oldest))
-                {
-                    self.by_id.remove(&call.id);
-                }
+    fn forget_old(&mut self) {
+        let is_old = |entry: &Arc<Entry>| entry.since.elapsed() > MAX_AGE;
+        while self.order.front().is_some_and(is_old) {
+            self.remove(0);
+        }
+    }
+
+    /// Keeps within the bounds, after this client has added an entry.
+    fn make_room(&mut self, principal: Principal) {
+        while self.order.len() > MAX_ENTRIES || self.bytes > MAX_BYTES {
+            let held = self.held.get(&principal).copied().unwrap_or_default();
+            let has_most = Victim::choose(held.entries, MAX_ENTRIES) == Victim::Own
+                || Victim::choose(held.bytes, MAX_BYTES) == Victim::Own;
+            let own = || self.order.iter().position(|it| it.principal == principal);
+            let oldest = has_most.then(own).flatten().unwrap_or(0);
+            self.remove(oldest);
+        }
+    }
+
+    fn remove(&mut self, place: usize) {
+        let Some(removed) = self.order.remove(place) else {
+            return;
+        };
+        self.bytes -= removed.bytes;
+        if let Some(held) = self.held.get_mut(&removed.principal) {
+            held.entries -= 1;
+            held.bytes -= removed.bytes;
+            if held.entries == 0 {
+                self.held.remove(&removed.principal);
+            }
+        }
+        for call in &removed.found.parked.client_calls {
+            let entry = self.by_id.get(&call.id);
+            if entry.is_some_and(|entry| Arc::ptr_eq(entry, &removed)) {
+                self.by_id.remove(&call.id);
             }
         }
     }
@@ -243,6 +275,26 @@ mod tests {
         }
         assert!(store.find(1, "a").is_none());
         assert!(store.find(1, "b").is_some());
+    }
+
+    #[tokio::test]
+    async fn a_client_with_most_of_the_turns_loses_its_own_and_no_other_clients() {
+        let store = Store::default();
+        store.park(2, 7, parked(&["other"], 0));
+        for n in 0..MAX_ENTRIES {
+            store.park(1, 7, parked(&[&n.to_string()], 0));
+        }
+        assert!(store.find(2, "other").is_some());
+        assert!(store.find(1, "0").is_none());
+        assert!(store.find(1, "1").is_some());
+
+        let store = Store::default();
+        store.park(2, 7, parked(&["other"], MEBIBYTE));
+        for id in ["a", "b", "c", "d", "e"] {
+            store.park(1, 7, parked(&[id], 30 * MEBIBYTE));
+        }
+        assert!(store.find(2, "other").is_some());
+        assert!(store.find(1, "a").is_none());
     }
 
     #[tokio::test]

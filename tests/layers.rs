@@ -27,6 +27,7 @@ const ROWS: [(&str, &[&str]); 12] = [
             "pieces",
             "json_size",
             "room",
+            "quota",
             "printable",
         ],
     ),

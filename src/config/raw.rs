@@ -92,7 +92,7 @@ pub struct RawUpstream {
     pub skip_invalid_events: Option<bool>,
     /// Longest wait for a connection. Default: `"10s"`.
     pub connect_timeout: Option<RawDuration>,
-    /// Longest wait for the first byte of an answer. Default: `"5m"`.
+    /// Longest wait for the first byte of an answer, once the request was sent. Default: `"5m"`.
     pub first_byte_timeout: Option<RawDuration>,
     /// Longest silence within an answer. Default: `"2m"`.
     pub silence_timeout: Option<RawDuration>,
@@ -107,9 +107,9 @@ pub struct RawLoop {
     /// Most model calls of one request, 1 to 1000; at the bound the model is asked once more without
     /// tools. Default: `10`.
     pub max_rounds: Option<i64>,
-    /// Longest silence of a running tool; progress resets it. Default: `"30s"`.
+    /// Longest silence of a tool, the wait for its turn included; progress resets it. Default: `"30s"`.
     pub tool_timeout: Option<RawDuration>,
-    /// Longest time for a whole request. Default: `"10m"`.
+    /// Longest time for a whole request, also of one that is only forwarded. Default: `"10m"`.
     pub request_timeout: Option<RawDuration>,
     /// How often an SSE comment goes out while nothing else does. Default: `"5s"`.
     pub keepalive: Option<RawDuration>,
@@ -141,7 +141,7 @@ pub struct RawServer {
     /// both are tried in this order.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// Calls on it run one after another, in order. Default: `false`.
+    /// Calls on it run one after another, in order; while one waits for a person, the next runs. Default: `false`.
     pub stateful: Option<bool>,
     /// Longest start, to the first tool list. Default: `"60s"`.
     pub start_timeout: Option<RawDuration>,

@@ -18,7 +18,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -35,7 +35,7 @@ use self::{
     session::{About, Ended, Parts, Session},
 };
 use super::failure::Failure;
-use crate::{room::Room, store::Principal};
+use crate::{quota::Sharing, room::Room, store::Principal};
 
 /// Most sessions at one time.
 pub const MAX_SESSIONS: usize = 1000;
@@ -62,6 +62,8 @@ struct Inner {
     /// How many have ended.
     ended: watch::Sender<u64>,
     opened: AtomicU64,
+    /// There are several keys, each of which may have half.
+    is_shared: AtomicBool,
 }
 
 /// Three ways to the same sessions.
@@ -83,6 +85,9 @@ pub enum OpenError {
     /// There are [`MAX_SESSIONS`], or they hold too much together.
     #[error("too many MCP sessions are open; end those that are done, or try again later")]
     Full,
+    /// The key has its share of them, which is half where there are several keys.
+    #[error("this key has half of all MCP sessions, which is its share; end those that are done")]
+    Share,
     /// A function cannot be offered.
     #[error("`{name}`: {reason}")]
     Tool {
@@ -113,12 +118,19 @@ impl Handed {
             changed: changed.clone(),
             ended: watch::Sender::new(0),
             opened: AtomicU64::new(0),
+            is_shared: AtomicBool::new(false),
         });
         let sweeping = tokio::spawn(sweep(Arc::downgrade(&inner), changed));
         Handed {
             inner,
             _sweeping: AbortOnDropHandle::new(sweeping),
         }
+    }
+
+    /// Says how many keys there are that open sessions.
+    pub fn share_among(&self, keys: usize) {
+        let is_shared = Sharing::among(keys) == Sharing::Several;
+        self.inner.is_shared.store(is_shared, Ordering::Relaxed);
     }
 
     /// Opens a session for a caller, as the body of its request orders it (see [`order::read`]). Schemas are
@@ -129,10 +141,11 @@ impl Handed {
     pub async fn open(&self, body: Bytes, owner: Principal) -> Result<Arc<Session>, OpenError> {
         // What is longer is about to be refused.
         let bytes = body.len().min(order::MAX_BYTES);
+        // Looked at before the work is done, and again when it is.
+        let sharing = self.inner.sharing();
+        self.inner.lock().has_place(owner, bytes, sharing)?;
         let taken = self.inner.definitions.take(bytes);
         let taken = taken.ok_or(OpenError::Full)?;
-        // Looked at before the work is done, and again when it is.
-        self.inner.lock().has_place()?;
         let parts = (self.inner.number(), self.inner.arguments.clone());
         let compiling = tokio::task::spawn_blocking(move || {
             let (number, arguments) = parts;
@@ -144,11 +157,12 @@ impl Handed {
                 order,
                 arguments,
                 taken,
+                bytes,
             })
         });
         let session = compiling.await.map_err(|_| OpenError::Broken)??;
         let session = Arc::new(session);
-        self.inner.lock().add(&session)?;
+        self.inner.lock().add(&session, sharing)?;
         self.inner.changed.notify_one();
         let (number, tools) = (session.number(), session.tools().len());
         tracing::info!(session = number, tools, "Opened an MCP session");
@@ -210,6 +224,13 @@ impl Inner {
         self.opened.fetch_add(1, Ordering::Relaxed)
     }
 
+    fn sharing(&self) -> Sharing {
+        match self.is_shared.load(Ordering::Relaxed) {
+            true => Sharing::Several,
+            false => Sharing::Alone,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -247,16 +268,27 @@ impl Inner {
 }
 
 impl Sessions {
-    fn has_place(&self) -> Result<(), OpenError> {
+    /// There is a place for one more session of this owner, with definitions of so many bytes.
+    fn has_place(&self, owner: Principal, bytes: usize, sharing: Sharing) -> Result<(), OpenError> {
+        if self.is_closed {
+            return Err(OpenError::Stopping);
+        }
+        let own = self.by_id.values().filter(|it| it.owner == owner);
+        let (sessions, held) = own.fold((0, 0), |(sessions, held), it| {
+            (sessions + 1, held + it.bytes)
+        });
+        let has_share = sharing == Sharing::Several
+            && (sessions >= sharing.share(MAX_SESSIONS)
+                || held + bytes > sharing.share(MAX_DEFINITIONS));
         match self.by_id.len() {
-            _ if self.is_closed => Err(OpenError::Stopping),
+            _ if has_share => Err(OpenError::Share),
             MAX_SESSIONS.. => Err(OpenError::Full),
             _ => Ok(()),
         }
     }
 
-    fn add(&mut self, session: &Arc<Session>) -> Result<(), OpenError> {
-        self.has_place()?;
+    fn add(&mut self, session: &Arc<Session>, sharing: Sharing) -> Result<(), OpenError> {
+        self.has_place(session.owner, session.bytes, sharing)?;
         self.by_token
             .insert(session.token().to_owned(), session.clone());
         self.by_id.insert(session.id().to_owned(), session.clone());

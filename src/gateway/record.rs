@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{translate::usage::Counts, upstream::model::ModelError};
+use crate::translate::usage::Counts;
 
 use super::failure::Failure;
 
@@ -105,17 +105,8 @@ impl Record {
     }
 
     /// Notes why an answer failed that had begun.
-    pub(super) fn fail(&self, failure: &Failure) {
+    pub fn fail(&self, failure: &Failure) {
         self.note(|details| details.failure = Some((failure.outcome(), failure.to_string())));
-    }
-
-    /// Notes why an answer broke off that the model provider's bytes go into.
-    pub fn fail_upstream(&self, error: &ModelError) {
-        let outcome = match error {
-            ModelError::Timeout { .. } => Outcome::UpstreamTimeout,
-            _ => Outcome::UpstreamFailed,
-        };
-        self.note(|details| details.failure = Some((outcome, error.to_string())));
     }
 
     /// What is known; afterwards nothing is.

@@ -34,6 +34,8 @@ pub enum Refusal {
     NoSession,
     /// No more MCP sessions can be opened now.
     TooManySessions,
+    /// The key has its share of the MCP sessions.
+    TooManySessionsOfKey,
     /// The path does not know the method.
     MethodNotAllowed,
     /// The body is longer than the bound, in bytes.
@@ -107,6 +109,13 @@ impl Refusal {
                 "server_error",
                 "too_many_mcp_sessions",
                 "too many MCP sessions are open; DELETE those that are done, or try again later"
+                    .to_owned(),
+            ),
+            Refusal::TooManySessionsOfKey => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "rate_limit_error",
+                "too_many_mcp_sessions",
+                "this key has half of all MCP sessions, which is its share; DELETE those that are done"
                     .to_owned(),
             ),
             Refusal::MethodNotAllowed => (

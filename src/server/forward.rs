@@ -2,7 +2,7 @@
 //!
 //! The path that the upstream receives is the normalized one that the request was routed by.
 
-use std::sync::Arc;
+use std::{sync::Arc, task::Poll, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
@@ -13,11 +13,12 @@ use axum::{
 use bytes::BytesMut;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::{
     gateway::{failure::Failure, record::Record},
     translate::paths,
-    upstream::model::Upstream,
+    upstream::model::{ModelError, Upstream},
 };
 
 use super::{
@@ -37,13 +38,16 @@ pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Re
     if is_own(path) {
         return Refusal::NotFound(request.uri().path().to_owned()).into_response();
     }
-    match pass(&app, request).await {
+    let after = app.gateway.request_timeout();
+    let deadline = Instant::now() + after;
+    let passed = timeout_at(deadline, pass(&app, request, deadline)).await;
+    match passed.unwrap_or(Err(Failure::TimeIsUp { after })) {
         Ok(response) => response,
         Err(failure) => error::response(failure.into()),
     }
 }
 
-async fn pass(app: &App, request: Request) -> Result<Response, Failure> {
+async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
     let has_body = !http_body::Body::is_end_stream(&body);
     let (upstream, body) = choose(app, &parts.method, &parts.headers, body).await?;
@@ -56,20 +60,29 @@ async fn pass(app: &App, request: Request) -> Result<Response, Failure> {
     if let Some(length) = parts.headers.get(header::CONTENT_LENGTH) {
         outgoing.insert(header::CONTENT_LENGTH, length.clone());
     }
-    let body = if has_body {
-        reqwest::Body::wrap_stream(body)
-    } else {
-        reqwest::Body::default()
-    };
+    let body = has_body.then_some(body);
     let (status, incoming) = upstream.forward(parts.method, url, &outgoing, body).await?;
     let headers = headers::to_client(&incoming.headers);
+    let after = app.gateway.request_timeout();
     // The client sees no more of it than that its answer breaks off.
-    let pieces = incoming
-        .into_stream()
-        .inspect_err(move |error| record.fail_upstream(error));
+    let pieces = until(deadline, after, incoming.into_stream())
+        .inspect_err(move |failure| record.fail(failure));
     let mut response = (status, Body::from_stream(pieces)).into_response();
     *response.headers_mut() = headers;
     Ok(response)
+}
+
+/// The pieces that come before the deadline; if there are more, the answer ends with an error.
+fn until(
+    deadline: Instant,
+    after: Duration,
+    pieces: impl Stream<Item = Result<Bytes, ModelError>> + Send + 'static,
+) -> impl Stream<Item = Result<Bytes, Failure>> + Send {
+    let (mut alarm, mut pieces) = (Box::pin(sleep_until(deadline)), pieces.boxed());
+    stream::poll_fn(move |cx| match alarm.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(Some(Err(Failure::TimeIsUp { after }))),
+        Poll::Pending => pieces.poll_next_unpin(cx).map_err(Failure::from),
+    })
 }
 
 /// The path is toolway's own, or may mean one to the upstream, where it would go past the tools, or show the id of a

@@ -30,7 +30,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::sessions::{Owner, Sessions};
-use super::{App, body, error::Refusal, headers::principal};
+use super::{App, body, error::Refusal, headers::principal, mcp_sessions};
 use crate::{
     gateway::{Gateway, mcp::View},
     mcp::{
@@ -38,6 +38,7 @@ use crate::{
         rpc::{self, Incoming, Message},
         version::Version,
     },
+    quota::Sharing,
     tool::JsonObject,
 };
 
@@ -47,8 +48,8 @@ const MAX_WORD: usize = 128;
 /// The bounds of this face.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Most sessions of clients that begin with `initialize`; the one that was idle for longest makes room.
-    /// Default: 1024.
+    /// Most sessions of clients that begin with `initialize`; the one that was idle for longest makes room. With
+    /// several keys each may have half of them. Default: 1024.
     pub max_sessions: usize,
     /// How long a session may be idle. Default: 1 h.
     pub session_idle: Duration,
@@ -92,10 +93,10 @@ struct Visitor {
 }
 
 impl Face {
-    pub(super) fn new(gateway: Arc<Gateway>, config: Config) -> Face {
+    pub(super) fn new(gateway: Arc<Gateway>, config: Config, sharing: Sharing) -> Face {
         Face {
             gateway,
-            sessions: Sessions::new(config.max_sessions, config.session_idle),
+            sessions: Sessions::new(config.max_sessions, config.session_idle, sharing),
             streams: Arc::new(Semaphore::new(config.max_streams)),
             stopping: CancellationToken::new(),
             config,
@@ -192,11 +193,16 @@ pub(super) fn is_here(path: &str) -> bool {
 /// Answers a request at an endpoint that shows this.
 pub(super) async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
+    let account = match view.session() {
+        Some(session) => session.owner(),
+        None => mcp_sessions::owner(app, &parts.headers),
+    };
     let visitor = Visitor {
         view,
         owner: Owner {
             endpoint: parts.uri.path().to_owned(),
             principal: principal(&parts.headers),
+            account,
         },
         accepts: Accepts::read(&parts.headers),
         headers: parts.headers,

@@ -197,7 +197,7 @@ fn parts(path: &str) -> impl Iterator<Item = &str> {
 
 /// Whose sessions a request may see: those of the key that it shows. Without keys nobody can be told from
 /// anybody else, and an id that nobody can guess is all there is.
-fn owner(app: &App, headers: &HeaderMap) -> Principal {
+pub(super) fn owner(app: &App, headers: &HeaderMap) -> Principal {
     match guard::shown(headers) {
         Some(key) if !app.config.api_keys.is_empty() => {
             let mut hasher = DefaultHasher::new();
@@ -262,6 +262,7 @@ fn keep_secret(headers: &mut HeaderMap) {
 fn refused(error: OpenError) -> Response {
     match error {
         OpenError::Full => Refusal::TooManySessions.into_response(),
+        OpenError::Share => Refusal::TooManySessionsOfKey.into_response(),
         OpenError::Stopping => Refusal::Overloaded.into_response(),
         OpenError::Order(failure) => error::response(failure.into()),
         OpenError::NoRandomness | OpenError::Broken => {

@@ -103,7 +103,7 @@ struct Group {
     dropped: Vec<DroppedTool>,
     kind: &'static str,
     timeout: Option<Duration>,
-    queue: Queue,
+    queue: Arc<Queue>,
     runner: Runner,
 }
 
@@ -170,8 +170,8 @@ impl Functions {
 
     /// Calls a function. Dropping the future gives the call up, and ends what was started for it.
     ///
-    /// Functions report no progress, so the whole call may take as long as the caller allows for silence,
-    /// unless the group has a timeout of its own.
+    /// Functions report no progress, so the whole call, with its wait for a place, may take as long as the caller
+    /// allows for silence, unless the group has a timeout of its own.
     pub async fn call(
         &self,
         function: &Admitted,
@@ -189,15 +189,10 @@ impl Functions {
                 did_you_mean: Vec::new(),
             });
         };
-        let _place = match group.queue.try_enter() {
-            Some(place) => place,
-            None => timeout_at(options.deadline, group.queue.enter())
-                .await
-                .map_err(|_| CallError::Busy)??,
-        };
         let begun = Instant::now();
         let patience = group.timeout.unwrap_or(options.silence);
         let until = options.deadline.min(begun + patience);
+        let _place = group.queue.enter(until).await?;
         match timeout_at(until, group.runner.run(tool, arguments)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(CallError::Timeout {

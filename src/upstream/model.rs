@@ -7,14 +7,20 @@ mod error;
 mod incoming;
 pub mod retry;
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
-use futures::{StreamExt, TryStreamExt};
+use bytes::Bytes;
+use futures::{Stream, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
+use tower::BoxError;
 use url::Url;
 
-use super::wire::{self, Body, Client, Headers, HttpError, Outgoing, SetupError};
+use super::wire::{self, Body, Client, Headers, HttpError, Outgoing, SetupError, Upload};
 use crate::{
     catalog, openai::ErrorBody, pieces::Pieces, secret::Secret, tool::millis,
     translate::stream::TextCalls,
@@ -58,13 +64,16 @@ pub struct Config {
     pub skip_invalid_events: bool,
     /// Longest wait for a connection. Default: 10 s.
     pub connect_timeout: Duration,
-    /// Longest wait for the first byte of an answer. Default: 5 min.
+    /// Longest wait for the first byte of an answer, once the request was sent. Default: 5 min.
     pub first_byte_timeout: Duration,
     /// Longest silence within an answer. Default: 2 min.
     pub silence_timeout: Duration,
     /// How often a request is sent again after a failure that is safe to repeat. Default: 2.
     pub retries: u32,
 }
+
+/// Up to this length a body counts as sent at once, in bytes.
+const SHORT_BODY: usize = 64 << 10;
 
 impl Config {
     /// The configuration gives it a key, in `api_key` or in one of its headers.
@@ -215,12 +224,15 @@ impl Upstream {
     ) -> Result<Incoming, ModelError> {
         let mut attempt = 0;
         loop {
+            // A short body is sent at once, so that nobody has to watch it.
+            let upload = (body.len() > SHORT_BODY).then(Upload::begin);
             let request = Outgoing {
                 method: Method::POST,
                 uri: &self.chat,
                 headers: Headers::List(headers.shown_to(&self.config)),
                 own: &self.own_of_chats,
                 body,
+                upload: upload.as_ref(),
             };
             let error = match self.send(request).await {
                 Ok(response) => match self.accept(response).await {
@@ -241,20 +253,28 @@ impl Upstream {
 
     /// Passes any other request on, body and all, and gives back what the upstream answers, as it is: status,
     /// headers and body.
-    pub async fn forward(
+    pub async fn forward<E: Into<BoxError> + 'static>(
         &self,
         method: Method,
         url: Url,
         headers: &HeaderMap,
-        body: reqwest::Body,
+        body: Option<impl Stream<Item = Result<Bytes, E>> + Send + 'static>,
     ) -> Result<(StatusCode, Incoming), ModelError> {
         let request = self
             .verbatim
             .request(method, url)
-            .headers(self.with_own(headers))
-            .body(body);
-        let sending = async { request.send().await.map_err(HttpError::from) };
-        let response = Response::from(self.in_time(sending).await?);
+            .headers(self.with_own(headers));
+        let upload = Upload::begin();
+        let sent = Arc::clone(&upload);
+        let request = match body {
+            Some(body) => {
+                let body = body.inspect(move |_| sent.note());
+                request.body(reqwest::Body::wrap_stream(body))
+            }
+            None => request,
+        };
+        let sending = pin!(async { request.send().await.map_err(HttpError::from) });
+        let response = Response::from(self.in_time(sending, Some(&upload)).await?);
         let (parts, body) = response.into_parts();
         let pieces = http_body_util::BodyDataStream::new(body);
         let body = Body::Other(pieces.map_err(HttpError::from).boxed());
@@ -272,6 +292,7 @@ impl Upstream {
             headers: Headers::List(headers.shown_to(&self.config)),
             own: &self.own,
             body: &Pieces::default(),
+            upload: None,
         };
         let incoming = self.accept(self.send(request).await?).await?;
         let body = incoming.read_all(8 << 20).await?;
@@ -297,19 +318,31 @@ impl Upstream {
     }
 
     async fn send(&self, request: Outgoing<'_>) -> Result<Response<Body>, ModelError> {
+        let upload = request.upload;
         // Pinned where it lies, for handed over it would lie there twice.
         let sending = pin!(self.client.send(request));
-        self.in_time(sending).await
+        self.in_time(sending, upload).await
     }
 
-    /// Waits for the head of an answer as long as the upstream may take for it.
+    /// Waits for the head of an answer as long as the upstream may take for it, which begins when the last part of the
+    /// body was sent.
     async fn in_time<T>(
         &self,
-        sending: impl Future<Output = Result<T, HttpError>>,
+        mut sending: Pin<&mut impl Future<Output = Result<T, HttpError>>>,
+        upload: Option<&Arc<Upload>>,
     ) -> Result<T, ModelError> {
         let after = self.config.first_byte_timeout;
         let upstream = || self.config.name.clone();
-        match timeout(after, sending).await {
+        let mut due = Instant::now() + after;
+        let sent = loop {
+            let sent = timeout_at(due, &mut sending).await;
+            let later = upload.map(|upload| upload.last() + after);
+            match later.filter(|later| sent.is_err() && *later > Instant::now()) {
+                Some(later) => due = later,
+                None => break sent,
+            }
+        };
+        match sent {
             Err(_) => Err(ModelError::Timeout {
                 upstream: upstream(),
                 phase: "before its answer",

@@ -14,7 +14,10 @@ pub use self::framing::read_http_answer;
 use std::{
     fmt, io,
     pin::Pin,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -29,8 +32,7 @@ use futures::{
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header, uri::Scheme,
 };
-use http_body::Body as _;
-use http_body_util::Full;
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -40,11 +42,11 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioTimer},
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::io::{ReaderStream, StreamReader};
 use tower::{BoxError, Service};
 
-use crate::pieces::Pieces;
+use crate::{pieces::Pieces, tool::millis};
 
 /// Longest time for which an idle connection is kept. It is shorter than what `server::listener` allows its clients, and must be:
 /// the runtime is woken for a timer that is due before all others, and every answer sets one.
@@ -85,7 +87,7 @@ enum Way {
     /// Without TLS.
     Plain(Arc<plain::Pool>),
     /// With TLS; it may be HTTP/2 then.
-    Secure(Arc<legacy::Client<Connector<HttpsConnector<HttpConnector>>, Full<Bytes>>>),
+    Secure(Arc<legacy::Client<Connector<HttpsConnector<HttpConnector>>, Parts>>),
     /// The environment names a proxy for this host.
     Proxied(reqwest::Client),
 }
@@ -107,6 +109,77 @@ pub(crate) struct Outgoing<'a> {
     /// More headers, which take the place of those in `headers` that are called the same.
     pub(crate) own: &'a [(HeaderName, HeaderValue)],
     pub(crate) body: &'a Pieces<'a>,
+    /// Notes when a part of a long body was sent; absent for short ones.
+    pub(crate) upload: Option<&'a Arc<Upload>>,
+}
+
+/// When a part of a body was last sent.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    begun: Instant,
+    /// Milliseconds from the beginning.
+    moved: AtomicU64,
+}
+
+impl Upload {
+    /// A body that is about to be sent.
+    pub(crate) fn begin() -> Arc<Upload> {
+        Arc::new(Upload {
+            begun: Instant::now(),
+            moved: AtomicU64::new(0),
+        })
+    }
+
+    /// A part of it is being sent now.
+    pub(crate) fn note(&self) {
+        let moved = millis(self.begun.elapsed());
+        self.moved.store(moved, Ordering::Relaxed);
+    }
+
+    /// When a part of it was last sent.
+    pub(crate) fn last(&self) -> Instant {
+        self.begun + Duration::from_millis(self.moved.load(Ordering::Relaxed))
+    }
+}
+
+/// A body that is handed over in parts, so that it is known how far it was sent.
+struct Parts {
+    rest: Bytes,
+    upload: Option<Arc<Upload>>,
+}
+
+/// Longest part of a body, in bytes.
+const PART: usize = 64 << 10;
+
+impl http_body::Body for Parts {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self.rest.is_empty() {
+            return Poll::Ready(None);
+        }
+        let length = match &self.upload {
+            Some(upload) => {
+                upload.note();
+                PART.min(self.rest.len())
+            }
+            None => self.rest.len(),
+        };
+        let part = self.rest.split_to(length);
+        Poll::Ready(Some(Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.rest.len() as u64)
+    }
 }
 
 impl Outgoing<'_> {
@@ -199,12 +272,17 @@ impl Client {
         match &self.0 {
             Way::Plain(pool) => Ok(decoded(pool.send(request).await?.map(Body::Plain))),
             Way::Secure(client) => {
-                let response = client.request(request.message().map(Full::new)).await;
+                let upload = request.upload.cloned();
+                let message = request.message().map(|rest| Parts { rest, upload });
+                let response = client.request(message).await;
                 let response = response.map_err(|error| HttpError::of_client(&error))?;
                 Ok(decoded(response.map(Body::Secure)))
             }
             Way::Proxied(client) => {
-                let request = request.message().try_into().map_err(HttpError::from)?;
+                let upload = request.upload.cloned();
+                let message = request.message().map(|rest| Parts { rest, upload });
+                let request = message.map(reqwest::Body::wrap).try_into();
+                let request = request.map_err(HttpError::from)?;
                 let response = client.execute(request).await;
                 let response = Response::from(response.map_err(HttpError::from)?);
                 Ok(response.map(|body| {
@@ -437,6 +515,7 @@ mod tests {
                 headers: Headers::List(&[]),
                 own: &[],
                 body: &Pieces::default(),
+                upload: None,
             };
             match client.send(request).await {
                 Err(HttpError::Connect(reason)) => reason,

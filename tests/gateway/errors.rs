@@ -124,6 +124,24 @@ async fn overloaded() -> String {
     row
 }
 
+/// One session more than the share of a key; another key still gets one.
+async fn one_session_more_than_the_share() -> String {
+    let gw = plain_model().await;
+    let gw = gw.config("api_keys = [\"a\", \"b\"]\n").start().await;
+    let body = json!({"tools": weather()});
+    let open = |key| {
+        let body = Some(body.clone());
+        send(&gw, Method::POST, "/v1/mcp_sessions", Some(key), body)
+    };
+    for _ in 0..500 {
+        assert_eq!(open("a").await.0, 201);
+    }
+    let (status, refused) = open("a").await;
+    assert_eq!(open("b").await.0, 201);
+    gw.join().await;
+    row_of(status, &refused.to_string())
+}
+
 /// One session more than there can be.
 async fn one_session_too_many() -> String {
     let gw = plain_model().await.start().await;
@@ -317,6 +335,7 @@ async fn provoked() -> Vec<String> {
             None,
         )
         .await,
+        one_session_more_than_the_share().await,
         one_session_too_many().await,
     ]
 }

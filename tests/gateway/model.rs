@@ -164,6 +164,8 @@ impl Model {
             .route("/v1/chat/completions", post(complete))
             .route("/v1/models", get(models))
             .route("/v1/stalls", get(stall))
+            .route("/v1/drips", get(drip))
+            .route("/v1/silent", get(std::future::pending::<Response>))
             .fallback(echo)
             .with_state(shared.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -225,6 +227,15 @@ async fn models(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Json<V
 async fn stall() -> Response {
     let begun = stream::iter([Ok::<_, std::io::Error>("begun")]);
     Response::new(Body::from_stream(begun.chain(stream::pending())))
+}
+
+/// A piece now and then, for ever.
+async fn drip() -> Response {
+    let pieces = stream::repeat("x").then(|piece| async move {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        Ok::<_, std::io::Error>(piece)
+    });
+    Response::new(Body::from_stream(pieces))
 }
 
 /// Says what came, for everything that is passed through.

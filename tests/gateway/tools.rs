@@ -36,6 +36,8 @@ pub enum Does {
     HangsUp,
     /// Answers the first call with this HTTP error and, where it is named, a header; every later one with `done`.
     FailsOnce(u16, Option<(&'static str, &'static str)>),
+    /// The same after a while.
+    HangsUpAfter(Duration),
 }
 
 /// Begins a server with no tools.
@@ -203,9 +205,11 @@ async fn call(shared: Arc<Shared>, id: Value, params: Value) -> Response {
         }
         Some(Does::Holds) => return hold(shared, id, token),
         Some(Does::Reports(every, times)) => return report(id, token, every, times),
-        Some(Does::HangsUp) => {
-            let broken = stream::iter([Err::<Bytes, _>(std::io::Error::other("hung up"))]);
-            return Response::new(Body::from_stream(broken));
+        Some(Does::HangsUp) => return hang_up(),
+        Some(Does::HangsUpAfter(pause)) => {
+            // Time is what is tested here.
+            tokio::time::sleep(pause).await;
+            return hang_up();
         }
         Some(Does::FailsOnce(status, header)) if is_first => {
             let status = StatusCode::from_u16(status).unwrap();
@@ -215,6 +219,11 @@ async fn call(shared: Arc<Shared>, id: Value, params: Value) -> Response {
         None => json!({"content": [{"type": "text", "text": "no such tool"}], "isError": true}),
     };
     Json(json!({"jsonrpc": "2.0", "id": id, "result": result})).into_response()
+}
+
+fn hang_up() -> Response {
+    let broken = stream::iter([Err::<Bytes, _>(std::io::Error::other("hung up"))]);
+    Response::new(Body::from_stream(broken))
 }
 
 fn event(message: &Value) -> Result<Bytes, std::io::Error> {

@@ -1,8 +1,9 @@
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::{
     client::{Client, act, request},
-    harness::{Toolway, scripted, toolway},
+    harness::{PATIENCE, Toolway, scripted, toolway},
 };
 
 /// What a server asks in these tests.
@@ -145,6 +146,45 @@ async fn a_parked_call_is_not_taken_over_by_another_request() {
     assert_eq!(
         client.call(asking(), more).await.unwrap()["resultType"],
         "complete"
+    );
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_a_person_does_not_hold_up_a_stateful_server() {
+    let gw = toolway(&(scripted("s", json!({})) + "stateful = true\n")).await;
+    let new = New::at(&gw, "/mcp");
+    let asked = new.call(asking(), json!({})).await.unwrap();
+    assert_eq!(asked["resultType"], "input_required");
+    let chat = gw.gateway.call_tool("s__act", r#"{"n": 1}"#);
+    let chat = timeout(PATIENCE, chat).await.expect("it has its turn");
+    chat.expect("and its result");
+
+    let old = Client::begin(&gw, "2025-11-25", json!({"elicitation": {}})).await;
+    let refused = text(&old.call(act(1, asking())).await);
+    let why = refused["error"]["message"].as_str().unwrap();
+    assert!(
+        why.contains("it cannot be told"),
+        "two calls are open on one pipe: {why}"
+    );
+
+    let key = asked["inputRequests"].as_object().unwrap().keys().next();
+    let more =
+        json!({"inputResponses": {key.unwrap(): yes()}, "requestState": asked["requestState"]});
+    let done = new.call(asking(), more).await.unwrap();
+    assert_eq!(text(&done)["result"], yes());
+
+    let mut stream = old.stream(act(2, asking())).await;
+    let asks = stream.next().await.unwrap();
+    assert_eq!(asks["method"], ELICIT);
+    let chat = gw.gateway.call_tool("s__act", r#"{"n": 2}"#);
+    let chat = timeout(PATIENCE, chat).await.expect("it has its turn");
+    chat.expect("and its result");
+    let answer = json!({"jsonrpc": "2.0", "id": asks["id"], "result": yes()});
+    assert_eq!(old.post(answer).await.status, 202);
+    assert_eq!(
+        text(&stream.next().await.unwrap()["result"])["result"],
+        yes()
     );
     gw.join().await;
 }

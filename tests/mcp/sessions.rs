@@ -62,6 +62,36 @@ async fn when_there_are_too_many_the_idlest_makes_room() {
 }
 
 #[tokio::test]
+async fn one_key_cannot_push_out_the_sessions_of_another() {
+    let keys = "api_keys = [\"a\", \"b\"]\n";
+    let gw = tuned(keys, |config| config.mcp.max_sessions = 4).await;
+    let begin = |key: &str| {
+        let client = Client::at(&gw, "/mcp").with("authorization", &format!("Bearer {key}"));
+        client.initialized("2025-11-25", json!({}))
+    };
+    let other = begin("b").await;
+    let first = begin("a").await;
+    let mut last = begin("a").await;
+    for _ in 0..8 {
+        last = begin("a").await;
+    }
+    let ping = || request(1, "ping", json!({}));
+    assert_eq!(other.post(ping()).await.status, 200);
+    assert_eq!(first.post(ping()).await.status, 404, "its own makes room");
+    assert_eq!(last.post(ping()).await.status, 200);
+
+    let held = [last.listen().await, begin("a").await.listen().await];
+    let one_more = Client::at(&gw, "/mcp").with("authorization", "Bearer a");
+    let got = one_more.post(initialize("2025-11-25", json!({}))).await;
+    assert_eq!(got.status, 429, "{got:?}");
+    let why = got.json()["error"]["message"].to_string();
+    assert!(why.contains("share"), "{why}");
+    begin("b").await;
+    drop(held);
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn an_idle_session_ends_and_one_at_work_does_not() {
     let gw = tuned("", |config| {
         config.mcp.session_idle = Duration::from_millis(200);

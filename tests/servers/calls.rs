@@ -327,3 +327,18 @@ async fn a_call_that_waits_for_its_turn_until_the_deadline_was_not_sent() {
     let error = rig.act_with(json!({}), options).await.unwrap_err();
     assert_eq!(error, CallError::Busy);
 }
+
+#[tokio::test]
+async fn the_wait_for_a_place_counts_as_silence() {
+    let mut config = scripted(json!({}));
+    config.stateful = true;
+    let rig = Rig::start(vec![config]).await;
+    let _first = rig.act_beside(json!({"do": "hang"}));
+    tokio::task::yield_now().await;
+    let options = CallOptions {
+        silence: Duration::from_millis(300),
+        ..options()
+    };
+    let error = rig.act_with(json!({}), options).await.unwrap_err();
+    assert_eq!(error, CallError::Busy);
+}

@@ -48,6 +48,8 @@ pub struct Session {
     pub(super) arguments: Room,
     /// The place of the definitions.
     _taken: Taken,
+    /// The length of the definitions, as they came.
+    pub(super) bytes: usize,
     pub(super) state: Mutex<State>,
     /// Grows with everything that a reader, or somebody who waits for the end, may want to look at.
     changed: watch::Sender<u64>,
@@ -122,6 +124,8 @@ pub(super) struct Parts {
     pub(super) arguments: Room,
     /// The place of the definitions.
     pub(super) taken: Taken,
+    /// How many bytes that are.
+    pub(super) bytes: usize,
 }
 
 impl Session {
@@ -157,6 +161,7 @@ impl Session {
             tools,
             arguments: parts.arguments,
             _taken: parts.taken,
+            bytes: parts.bytes,
             state: Mutex::default(),
             changed: watch::Sender::new(0),
         })
@@ -262,6 +267,11 @@ impl Session {
                 return Ended::Stopped;
             }
         }
+    }
+
+    /// Whose it is.
+    pub fn owner(&self) -> Principal {
+        self.owner
     }
 
     /// Ends it: open calls fail, and the reader is told. Does nothing to one that is over.

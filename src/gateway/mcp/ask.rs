@@ -43,6 +43,8 @@ pub(super) struct Inquiry {
     /// Shared, because it may be made again.
     pub params: Arc<JsonObject>,
     pub progress: Option<mpsc::Sender<Progress>>,
+    /// When it is given up, however often it is made.
+    pub deadline: Instant,
 }
 
 impl Inquiry {
@@ -72,7 +74,7 @@ impl Inquiry {
 
     /// For a client that can be asked while its request is under way.
     async fn make_asking(self, gateway: &Arc<Gateway>, visit: &Visit) -> Result<Value, CallError> {
-        let deadline = Instant::now() + gateway.config.request_timeout;
+        let deadline = self.deadline;
         let (mut answers, mut state) = (None, None);
         for _ in 0..MAX_ROUNDS {
             let options = CallOptions {
@@ -120,7 +122,7 @@ impl Inquiry {
         };
         let options = CallOptions {
             silence: gateway.config.tool_timeout,
-            deadline: Instant::now() + gateway.config.request_timeout,
+            deadline: self.deadline,
             progress,
             caller: Some(Arc::new(caller)),
         };

@@ -160,6 +160,7 @@ impl Attempts<'_> {
                 method: Method::CallTool(self.tool.clone()),
                 params: Arc::clone(&params),
                 progress: progress.clone(),
+                deadline: self.deadline,
             };
             let outcome = inquiry.make(gateway, self.visit).await;
             match self.pause(gateway, &outcome, attempts) {

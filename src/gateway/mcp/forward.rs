@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{Gateway, Visit, ask::Inquiry};
 use crate::{
@@ -114,6 +114,7 @@ async fn ask(
         method,
         params: Arc::new(params),
         progress,
+        deadline: Instant::now() + gateway.config.request_timeout,
     };
     inquiry.make(gateway, visit).await.map_err(|error| {
         tracing::warn!(server.id = %server, method = name, %error, "A request to a server failed");

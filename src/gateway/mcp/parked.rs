@@ -17,6 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::ask::{FromServer, PATIENCE, Question};
 use crate::{
     gateway::random::unguessable,
+    quota::Victim,
     tool::{CallError, Progress, ServerId},
 };
 
@@ -69,7 +70,8 @@ struct Kept {
 pub(in crate::gateway) struct ParkedCalls(Arc<Mutex<HashMap<String, Kept>>>);
 
 impl ParkedCalls {
-    /// Keeps a call, for ten minutes at most. Where too many wait, the oldest is given up.
+    /// Keeps a call, for ten minutes at most. Where too many wait, the oldest is given up; that of the same owner, if
+    /// it has more than half of them.
     ///
     /// # Errors
     /// When the system has no randomness to make a key of; the call is given up then.
@@ -87,9 +89,8 @@ impl ParkedCalls {
         });
         let mut calls = lock(&self.0);
         let oldest = (calls.len() >= MAX_PARKED)
-            .then(|| calls.iter().min_by_key(|(_, kept)| kept.until))
-            .flatten()
-            .map(|(key, _)| key.clone());
+            .then(|| makes_room(&calls, &parked.owner))
+            .flatten();
         let given_up = oldest.and_then(|key| calls.remove(&key));
         let kept = Kept {
             until,
@@ -125,6 +126,18 @@ impl ParkedCalls {
         }
         calls.remove(key).map(|kept| kept.parked)
     }
+}
+
+/// The call that is given up for one more of this owner.
+fn makes_room(calls: &HashMap<String, Kept>, owner: &str) -> Option<String> {
+    let is_own = |kept: &Kept| kept.parked.owner == owner;
+    let own = calls.values().filter(|kept| is_own(kept)).count();
+    let victim = Victim::choose(own, MAX_PARKED);
+    let candidates = calls
+        .iter()
+        .filter(|(_, kept)| victim == Victim::Oldest || is_own(kept));
+    let oldest = candidates.min_by_key(|(_, kept)| kept.until);
+    oldest.map(|(key, _)| key.clone())
 }
 
 fn lock(calls: &Mutex<HashMap<String, Kept>>) -> MutexGuard<'_, HashMap<String, Kept>> {
@@ -185,6 +198,21 @@ mod tests {
         parked.make_way(&here, Some(&mine));
         assert!(parked.take(&other, |_| true).is_none());
         assert!(parked.take(&mine, |_| true).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_owner_with_most_of_the_calls_pushes_out_its_own() {
+        let parked = ParkedCalls::default();
+        let other = Parked {
+            owner: "you".to_owned(),
+            ..call("a")
+        };
+        let other = parked.keep(other).unwrap();
+        advance(Duration::from_millis(1)).await;
+        for _ in 0..MAX_PARKED {
+            parked.keep(call("a")).unwrap();
+        }
+        assert!(parked.take(&other, |_| true).is_some());
     }
 
     #[tokio::test(start_paused = true)]

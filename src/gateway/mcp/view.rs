@@ -64,7 +64,7 @@ impl View {
     }
 
     /// The session whose functions it shows, if it is of that kind.
-    pub(super) fn session(&self) -> Option<&Arc<handed::session::Session>> {
+    pub fn session(&self) -> Option<&Arc<handed::session::Session>> {
         match &self.0 {
             Shows::Handed(session) => Some(session),
             Shows::Everything | Shows::Profile(_) => None,

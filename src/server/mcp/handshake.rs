@@ -19,7 +19,7 @@ use super::{
     events::Events,
     feed::Feed,
     reply,
-    sessions::{Session, UNASKED},
+    sessions::{NoRoom, Session, UNASKED},
     talk::Talk,
 };
 use crate::mcp::{
@@ -50,9 +50,17 @@ pub(super) fn initialize(face: &Face, visitor: &Visitor, request: Request) -> Re
         Err(error) => return reply::error(StatusCode::OK, Some(&id), error),
     };
     let owner = visitor.owner.clone();
-    if face.sessions.add(session_id.clone(), owner, talk).is_none() {
-        let error = RpcError::new(code::INTERNAL_ERROR, "all sessions are at work");
-        return reply::error(StatusCode::SERVICE_UNAVAILABLE, Some(&id), error);
+    if let Err(full) = face.sessions.add(session_id.clone(), owner, talk) {
+        let (status, why) = match full {
+            NoRoom::AtAll => (StatusCode::SERVICE_UNAVAILABLE, "all sessions are at work"),
+            NoRoom::OfKey => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "this key has half of all sessions, which is its share, and all of them are at work; \
+                 DELETE those that are done",
+            ),
+        };
+        let error = RpcError::new(code::INTERNAL_ERROR, why);
+        return reply::error(status, Some(&id), error);
     }
     let mut response = reply::json(StatusCode::OK, rpc::write_answer(Some(&id), &Ok(result)));
     if let Ok(value) = HeaderValue::from_str(&session_id) {

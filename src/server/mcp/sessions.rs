@@ -1,5 +1,5 @@
 //! The sessions of handshake clients over HTTP: made by `initialize`, ended by DELETE, by idleness, or by newer ones
-//! when there are too many.
+//! when there are too many. Where there are several keys, each may have half of them.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,7 +14,10 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{feed::Feed, talk::Talk};
-use crate::store::Principal;
+use crate::{
+    quota::{Sharing, Victim},
+    store::Principal,
+};
 
 /// Streams of one session that can be taken up again.
 const MAX_STREAMS: usize = 8;
@@ -34,6 +37,16 @@ pub(super) struct Sessions {
     table: Mutex<HashMap<String, Arc<Session>>>,
     max: usize,
     idle: Duration,
+    sharing: Sharing,
+}
+
+/// Why a session was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoRoom {
+    /// All sessions of the key are at work, and it may have no more.
+    OfKey,
+    /// All sessions are at work.
+    AtAll,
 }
 
 /// Whose session it is, and where: another key or another endpoint does not get it.
@@ -43,6 +56,8 @@ pub(in crate::server) struct Owner {
     pub(in crate::server) endpoint: String,
     /// A print of the key.
     pub(in crate::server) principal: Principal,
+    /// The key on whose account it is: for lent functions that of whoever lends them; 0 without keys.
+    pub(in crate::server) account: Principal,
 }
 
 /// One session.
@@ -61,23 +76,38 @@ pub(super) struct Session {
 
 impl Sessions {
     /// None yet.
-    pub(super) fn new(max: usize, idle: Duration) -> Sessions {
+    pub(super) fn new(max: usize, idle: Duration, sharing: Sharing) -> Sessions {
         Sessions {
             table: Mutex::default(),
             max,
             idle,
+            sharing,
         }
     }
 
-    /// Adds a session. When there are too many, the one that was idle for longest makes room; `None` if all of
-    /// them are at work.
-    pub(super) fn add(&self, id: String, owner: Owner, talk: Talk) -> Option<Arc<Session>> {
+    /// Adds a session. When there are too many, or its key has its share of them, the one that was idle for longest
+    /// makes room.
+    ///
+    /// # Errors
+    /// All that could make room are at work.
+    pub(super) fn add(&self, id: String, owner: Owner, talk: Talk) -> Result<(), NoRoom> {
         let mut table = self.table();
-        if table.len() >= self.max {
-            let idle = table.values().filter(|it| !it.is_at_work());
+        let is_own = |session: &Session| session.owner.account == owner.account;
+        let own = table.values().filter(|it| is_own(it)).count();
+        let has_share = self.sharing == Sharing::Several && own >= self.sharing.share(self.max);
+        if has_share || table.len() >= self.max {
+            let only_own = has_share || Victim::choose(own, self.max) == Victim::Own;
+            let idle = table
+                .values()
+                .filter(|it| !it.is_at_work() && (!only_own || is_own(it)));
             let oldest = idle.min_by_key(|it| it.used()).map(|it| it.id.clone());
-            let oldest = oldest.and_then(|id| table.remove(&id))?;
-            oldest.gone.cancel();
+            let oldest = oldest.and_then(|id| table.remove(&id));
+            let full = if has_share {
+                NoRoom::OfKey
+            } else {
+                NoRoom::AtAll
+            };
+            oldest.ok_or(full)?.gone.cancel();
         }
         let session = Arc::new(Session {
             id: id.clone(),
@@ -89,8 +119,8 @@ impl Sessions {
             used: Mutex::new(Instant::now()),
             gone: CancellationToken::new(),
         });
-        table.insert(id, Arc::clone(&session));
-        Some(session)
+        table.insert(id, session);
+        Ok(())
     }
 
     /// The session of this id, if it is this owner's.

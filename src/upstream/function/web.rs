@@ -146,6 +146,7 @@ pub(super) async fn fetch(
             headers: Headers::Map(&request.headers),
             own: &[],
             body: &Pieces::of(&request.body),
+            upload: None,
         };
         let response = client.send(outgoing).await?;
         match request.redirected(&response) {

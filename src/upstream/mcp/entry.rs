@@ -47,7 +47,7 @@ pub(super) struct Entry {
     was_ready: AtomicBool,
     settled: watch::Sender<bool>,
     acquainted: watch::Sender<bool>,
-    queue: Queue,
+    queue: Arc<Queue>,
     facts: Mutex<Facts>,
 }
 
@@ -174,21 +174,18 @@ impl Entry {
         }
     }
 
-    /// Makes a request, after waiting for a place and for the server.
+    /// Makes a request, after waiting for a place and for the server. The wait for a place counts as silence.
     pub(super) async fn request(
         &self,
         method: &str,
         params: &JsonObject,
         options: &CallOptions,
     ) -> Result<Value, CallError> {
-        let _place = match self.queue.try_enter() {
-            Some(place) => place,
-            None => timeout_at(options.deadline, self.queue.enter())
-                .await
-                .map_err(|_| CallError::Busy)??,
-        };
+        let begun = Instant::now();
+        let until = options.deadline.min(begun + options.silence);
+        let place = self.queue.enter(until).await?;
         let session = self.ready_session(options.deadline).await?;
-        session.request(method, params, options).await
+        session.request(method, params, options, begun, place).await
     }
 
     /// The session, after waiting for it at most 5 s, and not beyond the deadline.

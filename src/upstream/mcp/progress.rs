@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     fn claim(table: &ProgressTable, n: i64) -> (Claim, Arc<Running>) {
-        let running = Running::new(None);
+        let running = Running::new(None, None);
         let token = ProgressToken(NumberOrString::Number(n));
         (table.claim(&token, &running), running)
     }

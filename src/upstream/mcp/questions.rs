@@ -106,6 +106,7 @@ impl Question {
             return Err(too_many());
         }
         let _open: Vec<_> = running.iter().map(Running::open_question).collect();
+        let _suspended = requests.suspend();
         tokio::select! {
             biased;
             answer = caller.ask(&method, params) => answer,

@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::Caller;
-use crate::tool::Progress;
+use crate::{tool::Progress, upstream::queue::Place};
 
 /// Progress that may wait to be seen, per request; more is left out.
 const WAITING: usize = 16;
@@ -26,6 +26,8 @@ const WAITING: usize = 16;
 /// A request under way that was made for somebody, be it a caller or a chat.
 pub(super) struct Running {
     caller: Option<Arc<dyn Caller>>,
+    /// Its place in the server's queue; absent for requests of toolway's own.
+    place: Option<Place>,
     /// Questions of the server that wait for the caller's answer.
     questions: AtomicUsize,
     /// Questions that were given to this very request.
@@ -74,6 +76,15 @@ impl Requests {
     pub(super) fn caller(&self) -> Option<&Arc<dyn Caller>> {
         self.turn.0.caller.as_ref()
     }
+
+    /// A person is asked until this is dropped; others may use the request's place in the queue meanwhile.
+    pub(super) fn suspend(&self) -> Suspended {
+        let running = Arc::clone(&self.turn.0);
+        if let Some(place) = &running.place {
+            place.suspend();
+        }
+        Suspended(running)
+    }
 }
 
 /// A question that was given to a request, until it is answered.
@@ -95,9 +106,10 @@ impl Drop for Turn {
 
 impl Running {
     /// A request that begins.
-    pub(super) fn new(caller: Option<Arc<dyn Caller>>) -> Arc<Running> {
+    pub(super) fn new(caller: Option<Arc<dyn Caller>>, place: Option<Place>) -> Arc<Running> {
         Arc::new(Running {
             caller,
+            place,
             questions: AtomicUsize::new(0),
             turns: AtomicUsize::new(0),
             inbox: Mutex::default(),
@@ -191,6 +203,9 @@ pub(super) struct Under(Arc<Running>);
 impl Drop for Under {
     fn drop(&mut self) {
         self.0.over.store(true, Ordering::Release);
+        if let Some(place) = &self.0.place {
+            place.end();
+        }
         self.0.ended.notify_waiters();
     }
 }
@@ -202,6 +217,17 @@ impl Drop for OpenQuestion {
     fn drop(&mut self) {
         self.0.questions.fetch_sub(1, Ordering::AcqRel);
         self.0.bell.notify_one();
+    }
+}
+
+/// The time in which a request does not count among those that run.
+pub(super) struct Suspended(Arc<Running>);
+
+impl Drop for Suspended {
+    fn drop(&mut self) {
+        if let Some(place) = &self.0.place {
+            place.resume();
+        }
     }
 }
 
@@ -263,7 +289,7 @@ mod tests {
     }
 
     fn running(caller: Option<&Arc<dyn Caller>>) -> Arc<Running> {
-        Running::new(caller.cloned())
+        Running::new(caller.cloned(), None)
     }
 
     #[test]

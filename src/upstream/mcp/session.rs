@@ -36,6 +36,7 @@ use crate::{
         tools::{ListError, Listing},
     },
     tool::{CallError, JsonObject, ToolResult},
+    upstream::queue::Place,
 };
 
 /// The capabilities of the client, in the `_meta` of every request (2026-07-28).
@@ -146,17 +147,19 @@ impl Session {
         info.is_some_and(|info| !info.protocol_version.has_initialize())
     }
 
-    /// Makes a request. Dropping the future cancels it at the server.
+    /// Makes a request that `begun` then, and runs at this place. Dropping the future cancels it at the server.
     pub(super) async fn request(
         &self,
         method: &str,
         params: &JsonObject,
         options: &CallOptions,
+        begun: Instant,
+        place: Place,
     ) -> Result<Value, CallError> {
-        let running = Running::new(options.caller.clone());
+        let running = Running::new(options.caller.clone(), Some(place));
         let _under = running.until_dropped();
         let answer = pin!(self.exchange(method, params, options, &running));
-        wait(answer, &running, options).await
+        wait(answer, &running, options, begun).await
     }
 
     /// What a failure comes to.
@@ -297,9 +300,9 @@ async fn wait(
     mut answer: Pin<&mut impl Future<Output = Result<Value, CallError>>>,
     running: &Running,
     options: &CallOptions,
+    begun: Instant,
 ) -> Result<Value, CallError> {
-    let started = Instant::now();
-    let mut silent_until = started + options.silence;
+    let mut silent_until = begun + options.silence;
     let mut alarm = pin!(sleep_until(silent_until.min(options.deadline)));
     let tell = || {
         while let Some(step) = running.next_progress() {
@@ -331,7 +334,7 @@ async fn wait(
             }
             () = &mut alarm => {
                 let after = if is_asking || silent_until > options.deadline {
-                    options.deadline - started
+                    options.deadline.saturating_duration_since(begun)
                 } else {
                     options.silence
                 };

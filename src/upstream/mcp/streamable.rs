@@ -168,6 +168,7 @@ impl Poster {
             headers: Headers::Map(&standing.headers),
             own: headers,
             body: &Pieces::of(body),
+            upload: None,
         };
         Ok(self.clients.quick.send(request).await?)
     }

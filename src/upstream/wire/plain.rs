@@ -90,8 +90,17 @@ impl Pool {
             let mut message = Sending::new(&pieces);
             let length = message.remaining();
             let mut buffer = BytesMut::new();
-            let exchanged =
-                poll_fn(|cx| connection.exchange(cx, &mut message, &mut buffer, method)).await;
+            let exchanged = poll_fn(|cx| {
+                let before = message.remaining();
+                let exchanged = connection.exchange(cx, &mut message, &mut buffer, method);
+                if let Some(upload) = request.upload
+                    && message.remaining() < before
+                {
+                    upload.note();
+                }
+                exchanged
+            })
+            .await;
             let left = message.remaining();
             match exchanged {
                 // The other side has closed it in the meantime, and has seen nothing of this. If it has said

@@ -80,6 +80,7 @@ fn post<'a>(uri: &'a Uri, headers: &'a HeaderMap, body: &'a Pieces<'a>) -> Outgo
         headers: Headers::Map(headers),
         own: &[],
         body,
+        upload: None,
     }
 }
 
