@@ -23,6 +23,7 @@ use crate::{
     route,
     tool::{CallError, JsonObject, ToolResult},
     translate::{
+        ids::marked,
         results,
         stream::{Call, Owner, Round},
         usage,
@@ -336,7 +337,7 @@ impl Turn {
         Effect::Ask(self.ask())
     }
 
-    fn hand_over(&mut self, client_calls: Vec<Call>) -> Effect {
+    fn hand_over(&mut self, mut client_calls: Vec<Call>) -> Effect {
         let transcript = std::mem::take(&mut self.transcript);
         let parked = transcript
             .holds_more_than_the_client_sees()
@@ -345,6 +346,11 @@ impl Turn {
                 kept: std::mem::take(&mut self.kept),
                 client_calls: client_calls.iter().map(|call| call.call.clone()).collect(),
             });
+        if parked.is_some() {
+            for call in &mut client_calls {
+                call.call.id = marked(&call.call.id);
+            }
+        }
         Effect::Finish(Finish {
             reason: FinishReason::ToolCalls,
             usage: self.usage.take(),

@@ -3,7 +3,8 @@
 //!
 //! The client's history holds an assistant message with its own calls only. [`restore`] finds that message by
 //! the ids of the calls and replaces it, and the tool messages after it, by everything that really happened.
-//! What was parked and is gone, or belongs to another conversation, is left out; the chat goes on without it.
+//! What was parked and is gone, or belongs to another conversation, is left out; the chat goes on without it. Where
+//! the ids of the calls carry the [`MARK`] of a parked turn, the model is told that something is missing.
 
 use std::{
     borrow::Cow,
@@ -13,11 +14,19 @@ use std::{
 };
 
 use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 
-use crate::{openai::request::Raw, tool::ToolCall, translate::calls};
+use crate::{
+    openai::request::Raw,
+    tool::{JsonObject, ToolCall},
+    translate::{calls, ids::MARK},
+};
 
 use super::{kept::Kept, transcript::Transcript};
+
+/// What the model is told where a parked turn is gone.
+const MISSING: &str = "[toolway: in the same turn as this call, other tools were called by toolway. Their results \
+                       are missing, and the calls may have run. Check before you call them again.]";
 
 /// What happened in a request up to the calls that the client runs itself.
 #[derive(Clone, Debug)]
@@ -26,7 +35,8 @@ pub struct Parked {
     pub transcript: Transcript,
     /// Results that were cut.
     pub kept: Kept,
-    /// The client's own calls, as it was shown them.
+    /// The client's own calls; it was shown their ids with the [`MARK`], or without it where it was not known yet
+    /// that there is something to park.
     pub client_calls: Vec<ToolCall>,
 }
 
@@ -61,27 +71,47 @@ pub fn may_concern(messages: Raw<'_>) -> bool {
     memchr::memmem::find(messages.get().as_bytes(), b"\"tool_calls\"").is_some()
 }
 
-/// Puts back what was parked. `None` when there is nothing to put back, so that the messages stay as they are.
+/// A client's call has the [`MARK`] of a parked turn. The same quick look.
+pub fn has_marks(messages: Raw<'_>) -> bool {
+    memchr::memmem::find(messages.get().as_bytes(), MARK.as_bytes()).is_some()
+}
+
+/// Puts back what was parked, and takes the [`MARK`] off the ids. `None` when there is nothing to do, so that the
+/// messages stay as they are.
 ///
 /// `find` looks up what was parked under the id of a call.
 pub fn restore(messages: &[&RawValue], find: &dyn Fn(&str) -> Option<Found>) -> Option<Restored> {
+    let unmarked: Vec<Option<Box<RawValue>>> =
+        messages.iter().map(|it| without_marks(it)).collect();
+    let had_marks = unmarked.iter().any(Option::is_some);
+    let both = messages.iter().zip(&unmarked);
+    let mut rest = both
+        .map(|(&message, unmarked)| (unmarked.as_deref().unwrap_or(message), unmarked.is_some()))
+        .peekable();
     let mut kept = Kept::default();
     let mut written: Vec<String> = Vec::new();
     let mut asked = None;
     let mut found_any = false;
-    let mut rest = messages.iter().copied().peekable();
-    while let Some(message) = rest.next() {
+    let mut is_missing = false;
+    while let Some((message, was_marked)) = rest.next() {
         let head = head(message);
         if head.role == "user" {
             asked = Some(message);
         }
         let Some(parked) = parked_for(&head, asked, find) else {
-            written.push(message.get().to_owned());
+            if is_missing && was_marked && head.role == "tool" {
+                written.push(with_note(message));
+                is_missing = false;
+            } else {
+                written.push(message.get().to_owned());
+                is_missing =
+                    (is_missing && head.role == "tool") || (was_marked && head.role == "assistant");
+            }
             continue;
         };
         found_any = true;
         let mut answers = HashMap::new();
-        while let Some(next) = rest.peek() {
+        while let Some((next, _)) = rest.peek() {
             if let Some(id) = own_answer(next, &parked) {
                 answers.insert(id, next.get());
             } else if !goes_on(&self::head(next), &parked) {
@@ -96,10 +126,45 @@ pub fn restore(messages: &[&RawValue], find: &dyn Fn(&str) -> Option<Found>) -> 
         );
         kept.keep_all(&parked.kept);
     }
-    found_any.then(|| Restored {
+    (found_any || had_marks).then(|| Restored {
         messages: written.join(","),
         kept,
     })
+}
+
+/// The message with the ids that the model gave its calls; `None` where it has no id with a mark.
+fn without_marks(message: &RawValue) -> Option<Box<RawValue>> {
+    memchr::memmem::find(message.get().as_bytes(), MARK.as_bytes())?;
+    let mut message: Value = serde_json::from_str(message.get()).ok()?;
+    let mut had_mark = false;
+    let mut unmark = |id: Option<&mut Value>| {
+        if let Some(Value::String(id)) = id
+            && let Some(own) = id.strip_suffix(MARK)
+        {
+            *id = own.to_owned();
+            had_mark = true;
+        }
+    };
+    if message["role"] == "tool" {
+        unmark(message.get_mut("tool_call_id"));
+    } else if let Some(Value::Array(calls)) = message.get_mut("tool_calls") {
+        calls.iter_mut().for_each(|call| unmark(call.get_mut("id")));
+    }
+    let unmarked = had_mark.then(|| serde_json::value::to_raw_value(&message))?;
+    unmarked.ok()
+}
+
+/// A client's answer to its call, with a note that others are missing.
+fn with_note(answer: &RawValue) -> String {
+    let mut answer: JsonObject = serde_json::from_str(answer.get()).unwrap_or_default();
+    match answer.get_mut("content") {
+        Some(Value::String(text)) => *text = format!("{text}\n\n{MISSING}"),
+        Some(Value::Array(parts)) => parts.push(json!({"type": "text", "text": MISSING})),
+        _ => {
+            answer.insert("content".to_owned(), MISSING.into());
+        }
+    }
+    Value::Object(answer).to_string()
 }
 
 /// As much of a message as matters here; what does not fit is left to the upstream to refuse.
@@ -202,7 +267,6 @@ mod tests {
     use crate::{
         agent::transcript::Answer,
         openai::FinishReason,
-        tool::JsonObject,
         translate::stream::{Call, CallKind, Owner, Round},
     };
 
@@ -481,6 +545,99 @@ mod tests {
             json!({"role": "assistant", "tool_calls": []}),
             tool("one"),
         ]);
+    }
+
+    /// The same messages with the mark of a parked turn in every id.
+    fn marked(messages: &[Value]) -> Vec<Value> {
+        let mut messages = messages.to_vec();
+        let mark = |id: &mut Value| *id = format!("{}{MARK}", id.as_str().unwrap()).into();
+        for message in &mut messages {
+            message.get_mut("tool_call_id").into_iter().for_each(mark);
+            let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+            for call in calls.into_iter().flatten() {
+                mark(&mut call["id"]);
+            }
+        }
+        messages
+    }
+
+    #[test]
+    fn the_mark_of_a_parked_turn_is_taken_off_when_it_is_put_back() {
+        let messages = [
+            user("q"),
+            assistant(&["one", "two"]),
+            tool("two"),
+            tool("one"),
+        ];
+        check(
+            &marked(&messages),
+            &[
+                "user q",
+                "assistant gate_one+one+two",
+                "tool ran",
+                "tool own one",
+                "tool own two",
+            ],
+        );
+        let restored = restored(&marked(&messages[..2]), CallKind::Function);
+        assert_eq!(restored.unwrap()[1], "assistant gate_one+one+two");
+    }
+
+    #[test]
+    fn a_parked_turn_that_is_gone_is_told_once_and_its_ids_are_the_models() {
+        let lost = |id: &str| format!("tool own {id}\n\n{MISSING}");
+        let messages = [
+            user("q"),
+            assistant(&["lost", "too"]),
+            tool("lost"),
+            tool("too"),
+            assistant(&["unmarked"]),
+            tool("unmarked"),
+            user("more"),
+            assistant(&["again"]),
+            tool("again"),
+        ];
+        let mut sent = marked(&messages);
+        sent[4] = messages[4].clone();
+        sent[5] = messages[5].clone();
+        check(
+            &sent,
+            &[
+                "user q",
+                "assistant lost+too",
+                &lost("lost"),
+                "tool own too",
+                "assistant unmarked",
+                "tool own unmarked",
+                "user more",
+                "assistant again",
+                &lost("again"),
+            ],
+        );
+        // One that was parked after another question is as good as gone.
+        let other = marked(&[user("r"), assistant(&["one"]), tool("one")]);
+        check(&other, &["user r", "assistant one", &lost("one")]);
+    }
+
+    #[test]
+    fn the_note_about_a_lost_turn_goes_with_any_content() {
+        let note = |content: Value| {
+            let answer = json!({"role": "tool", "tool_call_id": "x", "content": content});
+            let raw = serde_json::value::to_raw_value(&answer).unwrap();
+            let noted: Value = serde_json::from_str(&with_note(&raw)).unwrap();
+            noted["content"].clone()
+        };
+        assert_eq!(note(json!("a")), format!("a\n\n{MISSING}"));
+        assert_eq!(note(Value::Null), MISSING);
+        let part = |text: &str| json!({"type": "text", "text": text});
+        assert_eq!(note(json!([part("a")])), json!([part("a"), part(MISSING)]));
+    }
+
+    #[test]
+    fn the_mark_is_left_alone_wherever_it_is_no_id() {
+        check_untouched(&[user("my id ends in -toolway"), json!(["tool", "x-toolway"])]);
+        let named = json!({"role": "tool", "tool_call_id": "x", "content": "x-toolway"});
+        check_untouched(&[user("q"), named]);
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub struct Finish {
     pub reason: FinishReason,
     /// Usage summed over all rounds, where the upstream gave any.
     pub usage: Option<JsonObject>,
-    /// The calls that are the client's own to run.
+    /// The calls that are the client's own to run, with the ids that it is shown at the end of a plain answer.
     pub client_calls: Vec<Call>,
     /// What must be put back when the client comes with its answers.
     pub parked: Option<Parked>,

@@ -360,7 +360,7 @@ fn a_call_for_the_client_that_is_made_without_tools_is_handed_over_since_it_was_
         panic!("there are no tools any more")
     }));
     assert_eq!(finish.reason, FinishReason::ToolCalls);
-    assert_eq!(finish.client_calls[0].call.id, "3");
+    assert_eq!(finish.client_calls[0].call.id, "3-toolway");
     let messages = finish.parked.unwrap().transcript.messages();
     assert_eq!(told(&messages)[3].2, "denied");
 }
@@ -441,7 +441,11 @@ fn a_mixed_turn_runs_the_gateways_calls_and_parks_them_in_their_places() {
         .iter()
         .map(|call| call.call.id.as_str())
         .collect();
-    assert_eq!(ids, ["1", "3"]);
+    assert_eq!(
+        ids,
+        ["1-toolway", "3-toolway"],
+        "marked, since something is parked"
+    );
     let parked = finish.parked.unwrap();
     let answers = |id: &str| {
         Some(format!(

@@ -198,7 +198,11 @@ impl Gateway {
     }
 
     fn restore(&self, request: &ChatRequest<'_>, principal: Principal) -> Option<Box<Restored>> {
-        if self.store.is_empty() || !parked::may_concern(request.messages()) {
+        let may_concern = match self.store.is_empty() {
+            true => parked::has_marks(request.messages()),
+            false => parked::may_concern(request.messages()),
+        };
+        if !may_concern {
             return None;
         }
         let messages = messages_of(request.messages());

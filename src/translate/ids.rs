@@ -4,6 +4,15 @@
 
 const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
+/// The end of a client call's id, as the client is shown it, where calls of the gateway are parked beside it.
+/// It tells a process that does not have them any more that they are missing. The model never sees it.
+pub const MARK: &str = "-toolway";
+
+/// The id as a client is shown it, with the mark.
+pub fn marked(id: &str) -> String {
+    format!("{id}{MARK}")
+}
+
 /// A source of ids. The same seed gives the same ids in the same order.
 #[derive(Clone, Debug)]
 pub struct Ids {

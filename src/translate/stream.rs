@@ -423,6 +423,8 @@ impl ChatStream {
             let deltas = round.calls.close(known, &mut self.shown);
             self.show_calls(deltas, out);
         }
+        // If another round follows, it was for calls that the client does not see.
+        self.shown.follow();
         round.into_round(&mut self.shown.ids)
     }
 

@@ -11,6 +11,9 @@ use crate::{
 
 const QUESTION: &str = "add and look up";
 
+/// The id of the client's call in a mixed turn, as the client is shown it: with the mark of a parked turn.
+const SHOWN: &str = "call_own-toolway";
+
 fn user() -> Value {
     json!({"role": "user", "content": QUESTION})
 }
@@ -87,7 +90,7 @@ async fn a_streamed_mixed_turn_shows_the_clients_call_only_and_puts_the_other_ba
     assert_eq!(
         answer.calls(),
         [(
-            "call_own".to_owned(),
+            SHOWN.to_owned(),
             "lookup".to_owned(),
             r#"{"key":"x"}"#.to_owned()
         )]
@@ -98,9 +101,7 @@ async fn a_streamed_mixed_turn_shows_the_clients_call_only_and_puts_the_other_ba
         1,
         "the gateway's call ran before the client was asked"
     );
-    let answer = gw
-        .streamed(request(come_back("call_own", Value::Null)))
-        .await;
+    let answer = gw.streamed(request(come_back(SHOWN, Value::Null))).await;
     assert_eq!(answer.text(), "both done");
     check(&gw.model.messages(1), &PUT_BACK);
     assert_eq!(gw.servers[0].calls().len(), 1, "and did not run again");
@@ -113,10 +114,10 @@ async fn a_plain_mixed_turn_shows_the_clients_call_only_and_puts_the_other_back(
     let answer = gw.plain(request(json!([user()]))).await;
     let message = &answer["choices"][0]["message"];
     assert_eq!(message["tool_calls"].as_array().unwrap().len(), 1);
-    assert_eq!(message["tool_calls"][0]["id"], "call_own");
+    assert_eq!(message["tool_calls"][0]["id"], SHOWN);
     assert_eq!(message["content"], Value::Null);
     assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls");
-    let answer = gw.plain(request(come_back("call_own", json!("")))).await;
+    let answer = gw.plain(request(come_back(SHOWN, json!("")))).await;
     assert_eq!(answer["choices"][0]["message"]["content"], "both done");
     check(&gw.model.messages(1), &PUT_BACK);
     gw.join().await;
@@ -126,7 +127,7 @@ async fn a_plain_mixed_turn_shows_the_clients_call_only_and_puts_the_other_back(
 async fn what_was_parked_is_put_back_again_in_every_later_turn() {
     let gw = start([mixed(), say("both done"), say("later")]).await;
     gw.streamed(request(json!([user()]))).await;
-    let mut messages = come_back("call_own", Value::Null);
+    let mut messages = come_back(SHOWN, Value::Null);
     gw.streamed(request(messages.clone())).await;
     let list = messages.as_array_mut().unwrap();
     list.push(json!({"role": "assistant", "content": "both done"}));
@@ -148,7 +149,7 @@ async fn rounds_before_the_clients_call_are_put_back_too() {
     let answer = gw.streamed(request(json!([user()]))).await;
     assert_eq!(answer.text(), "First. ");
     assert_eq!(answer.calls().len(), 1);
-    gw.streamed(request(come_back("call_own", json!("First. "))))
+    gw.streamed(request(come_back(SHOWN, json!("First. "))))
         .await;
     let mut expected = vec![
         PUT_BACK[0],
@@ -171,17 +172,77 @@ async fn a_turn_that_was_never_parked_goes_on_without_it() {
     gw.join().await;
 }
 
+/// The client's answer with the note that the results of toolway's calls are missing.
+#[track_caller]
+fn check_lost(messages: &[Value]) {
+    let answer = messages[2]["content"].as_str().unwrap();
+    let note = answer.strip_prefix("found").expect(answer);
+    assert!(note.contains("may have run"), "{note}");
+    let mut messages = messages.to_vec();
+    messages[2]["content"] = json!("found");
+    check(
+        &messages,
+        &[
+            PUT_BACK[0],
+            ("assistant", "call_own", ""),
+            ("tool", "call_own", "found"),
+        ],
+    );
+}
+
+#[tokio::test]
+async fn after_a_restart_the_model_is_told_that_a_turn_is_lost_and_sees_its_own_ids() {
+    for stream in [true, false] {
+        let gw = start([mixed()]).await;
+        let mut body = request(json!([user()]));
+        body["stream"] = json!(stream);
+        gw.send(body, &[]).await.bytes().await.unwrap();
+        gw.join().await;
+        let mut body = request(come_back(SHOWN, Value::Null));
+        body["stream"] = json!(stream);
+        // With the gateway's tools, and where there are none any more.
+        let with_tools = start([say("go on")]).await;
+        let without = toolway(Model::start([say("go on")]).await).start().await;
+        for gw in [with_tools, without] {
+            let response = gw.send(body.clone(), &[]).await;
+            assert_eq!(response.status(), 200);
+            response.bytes().await.unwrap();
+            check_lost(&gw.model.messages(0));
+            gw.join().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_call_of_the_clients_after_a_round_of_the_gateways_carries_the_mark() {
+    let first = call(&[("call_1st", "calc__add", json!({"a": 0, "b": 3}))]);
+    let own = call(&[("123456789", "lookup", json!({}))]);
+    for stream in [true, false] {
+        let gw = start([first.clone(), own.clone()]).await;
+        let id = if stream {
+            let answer = gw.streamed(request(json!([user()]))).await;
+            answer.calls().remove(0).0
+        } else {
+            let answer = gw.plain(request(json!([user()]))).await;
+            let id = &answer["choices"][0]["message"]["tool_calls"][0]["id"];
+            id.as_str().unwrap().to_owned()
+        };
+        assert_eq!(id, "123456789-toolway");
+        gw.join().await;
+    }
+}
+
 #[tokio::test]
 async fn a_parked_turn_is_never_put_into_another_conversation() {
     let gw = start([mixed(), say("other"), say("other")]).await;
     gw.streamed(request(json!([user()]))).await;
     // Another question before the same id, as upstreams that count their ids would have it.
-    let mut messages = come_back("call_own", Value::Null);
+    let mut messages = come_back(SHOWN, Value::Null);
     messages[0]["content"] = json!("something else");
     gw.streamed(request(messages)).await;
     assert_eq!(gw.model.messages(1).len(), 3);
     // Another client with the same words.
-    let mut body = request(come_back("call_own", Value::Null));
+    let mut body = request(come_back(SHOWN, Value::Null));
     body["stream"] = json!(true);
     let response = gw
         .send(body, &[("authorization", "Bearer somebody-else")])
@@ -203,7 +264,7 @@ async fn an_id_that_another_conversation_is_waiting_with_is_changed() {
         .await;
     let (id, name, _) = other.calls().remove(0);
     assert_eq!(name, "lookup");
-    assert_ne!(id, "call_own");
+    assert!(!id.starts_with("call_own"), "{id}");
     gw.join().await;
 }
 
@@ -211,7 +272,7 @@ async fn an_id_that_another_conversation_is_waiting_with_is_changed() {
 async fn a_call_that_the_client_left_unanswered_is_answered_for_it() {
     let gw = start([mixed(), say("go on")]).await;
     gw.streamed(request(json!([user()]))).await;
-    let mut messages = come_back("call_own", Value::Null);
+    let mut messages = come_back(SHOWN, Value::Null);
     messages[2] = json!({"role": "user", "content": "never mind"});
     gw.streamed(request(messages)).await;
     let messages = gw.model.messages(1);

@@ -147,12 +147,18 @@ impl Calls {
     /// The deltas of the client's own calls that can be shown by now, numbered on from `shown`.
     pub(crate) fn show(&mut self, known: &dyn Known, answer: &mut Shown) -> Vec<Value> {
         let last = self.slots.len().saturating_sub(1);
-        let mut deltas = Vec::new();
         for (at, slot) in self.slots.iter_mut().enumerate() {
             slot.decide(at < last, known);
-            deltas.extend(slot.show(known, answer));
         }
-        deltas
+        answer.marks |= self.are_mixed();
+        let slots = self.slots.iter_mut();
+        slots.filter_map(|slot| slot.show(known, answer)).collect()
+    }
+
+    /// There is a call that the client does not see.
+    fn are_mixed(&self) -> bool {
+        let mut slots = self.slots.iter();
+        slots.any(|slot| slot.owner == Some(Owner::Gateway))
     }
 
     /// Ends the round: decides what was left open, and shows the client what was held back.
@@ -161,6 +167,7 @@ impl Calls {
             slot.decide(true, known);
             slot.arguments.close();
         }
+        answer.marks |= self.are_mixed();
         self.slots
             .iter_mut()
             .flat_map(|slot| slot.show_rest(known, answer))
@@ -217,6 +224,8 @@ impl Calls {
 pub(crate) struct Shown {
     pub(crate) ids: Ids,
     used: HashSet<String>,
+    /// Calls that the client does not see came before, so that they will be parked: see [`MARK`](crate::translate::ids::MARK).
+    pub(super) marks: bool,
 }
 
 impl Shown {
@@ -224,7 +233,13 @@ impl Shown {
         Shown {
             ids,
             used: HashSet::new(),
+            marks: false,
         }
+    }
+
+    /// A round of calls that the client does not see has ended, if another one follows.
+    pub(crate) fn follow(&mut self) {
+        self.marks = true;
     }
 
     fn add(&mut self, id: Option<String>, known: &dyn Known) -> (usize, String) {

@@ -187,7 +187,7 @@ fn in_a_mixed_turn_only_the_clients_call_is_shown_and_it_is_the_first() {
     answer.delta(&call(0, "c1", "a", r#"{"x":1}"#));
     let shown = answer.delta(&call(1, "c2", "b", r#"{"y":"#));
     assert!(
-        shown.contains(r#""tool_calls":[{"index":0,"id":"c2""#),
+        shown.contains(r#""tool_calls":[{"index":0,"id":"c2-toolway""#),
         "{shown}"
     );
     let more =

@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 use super::{Fragment, Shown};
 use crate::{
     tool::JsonObject,
-    translate::stream::{CallKind, Known, Owner, arguments::Arguments, mend_name},
+    translate::{
+        ids::marked,
+        stream::{CallKind, Known, Owner, arguments::Arguments, mend_name},
+    },
 };
 
 /// Longest name that is put together; more of it is dropped, and nobody has such a tool.
@@ -166,6 +169,7 @@ impl Slot {
             Some((index, _)) => json!({"index": index, body: {input: text}}),
             None => {
                 let (index, id) = self.shown.insert(answer.add(self.id.clone(), known));
+                let id = if answer.marks { marked(id) } else { id.clone() };
                 let name = mend_name(&self.name);
                 json!({
                     "index": index,
