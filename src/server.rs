@@ -15,6 +15,7 @@ mod mcp_sessions;
 mod models;
 mod status;
 pub mod stdio;
+mod values;
 
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -26,7 +27,7 @@ use axum::{
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 
-use crate::{gateway::Gateway, secret::Secret};
+use crate::{gateway::Gateway, room::Room, secret::Secret};
 
 use self::{error::Refusal, mcp::Face};
 
@@ -45,6 +46,8 @@ pub struct Config {
     pub max_body_bytes: usize,
     /// Deepest nesting of a request body. Default: 128.
     pub max_body_depth: usize,
+    /// Bytes of request bodies that are held at one time, by all requests together. Default: 256 MiB.
+    pub max_inflight_bytes: usize,
     /// Requests that are served side by side, streams included; more are told to come back. Default: 4096.
     pub max_requests: usize,
     /// The bounds of the face for MCP clients.
@@ -60,6 +63,7 @@ impl Default for Config {
             allowed_hosts: Vec::new(),
             max_body_bytes: 32 << 20,
             max_body_depth: 128,
+            max_inflight_bytes: 256 << 20,
             max_requests: 4096,
             mcp: mcp::Config::default(),
         }
@@ -78,6 +82,10 @@ pub(crate) struct App {
     config: Config,
     /// Free places for requests.
     places: Arc<Semaphore>,
+    /// The budget of all request bodies and of the values that are built from them.
+    bodies: Room,
+    /// Free places for long bodies that are read into values.
+    parsing: Arc<Semaphore>,
     mcp: Face,
 }
 
@@ -118,6 +126,8 @@ pub async fn serve(
 fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
     Arc::new(App {
         places: Arc::new(Semaphore::new(config.max_requests)),
+        bodies: Room::new(config.max_inflight_bytes),
+        parsing: Arc::new(Semaphore::new(values::AT_ONCE)),
         mcp: Face::new(gateway.clone(), config.mcp.clone()),
         gateway,
         config,

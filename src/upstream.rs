@@ -9,6 +9,7 @@ mod queue;
 pub(crate) mod wire;
 
 pub use self::wire::SetupError;
+use crate::json_size::{self, MAX_VALUES};
 
 /// Chooses the TLS implementation for the whole process; does nothing when that is done.
 pub fn install_tls() {
@@ -28,6 +29,12 @@ fn too_long(limit: usize) -> String {
         0 => format!("the result is larger than {limit} bytes"),
         mebibytes => format!("the result is larger than {mebibytes} MiB"),
     }
+}
+
+/// Refuses a result of which building its values would take too much memory; the error says so as [`too_long`] does.
+fn check_values(result: &[u8]) -> Result<(), String> {
+    let checked = json_size::check_values(result, MAX_VALUES);
+    checked.map_err(|error| format!("the result has {error}"))
 }
 
 #[cfg(test)]

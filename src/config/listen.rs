@@ -39,16 +39,23 @@ impl Check<'_> {
                 "`api_keys` has no effect while everybody is let in",
             );
         }
+        let max_body_bytes = self.number(
+            "max_body_bytes",
+            raw.max_body_bytes,
+            1024..=GIB,
+            default.max_body_bytes,
+        );
         server::Config {
             bind,
             api_keys,
             allow_anonymous,
             allowed_hosts: self.allowed_hosts(raw),
-            max_body_bytes: self.number(
-                "max_body_bytes",
-                raw.max_body_bytes,
-                1024..=GIB,
-                default.max_body_bytes,
+            max_body_bytes,
+            max_inflight_bytes: self.number(
+                "max_inflight_bytes",
+                raw.max_inflight_bytes,
+                i64::try_from(max_body_bytes).unwrap_or(GIB)..=1024 * GIB,
+                default.max_inflight_bytes.max(max_body_bytes),
             ),
             max_body_depth: self.number(
                 "max_body_depth",

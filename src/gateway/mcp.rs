@@ -234,7 +234,7 @@ impl Gateway {
         let deadline = self.begun + START;
         if view.session().is_none() && Instant::now() < deadline {
             let _ = timeout_at(deadline, known).await;
-            self.current.renew();
+            self.current.renew().await;
         }
     }
 }

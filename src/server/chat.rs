@@ -28,7 +28,8 @@ pub(super) fn is_meant(request: &Request) -> bool {
 /// Answers a chat request, streamed or whole.
 pub(super) async fn complete(State(app): State<Arc<App>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let body = match body::read(&parts.headers, body, app.config.max_body_bytes).await {
+    let body = match body::read(&parts.headers, body, app.config.max_body_bytes, &app.bodies).await
+    {
         Ok(body) => body,
         Err(refusal) => return refusal.into_response(),
     };

@@ -160,7 +160,7 @@ async fn listen(servers: Arc<Servers>, current: Arc<Current>, news: broadcast::S
                 later_tools = counts;
                 tools_known = now;
                 // Whoever is told asks at once, and is to see what is new.
-                current.renew();
+                current.renew().await;
                 if !who.is_empty() {
                     tell(News::Tools(who));
                 }
@@ -183,7 +183,7 @@ async fn listen(servers: Arc<Servers>, current: Arc<Current>, news: broadcast::S
                 }
                 later_features = counts;
                 features_known = now;
-                current.renew();
+                current.renew().await;
                 if !prompts.is_empty() {
                     tell(News::Prompts(prompts));
                 }
