@@ -10,7 +10,8 @@ use crate::{
     translate::{
         calls::Validator,
         names::{self, Assigned},
-        schema, tools,
+        schema,
+        tools::{self, MAX_DESCRIPTION},
     },
 };
 
@@ -187,6 +188,11 @@ impl Offered {
             let lost = function.lost.join(", ");
             notes.push(format!(
                 "OpenAI takes no {lost} at the top of a schema; the model is told the properties only"
+            ));
+        }
+        if function.is_cut {
+            notes.push(format!(
+                "its description is longer than {MAX_DESCRIPTION} bytes and is cut there for models"
             ));
         }
         let validator = Validator::compile(&tool.input_schema)

@@ -214,7 +214,7 @@ impl Gateway {
     /// False when `deadline` came first.
     pub async fn settled(&self, deadline: Instant) -> bool {
         let settled = timeout_at(deadline, self.servers.settled()).await.is_ok();
-        self.current.renew();
+        self.current.renew().await;
         settled
     }
 

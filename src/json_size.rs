@@ -20,6 +20,16 @@ pub struct JsonSize {
     pub depth: usize,
 }
 
+impl JsonSize {
+    /// As a bound: as many values as any text may have, nested so deep.
+    pub fn up_to_depth(depth: usize) -> JsonSize {
+        JsonSize {
+            values: MAX_VALUES,
+            depth,
+        }
+    }
+}
+
 /// A text has more values than may be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("more than {0} JSON values")]

@@ -17,6 +17,7 @@ mod mcp_sessions;
 mod models;
 mod status;
 pub mod stdio;
+mod values;
 
 use std::{
     future::Future,
@@ -36,7 +37,7 @@ use axum::{
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 
-use crate::{gateway::Gateway, quota::Sharing, secret::Secret};
+use crate::{gateway::Gateway, quota::Sharing, room::Room, secret::Secret};
 
 use self::{error::Refusal, mcp::Face};
 
@@ -57,6 +58,8 @@ pub struct Config {
     pub max_body_bytes: usize,
     /// Deepest nesting of a request body. Default: 128.
     pub max_body_depth: usize,
+    /// Bytes of request bodies that are held at one time, by all requests together. Default: 256 MiB.
+    pub max_inflight_bytes: usize,
     /// Requests that are served side by side, streams included; more are told to come back. Default: 4096.
     pub max_requests: usize,
     /// The bounds of the face for MCP clients.
@@ -73,6 +76,7 @@ impl Default for Config {
             cors_origins: Vec::new(),
             max_body_bytes: 32 << 20,
             max_body_depth: 128,
+            max_inflight_bytes: 256 << 20,
             max_requests: 4096,
             mcp: mcp::Config::default(),
         }
@@ -91,6 +95,10 @@ pub(crate) struct App {
     config: Config,
     /// Free places for requests.
     places: Arc<Semaphore>,
+    /// The budget of all request bodies and of the values that are built from them.
+    bodies: Room,
+    /// Free places for long bodies that are read into values.
+    parsing: Arc<Semaphore>,
     mcp: Face,
     /// toolway was told to stop.
     is_stopping: AtomicBool,
@@ -136,6 +144,8 @@ fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
     gateway.handed().share_among(keys);
     Arc::new(App {
         places: Arc::new(Semaphore::new(config.max_requests)),
+        bodies: Room::new(config.max_inflight_bytes),
+        parsing: Arc::new(Semaphore::new(values::AT_ONCE)),
         mcp: Face::new(gateway.clone(), config.mcp.clone(), Sharing::among(keys)),
         is_stopping: AtomicBool::new(false),
         gateway,

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
+use crate::json_size::{self, MAX_VALUES};
+
 pub use self::wire::SetupError;
 #[cfg(fuzzing)]
 pub use self::wire::read_http_answer;
@@ -47,6 +49,12 @@ fn too_long(limit: usize) -> String {
         0 => format!("the result is larger than {limit} bytes"),
         mebibytes => format!("the result is larger than {mebibytes} MiB"),
     }
+}
+
+/// Refuses a result of which building its values would take too much memory; the error says so as [`too_long`] does.
+fn check_values(result: &[u8]) -> Result<(), String> {
+    let checked = json_size::check_values(result, MAX_VALUES);
+    checked.map_err(|error| format!("the result has {error}"))
 }
 
 #[cfg(test)]

@@ -134,7 +134,7 @@ fn assistant(round: &Round, calls: &[Call], send_reasoning: bool) -> JsonObject 
 /// them and would refuse the whole conversation; the tool message says what was wrong.
 fn tool_call(call: &Call) -> Value {
     let mut sent = call.clone();
-    let is_object = serde_json::from_str::<JsonObject>(&call.call.arguments).is_ok();
+    let is_object = calls::is_object(&call.call.arguments);
     if call.kind == CallKind::Function && !is_object {
         let mended = calls::parse_arguments(&call.call.arguments).unwrap_or_default();
         sent.call.arguments = Value::Object(mended).to_string();

@@ -118,6 +118,30 @@ mod build {
     }
 
     #[test]
+    fn a_long_description_is_cut_between_characters_and_noted() {
+        let mut files = server("files", &["a", "b"]);
+        files.tools[0].description = Some("é".repeat(20_000));
+        files.tools[1].description = Some("é".repeat(8192));
+        let catalog = Catalog::build(&[files]);
+        let shown = |offered: &Offered| -> String {
+            let json: serde_json::Value = serde_json::from_str(&offered.json).unwrap();
+            json["function"]["description"].as_str().unwrap().to_owned()
+        };
+        let [a, b] = catalog.offered() else {
+            panic!("both are offered")
+        };
+        assert_eq!((shown(a), shown(b)), ("é".repeat(8192), "é".repeat(8192)));
+        assert!(
+            a.notes[0].contains("longer than 16384 bytes"),
+            "{:?}",
+            a.notes
+        );
+        assert!(b.notes.is_empty());
+        // For clients of MCP it stays what the server says.
+        assert_eq!(a.tool.description.as_ref().unwrap().len(), 40_000);
+    }
+
+    #[test]
     fn what_openai_does_not_take_at_the_top_is_noted() {
         let mut files = server("files", &[]);
         files

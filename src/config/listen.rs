@@ -39,17 +39,24 @@ impl Check<'_> {
                 "has no effect beside `api_keys`: every client needs a key",
             );
         }
+        let max_body_bytes = self.number(
+            "max_body_bytes",
+            raw.max_body_bytes,
+            1024..=GIB,
+            default.max_body_bytes,
+        );
         server::Config {
             bind,
             api_keys,
             allow_anonymous,
             allowed_hosts: self.allowed_hosts(raw),
             cors_origins: self.cors_origins(raw, closed),
-            max_body_bytes: self.number(
-                "max_body_bytes",
-                raw.max_body_bytes,
-                1024..=GIB,
-                default.max_body_bytes,
+            max_body_bytes,
+            max_inflight_bytes: self.number(
+                "max_inflight_bytes",
+                raw.max_inflight_bytes,
+                i64::try_from(max_body_bytes).unwrap_or(GIB)..=1024 * GIB,
+                default.max_inflight_bytes.max(max_body_bytes),
             ),
             max_body_depth: self.number(
                 "max_body_depth",

@@ -180,7 +180,7 @@ impl Gateway {
         };
         let settled = self.servers.settled_of(&missing);
         let _ = timeout_at(self.start_ends, settled).await;
-        self.current.renew();
+        self.current.renew().await;
     }
 
     fn awaited(&self, input: &Input) -> Option<Vec<ServerId>> {

@@ -1,12 +1,13 @@
 //! The catalog of the moment: made anew whenever a server's tools change, and read by every request.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    catalog::{Catalog, ServerFeatures, ServerTools, Shelf},
+    catalog::{Catalog, Offered, ServerFeatures, ServerTools, Shelf},
     upstream::{function::Functions, mcp::Servers, model::Models},
 };
 
@@ -29,8 +30,9 @@ struct Shared {
     models: Arc<Models>,
     catalog: ArcSwap<Catalog>,
     shelf: ArcSwap<Shelf>,
-    /// What the catalog was made of. Whoever makes one holds this, so that a late one never replaces a newer.
-    made_of: Mutex<Listed>,
+    /// What the catalog was made of. Who makes one holds this, so that a late one never replaces a newer; who waits for
+    /// it wants the one that is being made, and keeps no thread.
+    made_of: Arc<Mutex<Listed>>,
 }
 
 /// What servers have listed.
@@ -49,16 +51,21 @@ impl Current {
         functions: &Functions,
         models: Arc<Models>,
     ) -> Current {
-        let shared = Arc::new(Shared {
+        let shared = Shared {
             servers,
             functions: functions.tools(),
             models,
             catalog: ArcSwap::from_pointee(Catalog::empty()),
             shelf: ArcSwap::default(),
-            made_of: Mutex::default(),
-        });
+            made_of: Arc::default(),
+        };
         // The servers are known by name from the first request on, their tools as they come.
-        shared.renew();
+        let mut made_of = Listed::default();
+        shared.make(&mut made_of);
+        let shared = Arc::new(Shared {
+            made_of: Arc::new(Mutex::new(made_of)),
+            ..shared
+        });
         let following = tokio::spawn(follow(shared.clone()));
         Current {
             shared,
@@ -77,22 +84,38 @@ impl Current {
     }
 
     /// Takes up what the servers list without waiting until the news have come round.
-    pub(super) fn renew(&self) {
-        self.shared.renew();
+    pub(super) async fn renew(&self) {
+        renew(&self.shared).await;
     }
 }
 
 async fn follow(shared: Arc<Shared>) {
     let mut tools = shared.servers.subscribe();
     while tools.changed().await.is_ok() {
-        shared.renew();
+        renew(&shared).await;
     }
 }
 
+/// Makes the catalog anew if something has changed. Schemas are compiled on a thread of their own; when this is dropped
+/// they are compiled all the same.
+async fn renew(shared: &Arc<Shared>) {
+    let mut made_of = shared.made_of.clone().lock_owned().await;
+    if shared.is_made_of(&made_of) {
+        return;
+    }
+    let shared = Arc::clone(shared);
+    let making = tokio::task::spawn_blocking(move || shared.make(&mut made_of));
+    // One that panics has changed nothing.
+    let _ = making.await;
+}
+
 impl Shared {
-    fn renew(&self) {
-        // A thread that panicked while it made a catalog has changed nothing.
-        let mut made_of = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
+    fn is_made_of(&self, made_of: &Listed) -> bool {
+        Arc::ptr_eq(&self.servers.features().borrow(), &made_of.features)
+            && Arc::ptr_eq(&self.servers.subscribe().borrow(), &made_of.tools)
+    }
+
+    fn make(&self, made_of: &mut Listed) {
         let features = self.servers.features().borrow().clone();
         if !Arc::ptr_eq(&features, &made_of.features) {
             self.shelf.store(Arc::new(Shelf::build(&features)));
@@ -100,18 +123,25 @@ impl Shared {
         }
         let tools = self.servers.subscribe().borrow().clone();
         if !Arc::ptr_eq(&tools, &made_of.tools) {
-            let catalog = self
-                .catalog
-                .load()
-                .rebuild(&[&tools[..], &self.functions].concat());
-            log(&catalog, &self.models);
+            let before = self.catalog.load();
+            let catalog = before.rebuild(&[&tools[..], &self.functions].concat());
+            log(&catalog, &before, &self.models);
             self.catalog.store(Arc::new(catalog));
             made_of.tools = tools;
         }
     }
 }
 
-fn log(built: &Catalog, models: &Models) {
+fn log(built: &Catalog, before: &Catalog, models: &Models) {
+    let is_new = |it: &&Arc<Offered>| {
+        let known = before.find(it.name.as_str());
+        known.is_none_or(|known| !Arc::ptr_eq(known, it))
+    };
+    for offered in built.offered().iter().filter(is_new) {
+        for note in &offered.notes {
+            tracing::warn!(server.id = %offered.server, tool.name = %offered.name, note, "Tool `{}`: {note}", offered.name);
+        }
+    }
     for (server, tool) in built.dropped() {
         tracing::warn!(server.id = %server, tool.name = tool.name, reason = tool.reason,
                 "A tool is not offered");

@@ -230,7 +230,7 @@ impl Gateway {
     async fn wait_at_start(&self, view: &View, known: impl Future<Output = ()>) {
         if view.session().is_none() && Instant::now() < self.start_ends {
             let _ = timeout_at(self.start_ends, known).await;
-            self.current.renew();
+            self.current.renew().await;
         }
     }
 }

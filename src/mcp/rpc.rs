@@ -4,7 +4,7 @@ use serde_json::{Number, Value, json};
 
 use self::members::Parsed;
 use crate::{
-    json_size::{MAX_VALUES, check_values, measure},
+    json_size::{JsonSize, check_values, measure},
     tool::JsonObject,
 };
 
@@ -208,23 +208,24 @@ impl Malformed {
     }
 }
 
-/// Reads what came in one body or one line; nested at most `max_depth` levels, and never more than 127, and of at most
-/// [`MAX_VALUES`] values.
+/// Reads what came in one body or one line; at most of this size, and never nested more than 127
+/// levels.
 #[expect(
     clippy::result_large_err,
     reason = "what is malformed is answered at once"
 )]
-pub fn read_within(bytes: &[u8], max_depth: usize) -> Result<Incoming, Malformed> {
+pub fn read_within(bytes: &[u8], most: JsonSize) -> Result<Incoming, Malformed> {
     let parse_error =
         |why: String| Malformed::new(None, code::PARSE_ERROR, format!("Parse error: {why}"));
     let malformed = |error: serde_json::Error| parse_error(error.to_string());
-    if let Err(error) = check_values(bytes, MAX_VALUES) {
+    if let Err(error) = check_values(bytes, most.values) {
         let why = format!("Invalid request: the message has {error}");
         return Err(Malformed::new(None, code::INVALID_REQUEST, why));
     }
-    if max_depth < PARSER_DEPTH && measure(bytes).depth > max_depth {
+    if most.depth < PARSER_DEPTH && measure(bytes).depth > most.depth {
         return Err(parse_error(format!(
-            "it is nested more than {max_depth} levels deep"
+            "it is nested more than {} levels deep",
+            most.depth
         )));
     }
     sort(serde_json::from_slice(bytes).map_err(malformed)?)
@@ -236,7 +237,7 @@ pub fn read_within(bytes: &[u8], max_depth: usize) -> Result<Incoming, Malformed
     reason = "what is malformed is answered at once"
 )]
 pub fn read(bytes: &[u8]) -> Result<Incoming, Malformed> {
-    read_within(bytes, usize::MAX)
+    read_within(bytes, JsonSize::up_to_depth(usize::MAX))
 }
 
 /// How deep the parser itself goes.
@@ -331,6 +332,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::json_size::MAX_VALUES;
 
     #[track_caller]
     fn check_malformed(text: &str, id: Value, code: i64) {
@@ -426,8 +428,9 @@ mod tests {
             let (open, close) = ("[".repeat(levels - 2), "]".repeat(levels - 2));
             format!(r#"{{"jsonrpc":"2.0","method":"x","params":{{"a":{open}{close}}}}}"#)
         };
-        assert!(read_within(nested(8).as_bytes(), 8).is_ok());
-        let deep = read_within(nested(9).as_bytes(), 8).unwrap_err();
+        let most = JsonSize::up_to_depth(8);
+        assert!(read_within(nested(8).as_bytes(), most).is_ok());
+        let deep = read_within(nested(9).as_bytes(), most).unwrap_err();
         assert_eq!(deep.error.code, code::PARSE_ERROR);
         assert!(read(nested(120).as_bytes()).is_ok() && read(nested(130).as_bytes()).is_err());
     }

@@ -4,7 +4,10 @@
 
 use serde_json::{Value, json};
 
-use crate::tool::JsonObject;
+use crate::{
+    json_size::{MAX_VALUES, check_values},
+    tool::JsonObject,
+};
 
 /// Longest message that is passed on, in bytes.
 pub const MAX_MESSAGE: usize = 2000;
@@ -82,6 +85,7 @@ impl ErrorBody {
     /// The error in a body, or an event, whose status said that all is well. With it goes the status that
     /// fits, where the error says one (400 to 599).
     pub fn in_ok_body(body: &[u8]) -> Option<(ErrorBody, Option<u16>)> {
+        check_values(body, MAX_VALUES).ok()?;
         ErrorBody::in_ok_value(&serde_json::from_slice(body).ok()?)
     }
 

@@ -13,13 +13,16 @@ use futures::{
 use tokio::time::timeout;
 
 use super::error::Refusal;
-use crate::gathered::Gathered;
+use crate::{
+    gathered::Gathered,
+    room::{Room, Taken},
+};
 
 /// Longest silence of a client that is sending its body.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// Up to this length a body is copied out of the buffer it was read into, in bytes.
-const SHORT: usize = 4096;
+pub(super) const SHORT: usize = 4096;
 
 /// A body did not arrive whole: its client was silent for too long, or went away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,8 +46,13 @@ pub(super) fn pieces(body: Body) -> Pieces {
     pieces.boxed()
 }
 
-/// The whole body, at most `max` bytes.
-pub(super) async fn read(headers: &HeaderMap, body: Body, max: usize) -> Result<Bytes, Refusal> {
+/// The whole body, at most `max` bytes. Unless it is short it takes them of `room` as they arrive, until it is dropped.
+pub(super) async fn read(
+    headers: &HeaderMap,
+    body: Body,
+    max: usize,
+    room: &Room,
+) -> Result<Bytes, Refusal> {
     let declared = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
@@ -60,6 +68,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, max: usize) -> Result<
     }
     let mut arriving = body.into_data_stream();
     let mut whole = Gathered::expecting(declared.unwrap_or_default());
+    let mut taken = room.take_nothing();
     loop {
         match timeout(SILENCE, arriving.next()).await {
             Ok(None) => break,
@@ -69,12 +78,32 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, max: usize) -> Result<
         if whole.len() > max {
             return Err(Refusal::BodyTooLarge(max));
         }
+        if whole.len() > SHORT && !taken.grow_to(whole.len()) {
+            return Err(Refusal::OverBudget);
+        }
     }
     let whole = whole.into_bytes();
     // A short body lies in the connection's buffer, which is not to be kept for as long as the request takes.
     Ok(match whole.len() <= SHORT {
         true => Bytes::copy_from_slice(&whole),
-        false => whole,
+        false => held(whole, taken),
+    })
+}
+
+/// Bytes that give back what they have taken when they are dropped.
+pub(super) fn held(bytes: Bytes, taken: Taken) -> Bytes {
+    struct Held {
+        bytes: Bytes,
+        _taken: Taken,
+    }
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            &self.bytes
+        }
+    }
+    Bytes::from_owner(Held {
+        bytes,
+        _taken: taken,
     })
 }
 
@@ -101,7 +130,7 @@ mod tests {
         for pieces in [&[][..], &["abc"], &["", "a", "", "bc"]] {
             let expected = pieces.concat();
             for headers in [HeaderMap::new(), declared("3")] {
-                let read = read(&headers, arriving(pieces, false), 3).await;
+                let read = read(&headers, arriving(pieces, false), 3, &Room::new(0)).await;
                 assert_eq!(read.unwrap(), expected);
             }
         }
@@ -110,20 +139,40 @@ mod tests {
     #[tokio::test]
     async fn a_body_over_the_bound_is_refused_at_once_or_when_it_shows() {
         let refused = Err(Refusal::BodyTooLarge(3));
-        assert_eq!(read(&declared("4"), arriving(&[], true), 3).await, refused);
+        let room = Room::new(0);
         assert_eq!(
-            read(&HeaderMap::new(), arriving(&["abcd"], true), 3).await,
+            read(&declared("4"), arriving(&[], true), 3, &room).await,
             refused
         );
         assert_eq!(
-            read(&HeaderMap::new(), arriving(&["ab", "cd"], true), 3).await,
+            read(&HeaderMap::new(), arriving(&["abcd"], true), 3, &room).await,
+            refused
+        );
+        assert_eq!(
+            read(&HeaderMap::new(), arriving(&["ab", "cd"], true), 3, &room).await,
             refused
         );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_falls_silent_is_not_waited_for() {
-        let read = read(&HeaderMap::new(), arriving(&["ab"], true), 3).await;
+        let read = read(&HeaderMap::new(), arriving(&["ab"], true), 3, &Room::new(0)).await;
         assert_eq!(read, Err(Refusal::BodyIncomplete));
+    }
+
+    #[tokio::test]
+    async fn a_body_takes_of_the_budget_what_has_arrived_until_it_is_dropped() {
+        let room = Room::new(10_000);
+        let long: &'static str = "x".repeat(6000).leak();
+        // The length that it declares counts for nothing.
+        let headers = declared("9000");
+        let first = read(&headers, arriving(&[long], false), 9000, &room).await;
+        assert_eq!(room.free(), 4000);
+        let second = read(&headers, arriving(&[long], true), 9000, &room).await;
+        assert_eq!(second, Err(Refusal::OverBudget));
+        let copy = first.unwrap().slice(..10);
+        assert_eq!(room.free(), 4000);
+        drop(copy);
+        assert_eq!(room.free(), 10_000);
     }
 }

@@ -27,7 +27,8 @@ pub(super) fn is_meant(request: &Request) -> bool {
 pub(super) async fn complete(State(app): State<Arc<App>>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let record = parts.extensions.remove::<Arc<Record>>();
-    let body = match body::read(&parts.headers, body, app.config.max_body_bytes).await {
+    let body = match body::read(&parts.headers, body, app.config.max_body_bytes, &app.bodies).await
+    {
         Ok(body) => body,
         Err(refusal) => return refusal.into_response(),
     };

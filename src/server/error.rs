@@ -46,6 +46,8 @@ pub enum Refusal {
     BodyEncoded,
     /// Too many requests are being served.
     Overloaded,
+    /// The bodies of all requests together are longer than `max_inflight_bytes`.
+    OverBudget,
     /// A handler panicked.
     Internal,
 }
@@ -147,6 +149,13 @@ impl Refusal {
                 "server_error",
                 "overloaded",
                 "too many requests are being served; try again in a moment".to_owned(),
+            ),
+            Refusal::OverBudget => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "server_error",
+                "overloaded",
+                "the requests that are being served have too many bytes together; try again in a moment"
+                    .to_owned(),
             ),
             Refusal::Internal => (
                 StatusCode::INTERNAL_SERVER_ERROR,

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::{
     gateway::{failure::Failure, record::Record},
+    room::{Room, Taken},
     translate::paths,
     upstream::model::{ModelError, Upstream},
 };
@@ -41,13 +42,26 @@ pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Re
     let after = app.gateway.request_timeout();
     let deadline = Instant::now() + after;
     let passed = timeout_at(deadline, pass(&app, request, deadline)).await;
-    match passed.unwrap_or(Err(Failure::TimeIsUp { after })) {
+    match passed.unwrap_or_else(|_| Err(Failure::TimeIsUp { after }.into())) {
         Ok(response) => response,
-        Err(failure) => error::response(failure.into()),
+        Err(Unsent::Refused(refusal)) => refusal.into_response(),
+        Err(Unsent::Failed(failure)) => error::response(failure.into()),
     }
 }
 
-async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response, Failure> {
+/// Why a request was not forwarded.
+enum Unsent {
+    Refused(Refusal),
+    Failed(Failure),
+}
+
+impl<F: Into<Failure>> From<F> for Unsent {
+    fn from(failure: F) -> Unsent {
+        Unsent::Failed(failure.into())
+    }
+}
+
+async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response, Unsent> {
     let (parts, body) = request.into_parts();
     let has_body = !http_body::Body::is_end_stream(&body);
     let (upstream, body) = choose(app, &parts.method, &parts.headers, body).await?;
@@ -99,7 +113,7 @@ async fn choose<'a>(
     method: &Method,
     headers: &HeaderMap,
     body: Body,
-) -> Result<(&'a Upstream, Pieces), Failure> {
+) -> Result<(&'a Upstream, Pieces), Unsent> {
     let models = app.gateway.models();
     let pieces = body::pieces(body);
     if let Some(name) = headers
@@ -113,19 +127,25 @@ async fn choose<'a>(
     if models.all().len() == 1 || *method == Method::GET {
         return Ok((first, pieces));
     }
-    let (model, pieces) = peek(pieces, app.config.max_body_bytes).await;
+    let peeked = peek(pieces, app.config.max_body_bytes, &app.bodies).await;
+    let (model, pieces) = peeked.map_err(Unsent::Refused)?;
     match model {
         Some(model) => match models.choose(&model) {
             Some(upstream) => Ok((upstream, pieces)),
-            None => Err(Failure::ModelNotFound { model }),
+            None => Err(Failure::ModelNotFound { model }.into()),
         },
         None => Ok((first, pieces)),
     }
 }
 
-/// The model that a body names, and the body with what was read of it put back. At most `max` bytes are held:
-/// SDKs write `model` behind an `input` of any length, and a form's file stands before it as often as not.
-async fn peek(mut pieces: Pieces, max: usize) -> (Option<String>, Pieces) {
+/// The model that a body names, and the body with what was read of it put back. At most `max` bytes are held, and taken
+/// of `room`: SDKs write `model` behind an `input` of any length, and a form's file stands before it as often as not.
+async fn peek(
+    mut pieces: Pieces,
+    max: usize,
+    room: &Room,
+) -> Result<(Option<String>, Pieces), Refusal> {
+    let mut taken = room.take_nothing();
     let mut start = BytesMut::new();
     // Looked through whenever it has doubled, so that many small pieces cost no more than a few large ones.
     let mut enough = 1;
@@ -134,18 +154,23 @@ async fn peek(mut pieces: Pieces, max: usize) -> (Option<String>, Pieces) {
             Some(Ok(piece)) => start.extend_from_slice(&piece),
             Some(Err(error)) => {
                 let failed: Pieces = stream::iter([Err(error)]).boxed();
-                return (model_in(&start), with_start(start.freeze(), failed).boxed());
+                let model = model_in(&start);
+                return Ok((model, with_start(start, taken, failed).boxed()));
             }
             None => break,
         }
+        if !taken.grow_to(start.len()) {
+            return Err(Refusal::OverBudget);
+        }
         if start.len() >= enough {
             if let Some(model) = model_in(&start) {
-                return (Some(model), with_start(start.freeze(), pieces).boxed());
+                return Ok((Some(model), with_start(start, taken, pieces).boxed()));
             }
             enough = 2 * start.len();
         }
     }
-    (model_in(&start), with_start(start.freeze(), pieces).boxed())
+    let model = model_in(&start);
+    Ok((model, with_start(start, taken, pieces).boxed()))
 }
 
 /// It begins like a JSON object or a form; of anything else nobody can tell the model.
@@ -153,7 +178,12 @@ fn may_name_model(start: &[u8]) -> bool {
     matches!(start.trim_ascii_start().first(), None | Some(b'{' | b'-'))
 }
 
-fn with_start(start: Bytes, rest: Pieces) -> impl Stream<Item = Result<Bytes, body::Incomplete>> {
+fn with_start(
+    start: BytesMut,
+    taken: Taken,
+    rest: Pieces,
+) -> impl Stream<Item = Result<Bytes, body::Incomplete>> {
+    let start = body::held(start.freeze(), taken);
     stream::iter((!start.is_empty()).then_some(Ok(start))).chain(rest)
 }
 

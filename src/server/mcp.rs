@@ -25,14 +25,16 @@ use axum::{
     http::{HeaderMap, Method, StatusCode},
     response::Response,
 };
+use futures::StreamExt;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::sessions::{Owner, Sessions};
-use super::{App, body, error::Refusal, headers::principal, mcp_sessions};
+use super::{App, body, error::Refusal, headers::principal, mcp_sessions, values};
 use crate::{
     gateway::{Gateway, mcp::View},
+    json_size::JsonSize,
     mcp::{
         headers::{self, Accepts},
         rpc::{self, Incoming, Message},
@@ -44,6 +46,12 @@ use crate::{
 
 /// Longest word of a client that is logged, in bytes.
 const MAX_WORD: usize = 128;
+
+/// Longest message to lent functions, in bytes.
+const LONGEST_LENT: usize = 1 << 20;
+
+/// Most JSON values of a message to lent functions.
+const MOST_LENT_VALUES: usize = 50_000;
 
 /// The bounds of this face.
 #[derive(Clone, Debug)]
@@ -173,8 +181,10 @@ pub(super) async fn lent(
 /// Says so in answer to the request, because a client that got its URL wrong is to be told.
 async fn no_profile(app: &App, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let id = match body::read(&parts.headers, body, app.config.max_body_bytes).await {
-        Ok(body) => match rpc::read_within(&body, app.config.max_body_depth) {
+    let max = app.config.max_body_bytes.min(LONGEST_LENT);
+    let most = JsonSize::up_to_depth(app.config.max_body_depth);
+    let id = match body::read(&parts.headers, body, max, &app.bodies).await {
+        Ok(body) => match rpc::read_within(&body, most) {
             Ok(Incoming::One(Message::Request(request))) => Some(request.id),
             _ => None,
         },
@@ -236,17 +246,58 @@ async fn post(app: &App, visitor: &Visitor, body: axum::body::Body) -> Response 
         let why = "Accept must name application/json and text/event-stream";
         return reply::refused(StatusCode::NOT_ACCEPTABLE, why);
     }
-    let body = match body::read(&visitor.headers, body, app.config.max_body_bytes).await {
+    let (max, most) = bounds(&app.config, &visitor.view);
+    let body = match body::read(&visitor.headers, body, max, &app.bodies).await {
         Ok(body) => body,
+        Err(Refusal::BodyTooLarge(LONGEST_LENT)) if visitor.view.is_lent() => {
+            let why = format!("a message to lent functions has at most {LONGEST_LENT} bytes");
+            return reply::refused(StatusCode::PAYLOAD_TOO_LARGE, why);
+        }
         Err(refusal) => return reply::refusal(refusal),
     };
-    let incoming = match rpc::read_within(&body, app.config.max_body_depth) {
-        Ok(incoming) => incoming,
-        Err(malformed) => {
+    let read = values::read(app, body, move |body| rpc::read_within(body, most));
+    let (incoming, taken) = match read.await {
+        Ok((Ok(incoming), taken)) => (incoming, taken),
+        Ok((Err(malformed), _)) => {
             let answer = malformed.to_value().to_string();
             return reply::json(StatusCode::BAD_REQUEST, answer);
         }
+        Err(refusal) => return reply::refusal(refusal),
     };
+    let response = dispatch(app, visitor, incoming).await;
+    match taken {
+        // The work goes on for as long as its stream.
+        Some(taken) if is_events(response.headers()) => response.map(|body| {
+            let held = body.into_data_stream().inspect(move |_| {
+                let _ = &taken;
+            });
+            axum::body::Body::from_stream(held)
+        }),
+        _ => response,
+    }
+}
+
+/// Longest message to an endpoint, in bytes, and its largest size. Whoever knows the URL of lent functions has shown no
+/// key, so these are smaller there.
+fn bounds(config: &super::Config, view: &View) -> (usize, JsonSize) {
+    let most = JsonSize::up_to_depth(config.max_body_depth);
+    match view.is_lent() {
+        false => (config.max_body_bytes, most),
+        true => {
+            let values = MOST_LENT_VALUES;
+            let most = JsonSize { values, ..most };
+            (config.max_body_bytes.min(LONGEST_LENT), most)
+        }
+    }
+}
+
+fn is_events(headers: &HeaderMap) -> bool {
+    headers
+        .get(axum::http::header::CONTENT_TYPE)
+        .is_some_and(|kind| kind == "text/event-stream")
+}
+
+async fn dispatch(app: &App, visitor: &Visitor, incoming: Incoming) -> Response {
     match incoming {
         Incoming::One(Message::Request(request)) if is_stateless(&visitor.headers, &request) => {
             stateless::request(&app.mcp, visitor, request).await

@@ -37,7 +37,7 @@ use crate::{
 use super::{
     App, body,
     error::{self, Refusal},
-    guard,
+    guard, values,
 };
 
 /// Where the sessions are.
@@ -53,7 +53,8 @@ pub(super) async fn open(State(app): State<Arc<App>>, request: Request) -> Respo
         Ok(base) => base,
         Err(failure) => return error::response(failure.into()),
     };
-    let body = match body::read(&parts.headers, body, app.config.max_body_bytes).await {
+    let body = match body::read(&parts.headers, body, app.config.max_body_bytes, &app.bodies).await
+    {
         Ok(body) => body,
         Err(refusal) => return refusal.into_response(),
     };
@@ -139,11 +140,16 @@ pub(super) async fn respond(
     let Some(session) = find(&app, &id, &parts.headers) else {
         return Refusal::NoSession.into_response();
     };
-    let body = match body::read(&parts.headers, body, app.config.max_body_bytes).await {
+    let body = match body::read(&parts.headers, body, app.config.max_body_bytes, &app.bodies).await
+    {
         Ok(body) => body,
         Err(refusal) => return refusal.into_response(),
     };
-    match answers::read(&body) {
+    let (read, _taken) = match values::read(&app, body, answers::read).await {
+        Ok(read) => read,
+        Err(refusal) => return refusal.into_response(),
+    };
+    match read {
         Ok(answers) => {
             let receipt = session.respond(answers);
             Json(json!({

@@ -25,6 +25,7 @@ use super::mcp::{
 };
 use crate::{
     gateway::{Gateway, mcp::View},
+    json_size::JsonSize,
     mcp::{
         envelope::id_of_cut_response,
         rpc::{self, Id, Incoming, Message, Request, RpcError, code},
@@ -195,7 +196,7 @@ impl Pipe {
                 return self.fail(id.as_ref(), RpcError::new(code::INVALID_REQUEST, why));
             }
         };
-        match rpc::read_within(&line, self.max_depth) {
+        match rpc::read_within(&line, JsonSize::up_to_depth(self.max_depth)) {
             Ok(Incoming::One(message)) => self.message(message),
             Ok(Incoming::Batch(batch)) => self.batch(batch),
             Err(malformed) => self.feed.must_say(malformed.to_value().to_string().into()),

@@ -3,7 +3,10 @@
 use serde_json::{Value, de::StrRead, error::Category};
 
 use super::cut;
-use crate::tool::{CallError, JsonObject};
+use crate::{
+    json_size::{MAX_VALUES, check_values},
+    tool::{CallError, JsonObject},
+};
 
 mod validator;
 
@@ -30,6 +33,12 @@ pub fn parse_arguments(text: &str) -> Result<JsonObject, CallError> {
     }
 }
 
+/// The text is one JSON object, which can be built.
+pub fn is_object(text: &str) -> bool {
+    check_values(text.as_bytes(), MAX_VALUES).is_ok()
+        && serde_json::from_str::<JsonObject>(text).is_ok()
+}
+
 fn object(value: Value) -> Result<JsonObject, CallError> {
     let found = match value {
         Value::Object(object) => return Ok(object),
@@ -46,6 +55,8 @@ fn object(value: Value) -> Result<JsonObject, CallError> {
 
 /// The one value that the text stands for.
 fn value(text: &str) -> Result<Value, CallError> {
+    check_values(text.as_bytes(), MAX_VALUES)
+        .map_err(|error| invalid(format!("the arguments have {error}")))?;
     let text = text.trim();
     if text.is_empty() {
         return Ok(Value::Null);

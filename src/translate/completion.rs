@@ -19,6 +19,7 @@ use super::{
     usage,
 };
 use crate::{
+    json_size::{MAX_VALUES, check_values},
     openai::{FinishReason, error::ErrorBody},
     sse::{self, Framer},
     tool::JsonObject,
@@ -159,6 +160,8 @@ fn without_mark(body: &[u8]) -> &[u8] {
 }
 
 fn parse(body: &[u8]) -> Result<JsonObject, StreamError> {
+    check_values(body, MAX_VALUES)
+        .map_err(|error| StreamError::InvalidEvent(format!("the body has {error}")))?;
     let value: Value = serde_json::from_slice(without_mark(body))
         .map_err(|error| StreamError::InvalidEvent(error.to_string()))?;
     if let Some((error, status)) = ErrorBody::in_ok_value(&value) {

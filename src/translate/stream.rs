@@ -40,6 +40,7 @@ use self::{
 };
 use super::ids::Ids;
 use crate::{
+    json_size::{MAX_VALUES, check_values},
     openai::{FinishReason, error::ErrorBody},
     sse,
     tool::{JsonObject, ToolCall},
@@ -389,6 +390,8 @@ impl ChatStream {
 
     /// A chunk as an object; `None` if it is to be skipped.
     fn parse(&self, data: &str) -> Result<Option<JsonObject>, StreamError> {
+        check_values(data.as_bytes(), MAX_VALUES)
+            .map_err(|error| StreamError::InvalidEvent(format!("an event has {error}")))?;
         let value: Value = match serde_json::from_str(data) {
             Ok(value) => value,
             Err(_) if self.settings.skip_invalid_events => return Ok(None),

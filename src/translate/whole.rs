@@ -5,13 +5,18 @@
 use serde_json::Value;
 
 use super::stream::StreamError;
-use crate::tool::JsonObject;
+use crate::{
+    json_size::{MAX_VALUES, check_values},
+    tool::JsonObject,
+};
 
 /// Writes the completion in `body` as one `chat.completion.chunk`.
 ///
 /// # Errors
 /// When the body is no JSON object. An error object in it goes through; the stream's reader knows it.
 pub fn to_chunk(body: &[u8]) -> Result<String, StreamError> {
+    check_values(body, MAX_VALUES)
+        .map_err(|error| StreamError::InvalidEvent(format!("the body has {error}")))?;
     let mut chunk: JsonObject = serde_json::from_slice(body)
         .map_err(|error| StreamError::InvalidEvent(error.to_string()))?;
     if let Some(Value::Array(choices)) = chunk.get_mut("choices") {

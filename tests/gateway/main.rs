@@ -19,6 +19,8 @@ mod webhook;
 mod adversary;
 /// HTTP APIs that OpenAPI documents describe.
 mod api;
+/// What requests may take of memory, alone and together.
+mod bounds;
 /// Servers that die, and results that are too big.
 mod dying;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.

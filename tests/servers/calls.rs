@@ -165,6 +165,22 @@ async fn the_deadline_ends_a_call_whatever_its_progress() {
 }
 
 #[tokio::test]
+async fn a_result_of_too_many_values_costs_only_its_call() {
+    let rig = Rig::scripted(json!({})).await;
+    let rows = vec![0; 500_000];
+    let result = json!({"content": [], "structuredContent": {"rows": rows}});
+    let arguments = json!({"do": "result", "result": result});
+    let error = rig.act(arguments).await.unwrap_err();
+    assert_eq!(error.kind(), "protocol_error");
+    let said = error.to_string();
+    assert_eq!(said, "the result has more than 500000 JSON values");
+    let result = json!({"content": [{"type": "text", "text": "still here"}]});
+    let result = rig.act(json!({"do": "result", "result": result})).await;
+    assert_eq!(text(result), "still here");
+    assert_eq!(rig.health().restarts, 0);
+}
+
+#[tokio::test]
 async fn a_result_that_is_too_large_costs_only_its_call() {
     let rig = Rig::scripted(json!({})).await;
     let flag = rig.dir.path().join("flag");

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::order::{not_json, refused};
+use super::order::{check_values, not_json, refused};
 use crate::{
     gateway::failure::Failure,
     tool::{JsonObject, ToolResult},
@@ -52,6 +52,7 @@ pub fn read(body: &[u8]) -> Result<Vec<Answer>, Failure> {
 
 /// The list, and under which name it stands.
 fn entries(body: &[u8]) -> Result<(&'static str, Vec<Value>), Failure> {
+    check_values(body)?;
     let mut members = match serde_json::from_slice(body) {
         Ok(Value::Array(entries)) => return Ok(("", entries)),
         Ok(Value::Object(members)) => members,

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     gateway::failure::Failure,
+    json_size::{self, MAX_VALUES},
     tool::{JsonObject, Tool},
     translate::functions::definitions::{self, Fault},
 };
@@ -82,6 +83,7 @@ pub fn read(body: &[u8]) -> Result<Order, Failure> {
 
 /// A body that is a JSON object.
 pub(super) fn object(body: &[u8]) -> Result<JsonObject, Failure> {
+    check_values(body)?;
     match serde_json::from_slice(body) {
         Ok(Value::Object(members)) => Ok(members),
         Ok(_) => {
@@ -90,6 +92,12 @@ pub(super) fn object(body: &[u8]) -> Result<JsonObject, Failure> {
         }
         Err(error) => Err(not_json(&error)),
     }
+}
+
+/// Refuses a body of which building its values would take too much memory.
+pub(super) fn check_values(body: &[u8]) -> Result<(), Failure> {
+    let checked = json_size::check_values(body, MAX_VALUES);
+    checked.map_err(|error| refused(None, "invalid_request", format!("the body has {error}")))
 }
 
 pub(super) fn not_json(error: &serde_json::Error) -> Failure {

@@ -169,7 +169,7 @@ async fn listen(
                 later_tools = counts;
                 tools_known = now;
                 // Whoever is told asks at once, and is to see what is new.
-                current.renew();
+                current.renew().await;
                 if !who.is_empty() {
                     tell(News::Tools(who));
                 }
@@ -192,7 +192,7 @@ async fn listen(
                 }
                 later_features = counts;
                 features_known = now;
-                current.renew();
+                current.renew().await;
                 if !prompts.is_empty() {
                     tell(News::Prompts(prompts));
                 }

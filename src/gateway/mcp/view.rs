@@ -71,6 +71,11 @@ impl View {
         }
     }
 
+    /// It shows what a caller has lent, to whoever knows its URL.
+    pub fn is_lent(&self) -> bool {
+        self.session().is_some()
+    }
+
     /// Nothing is here any more: the session whose functions it shows has ended.
     pub fn is_over(&self) -> bool {
         self.session().is_some_and(|it| it.ended().is_some())

@@ -5,6 +5,9 @@ use serde_json::value::RawValue;
 
 use super::{Members, RequestError, brief};
 
+/// Most entries of `tools` and of `functions`; providers take far fewer.
+const MAX_TOOLS: usize = 10_000;
+
 /// A tool that the client runs itself.
 #[derive(Clone, Debug)]
 pub struct ClientTool<'a> {
@@ -130,8 +133,13 @@ fn entries<'a>(members: &Members<'a>, name: &str) -> Result<Vec<&'a RawValue>, R
     let Some(raw) = members.present(name) else {
         return Ok(Vec::new());
     };
-    serde_json::from_str(raw.get())
-        .map_err(|_| RequestError::wrong_type(name, "an array of objects", raw.get()))
+    let entries: Vec<&RawValue> = serde_json::from_str(raw.get())
+        .map_err(|_| RequestError::wrong_type(name, "an array of objects", raw.get()))?;
+    if entries.len() > MAX_TOOLS {
+        let message = format!("Invalid value for '{name}': it has more than {MAX_TOOLS} entries.");
+        return Err(RequestError::value(name, message));
+    }
+    Ok(entries)
 }
 
 #[derive(Deserialize)]

@@ -3,7 +3,10 @@
 use serde_json::Value;
 
 use super::{base64, output, webhook::plain_text};
-use crate::tool::{Content, ToolResult};
+use crate::{
+    json_size::{MAX_VALUES, check_values},
+    tool::{Content, ToolResult},
+};
 
 /// Reads the standard output of a program that ended well: JSON like any answer of a function, else text.
 /// The line end at its end is none of it. What is no text is a file.
@@ -23,6 +26,9 @@ pub fn read_output(function: &str, stdout: Vec<u8>) -> ToolResult {
         }
     };
     let text = text.trim_end_matches(['\r', '\n']);
+    if check_values(text.as_bytes(), MAX_VALUES).is_err() {
+        return ToolResult::text(text);
+    }
     match serde_json::from_str::<Value>(text) {
         Ok(value) => output::read(value),
         Err(_) if text.is_empty() => ToolResult::default(),

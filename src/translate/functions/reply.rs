@@ -1,7 +1,7 @@
 //! The answer of an HTTP API that knows nothing of tools, as a tool's result.
 //!
-//! A good answer is taken as it is: JSON as structured content and text, text as text, pictures and sound as
-//! such, anything else as a file. An error status is a failure that says the status, and in plain words what
+//! A good answer is taken as it is: JSON as structured content and text (as text alone where it has too many values),
+//! text as text, pictures and sound as such, anything else as a file. An error status is a failure that says the status, and in plain words what
 //! the API says about it; a page of HTML it says it with is left out.
 
 use serde_json::Value;
@@ -10,7 +10,10 @@ use super::{
     base64, output,
     webhook::{plain_text, what_failed},
 };
-use crate::tool::{Content, ToolResult};
+use crate::{
+    json_size::{MAX_VALUES, check_values},
+    tool::{Content, ToolResult},
+};
 
 /// Reads an answer of `function`. `content_type` is the header as it came, empty where there is none.
 pub fn read(function: &str, status: u16, content_type: &str, body: &[u8]) -> ToolResult {
@@ -23,7 +26,7 @@ pub fn read(function: &str, status: u16, content_type: &str, body: &[u8]) -> Too
         return ToolResult::default();
     }
     if (mime_type.is_empty() || is_json(&mime_type))
-        && let Ok(value) = serde_json::from_slice::<Value>(body)
+        && let Some(value) = json(body)
     {
         return output::structured(value);
     }
@@ -32,6 +35,12 @@ pub fn read(function: &str, status: u16, content_type: &str, body: &[u8]) -> Too
         content: vec![content],
         ..ToolResult::default()
     }
+}
+
+/// A body as JSON, if it is that and its values do not take too much memory.
+fn json(body: &[u8]) -> Option<Value> {
+    check_values(body, MAX_VALUES).ok()?;
+    serde_json::from_slice(body).ok()
 }
 
 fn content(function: &str, mime_type: String, body: &[u8]) -> Content {
@@ -55,14 +64,14 @@ fn content(function: &str, mime_type: String, body: &[u8]) -> Content {
 
 /// What a model is told about an error status.
 fn failure(status: u16, mime_type: &str, body: &[u8]) -> String {
-    let said = match serde_json::from_slice::<Value>(body) {
-        Ok(Value::Object(members)) => what_failed(&members),
-        Ok(Value::String(text)) => plain_text(&text),
-        Ok(_) => None,
-        Err(_) if is_text(mime_type) || mime_type.is_empty() => {
+    let said = match json(body) {
+        Some(Value::Object(members)) => what_failed(&members),
+        Some(Value::String(text)) => plain_text(&text),
+        Some(_) => None,
+        None if is_text(mime_type) || mime_type.is_empty() => {
             plain_text(&String::from_utf8_lossy(body))
         }
-        Err(_) => None,
+        None => None,
     };
     let hint = match (status, &said) {
         (300..=399, _) => " (a redirect, which is not followed)",

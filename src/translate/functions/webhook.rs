@@ -12,7 +12,10 @@ use super::{
     super::results::plain::plain,
     output::{self, error_text},
 };
-use crate::tool::{JsonObject, ToolResult};
+use crate::{
+    json_size::{MAX_VALUES, TooManyValues, check_values},
+    tool::{JsonObject, ToolResult},
+};
 
 /// One call on its way out.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +70,9 @@ pub enum AnswerFault {
     /// The answer is no JSON.
     #[error("the function's endpoint answered with something that is not JSON")]
     NotJson,
+    /// The answer would take too much memory.
+    #[error("the function's endpoint answered with {0}")]
+    TooManyValues(#[from] TooManyValues),
     /// The answer is JSON of another form.
     #[error("the function's endpoint answered without `tool_responses`")]
     NoResponses,
@@ -204,6 +210,7 @@ fn answer(mut entry: JsonObject) -> Result<ToolResult, AnswerFault> {
 /// The list of answers in the body, or why there is none.
 fn entries(status: u16, body: &[u8]) -> Result<Vec<Value>, AnswerFault> {
     let is_success = (200..300).contains(&status);
+    check_values(body, MAX_VALUES)?;
     let read = serde_json::from_slice::<Value>(body);
     let Ok(value) = read else {
         let is_html = body.trim_ascii_start().starts_with(b"<");

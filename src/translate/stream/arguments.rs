@@ -7,7 +7,7 @@
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::tool::JsonObject;
+use crate::{tool::JsonObject, translate::calls::is_object};
 
 /// The arguments of one call.
 #[derive(Clone, Debug, Default)]
@@ -146,7 +146,7 @@ impl Arguments {
             }
         } else if self.grows == Some(true) && !self.scan.is_whole() {
             let last = self.text[self.last..].to_owned();
-            if serde_json::from_str::<JsonObject>(&last).is_ok() {
+            if is_object(&last) {
                 self.replace(last);
             }
         }

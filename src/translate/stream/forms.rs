@@ -3,7 +3,10 @@
 use serde_json::Value;
 
 use super::{Known, name::mend_name};
-use crate::tool::JsonObject;
+use crate::{
+    json_size::{MAX_VALUES, check_values},
+    tool::JsonObject,
+};
 
 /// A call as it was written: a name that is offered, and arguments in JSON.
 pub(super) type TextCall = (String, String);
@@ -62,6 +65,7 @@ pub(super) fn in_harmony(name: &str, body: &str, known: &dyn Known) -> Option<Ve
 }
 
 fn object(text: &str) -> Option<Value> {
+    check_values(text.as_bytes(), MAX_VALUES).ok()?;
     serde_json::from_str::<JsonObject>(text.trim())
         .ok()
         .map(Value::Object)
@@ -69,6 +73,7 @@ fn object(text: &str) -> Option<Value> {
 
 /// Calls in JSON: an object, a list, or several one after another. All of it must be calls.
 fn in_json(text: &str, known: &dyn Known, needs_arguments: bool) -> Option<Vec<TextCall>> {
+    check_values(text.as_bytes(), MAX_VALUES).ok()?;
     let mut calls = Vec::new();
     let mut rest = text.trim();
     while !rest.is_empty() {

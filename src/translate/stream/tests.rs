@@ -332,6 +332,22 @@ fn an_answer_has_begun_with_the_first_good_event() {
 }
 
 #[test]
+fn a_call_in_text_that_never_ends_is_bounded_in_either_mode() {
+    for mode in [Mode::Loop, Mode::PassThrough] {
+        let mut settings = settings(mode);
+        settings.text_calls.tool_call_tags = true;
+        let mut answer = Answer::with(settings);
+        answer.push(&chunk("one", &json!({"content": "<tool_call>"}), None));
+        let mebibyte: String = repeat_n('x', 1 << 20).collect();
+        let data = chunk("one", &json!({"content": mebibyte}), None);
+        let event = sse::Event::from_data(&data);
+        let mut push = || answer.stream.push(&event, &Tools, &mut Vec::new());
+        let error = (0..20).find_map(|_| push().err());
+        assert_eq!(error, Some(StreamError::TooLarge), "{mode:?}");
+    }
+}
+
+#[test]
 fn a_round_is_bounded() {
     let mut answer = Answer::new();
     let many: Vec<Value> = (0..=MAX_CALLS)

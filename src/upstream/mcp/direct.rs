@@ -26,7 +26,12 @@ use super::{
     streamable::{self, ERROR_BODY, Poster, Reply, is_about_session},
     web::{self, WebFault},
 };
-use crate::{gathered::Gathered, sse::Event, tool::JsonObject, upstream::wire::Body};
+use crate::{
+    gathered::Gathered,
+    sse::Event,
+    tool::JsonObject,
+    upstream::{check_values, wire::Body},
+};
 
 const METHOD: &str = "tools/call";
 
@@ -263,7 +268,8 @@ struct Answer<'a> {
     method: Option<serde::de::IgnoredAny>,
     #[serde(borrow)]
     result: Option<&'a RawValue>,
-    error: Option<Value>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
 }
 
 /// The answer to this request, if the message is that.
@@ -273,9 +279,12 @@ fn read_answer(message: &[u8], id: i64) -> Option<Result<Value, ErrorData>> {
     if answer.method.is_some() || written != Ok(id) {
         return None;
     }
+    if let Err(why) = check_values(message) {
+        return Some(Err(ErrorData::internal_error(why, None)));
+    }
     match (answer.result, answer.error) {
         (Some(result), None) => Some(Ok(serde_json::from_str(result.get()).ok()?)),
-        (_, Some(error)) => Some(Err(read_error(&error))),
+        (_, Some(error)) => Some(Err(read_error(&serde_json::from_str(error.get()).ok()?))),
         (None, None) => None,
     }
 }
@@ -367,6 +376,14 @@ mod tests {
         check_answer(&json!({"id": null, "error": {"code": 1}}), None);
         check_answer(&json!([{"id": 7, "result": {}}]), None);
         check_answer(&json!({"id": 7}), None);
+    }
+
+    #[test]
+    fn an_answer_of_too_many_values_is_an_error_that_says_so() {
+        let result = vec!["0"; 500_000].join(",");
+        let message = format!(r#"{{"id":7,"result":{{"structuredContent":{{"a":[{result}]}}}}}}"#);
+        let error = read_answer(message.as_bytes(), 7).unwrap().unwrap_err();
+        assert_eq!(error.message, "the result has more than 500000 JSON values");
     }
 
     #[test]

@@ -14,11 +14,12 @@ use url::Url;
 
 use super::{
     events::{RawEvent, raw_events},
+    lines::ends,
     pending::Pending,
     pipe::{Outgoing, Pipe, PipeEnd, pipe},
     web::{self, WebFault},
 };
-use crate::upstream::too_long;
+use crate::upstream::{check_values, too_long};
 
 /// How long a message waits for the answer to the one before it, which keeps their order.
 const IN_ORDER: Duration = Duration::from_secs(1);
@@ -118,8 +119,16 @@ async fn read_events(
         let message = match event {
             RawEvent::Whole(bytes) => {
                 let event = parse(bytes).await.filter(|event| event.event == "message");
-                let message = event.and_then(|event| serde_json::from_str(&event.data).ok());
-                message.and_then(|message| pending.read(message, None))
+                let data = event.map(|event| event.data).unwrap_or_default();
+                match check_values(data.as_bytes()) {
+                    Ok(()) => serde_json::from_str(&data)
+                        .ok()
+                        .and_then(|message| pending.read(message, None)),
+                    Err(why) => {
+                        let (head, tail) = ends(data.as_bytes());
+                        pending.read_cut(head, tail, &why)
+                    }
+                }
             }
             RawEvent::Cut { head, tail } => {
                 pending.read_cut(after_data_field(&head), &tail, &too_long(limit))

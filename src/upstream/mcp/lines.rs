@@ -66,6 +66,12 @@ async fn drain(reader: &mut (impl AsyncBufRead + Unpin), head: Vec<u8>) -> io::R
     }
 }
 
+/// What is kept of a line that is too long: its first and its last bytes.
+pub(super) fn ends(line: &[u8]) -> (&[u8], &[u8]) {
+    let head = line.len().min(KEPT);
+    (&line[..head], &line[line.len() - head..])
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::io::BufReader;

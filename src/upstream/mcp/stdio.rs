@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::{
-    lines::{Line, next_line},
+    lines::{Line, ends, next_line},
     pending::Pending,
     pipe::{Outgoing, Pipe, PipeEnd, pipe},
     stderr::StderrTail,
@@ -24,6 +24,7 @@ use crate::{
     secret::Secret,
     tool::ServerId,
     upstream::{
+        check_values,
         child::{self, Process, Spawned},
         too_long,
     },
@@ -240,6 +241,11 @@ impl Reader {
         };
         let text = line.trim_ascii();
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+        let (head, tail) = ends(text);
+        if let Err(why) = check_values(text) {
+            let answer = self.pending.read_cut(head, tail, &why);
+            return (answer.into_iter().collect(), true);
+        }
         match serde_json::from_slice(text) {
             // Batches were allowed in 2025-03-26 only.
             Ok(Value::Array(batch)) => (
@@ -260,7 +266,7 @@ impl Reader {
             Err(_) => {
                 let why = "the server's answer is not valid JSON";
                 (
-                    self.pending.read_cut(text, text, why).into_iter().collect(),
+                    self.pending.read_cut(head, tail, why).into_iter().collect(),
                     false,
                 )
             }

@@ -12,7 +12,10 @@ use serde_json::Value;
 const MAX_HEIGHT: usize = 256;
 
 /// Most schemas there are when every reference is replaced by what it stands for.
-const MAX_WEIGHT: usize = 1 << 20;
+const MAX_WEIGHT: usize = 1 << 17;
+
+/// Most patterns there are, counted likewise: each may take a megabyte when compiled.
+const MAX_PATTERNS: usize = 200;
 
 /// Most references that are no pointers into the schema itself; where these lead is not followed here.
 const MAX_NAMED: usize = 8;
@@ -64,6 +67,7 @@ pub(super) fn measure(schema: &Value) -> Result<Shape, &'static str> {
 struct Extent {
     height: usize,
     weight: usize,
+    patterns: usize,
     turns: Turns,
 }
 
@@ -109,6 +113,7 @@ impl Extent {
     fn add(&mut self, part: Extent) {
         self.height = self.height.max(part.height);
         self.weight = self.weight.saturating_add(part.weight);
+        self.patterns = self.patterns.saturating_add(part.patterns);
         self.turns.list = self.turns.list.saturating_add(part.turns.list);
         self.turns.object = self.turns.object.saturating_add(part.turns.object);
     }
@@ -150,6 +155,13 @@ impl<'s> Walk<'s> {
             Value::Object(members) => {
                 extent.weight = 1;
                 for (keyword, value) in members {
+                    match (keyword.as_str(), value) {
+                        ("pattern", Value::String(_)) => extent.patterns += 1,
+                        ("patternProperties", Value::Object(named)) => {
+                            extent.patterns += named.len();
+                        }
+                        _ => {}
+                    }
                     let part = match (keyword.as_str(), value) {
                         // What a pointer leads to would depend on where it stands.
                         ("$id" | "$schema", Value::String(_)) if depth > 0 => {
@@ -178,10 +190,13 @@ impl<'s> Walk<'s> {
             _ => return Ok(extent),
         }
         extent.height += 1;
-        match extent.weight > MAX_WEIGHT {
-            true => Err("its references branch too often"),
-            false => Ok(extent),
+        if extent.weight > MAX_WEIGHT {
+            return Err("its references branch too often");
         }
+        if extent.patterns > MAX_PATTERNS {
+            return Err("it has too many patterns");
+        }
+        Ok(extent)
     }
 
     /// The extent of schemas that have names; of those of `properties` a value has one.
@@ -223,6 +238,7 @@ impl<'s> Walk<'s> {
                 return Ok(Extent {
                     height: 1,
                     weight: 1,
+                    patterns: 0,
                     turns: Turns::ONE,
                 });
             }
@@ -240,6 +256,7 @@ impl<'s> Walk<'s> {
                 false => Ok(Extent {
                     height: 1,
                     weight: 1,
+                    patterns: 0,
                     turns: Turns::ONE,
                 }),
             };
@@ -280,6 +297,17 @@ mod tests {
     #[track_caller]
     fn check(schema: &Value, expected: Result<Option<usize>, &str>) {
         assert_eq!(measure(schema).map(|shape| shape.max_depth), expected);
+    }
+
+    #[test]
+    fn patterns_are_counted_through_references() {
+        let properties = |count: usize| -> Value {
+            let entry = |i: usize| (format!("p{i}"), json!({"$ref": "#/$defs/id"}));
+            Value::Object((0..count).map(entry).collect())
+        };
+        let schema = |count| json!({"properties": properties(count), "$defs": {"id": {"pattern": "^a{1,9}$"}}});
+        check(&schema(MAX_PATTERNS - 1), Ok(None));
+        check(&schema(MAX_PATTERNS), Err("it has too many patterns"));
     }
 
     #[test]

@@ -81,7 +81,11 @@ impl Choice {
         let pieces = if self.filter.is_off() || text.is_empty() {
             vec![Piece::Text(text)]
         } else {
-            self.filter.push(&text, known)
+            let pieces = self.filter.push(&text, known);
+            if self.filter.len() > MAX_ROUND_BYTES {
+                return Err(StreamError::TooLarge);
+            }
+            pieces
         };
         let swallowed = !pieces.iter().any(|piece| matches!(piece, Piece::Text(_)));
         if swallowed {

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::{Asked, ERROR_BODY, Fault, Poster, Reply, SESSION_ID, headers_of, is_about_session};
 use crate::upstream::{
+    check_values,
     mcp::{
         events::{RawEvent, raw_events},
         pending::Pending,
@@ -113,6 +114,9 @@ impl Poster {
         let Some(body) = body else {
             return self.fail(asked, &too_long(self.limit), session);
         };
+        if let Err(why) = check_values(&body) {
+            return self.fail(asked, &why, session);
+        }
         match serde_json::from_slice(&body)
             .ok()
             .and_then(|body| self.pending.read(one(body), Some(&asked.id)))
@@ -272,9 +276,12 @@ async fn read_event(
         pending.note_event(asked, id);
     }
     if let Some(data) = event.data.take() {
-        let message = serde_json::from_str(&data)
-            .ok()
-            .and_then(|data| pending.read(data, asked));
+        let message = match check_values(data.as_bytes()) {
+            Ok(()) => serde_json::from_str(&data)
+                .ok()
+                .and_then(|data| pending.read(data, asked)),
+            Err(why) => pending.fail(asked?, &why),
+        };
         event.data = message.and_then(|message| to_text(&ready(pending, message)));
     }
     Some(Ok(event))

@@ -1,0 +1,58 @@
+//! A request's body read into values: within the budget of bytes, and a long one off the runtime's threads.
+
+use axum::body::Bytes;
+
+use super::{App, body, error::Refusal};
+use crate::{
+    json_size::{BYTES_PER_VALUE, MAX_VALUES, measure},
+    room::{Room, Taken},
+};
+
+/// A longer body is read on a thread of its own, in bytes: building its values may take longer than other requests
+/// should wait.
+const LONG: usize = 256 << 10;
+
+/// Long bodies that are read at one time.
+pub(super) const AT_ONCE: usize = 2;
+
+/// Reads a body with `read`, which builds values from it. What these take of the budget comes back with [`Taken`]; a
+/// short body takes nothing.
+///
+/// # Errors
+/// [`Refusal::OverBudget`] where the budget has no room for the values.
+pub(super) async fn read<T: Send + 'static>(
+    app: &App,
+    bytes: Bytes,
+    read: impl FnOnce(&[u8]) -> T + Send + 'static,
+) -> Result<(T, Option<Taken>), Refusal> {
+    if bytes.len() <= body::SHORT {
+        return Ok((read(&bytes), None));
+    }
+    if bytes.len() <= LONG {
+        return within(&app.bodies, &bytes, read);
+    }
+    // Rare, and not worth a place in the future of every request.
+    Box::pin(async move {
+        let parsing = app.parsing.clone().acquire_owned().await;
+        let room = app.bodies.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            let _parsing = parsing;
+            within(&room, &bytes, read)
+        });
+        reading.await.unwrap_or(Err(Refusal::Internal))
+    })
+    .await
+}
+
+fn within<T>(
+    room: &Room,
+    bytes: &[u8],
+    read: impl FnOnce(&[u8]) -> T,
+) -> Result<(T, Option<Taken>), Refusal> {
+    let values = measure(bytes).values;
+    // Of too many none is built.
+    let built = if values > MAX_VALUES { 0 } else { values };
+    let taken = room.take(built * BYTES_PER_VALUE);
+    let taken = taken.ok_or(Refusal::OverBudget)?;
+    Ok((read(bytes), Some(taken)))
+}
