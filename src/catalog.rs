@@ -15,6 +15,7 @@ use crate::{
 };
 
 mod features;
+mod filter;
 mod page;
 mod select;
 mod selection;
@@ -23,6 +24,7 @@ mod suggest;
 
 pub use self::{
     features::ServerFeatures,
+    filter::ToolFilter,
     page::{InvalidCursor, PAGE, page},
     select::{LeftOut, LeftOutReason, Selected},
     selection::{Selection, meets},

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::args::Cli;
 use self::args::Command;
 use crate::{
-    config::{Around, Config, Given, Problem},
+    config::{Around, Config, Given, Keys, Problem},
     telemetry,
 };
 
@@ -162,7 +162,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
 
 /// `toolway check`: every problem, then, unless offline, what the servers make of it.
 fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
-    let config = match Config::load(&asked.listen.over(&asked.files), &Around::real()) {
+    let mut given = asked.listen.over(&asked.files);
+    if asked.offline {
+        given.keys = Keys::None;
+    }
+    let config = match Config::load(&given, &Around::real()) {
         Ok(config) => config,
         Err(problems) => {
             print(&if asked.json {

@@ -212,6 +212,59 @@ fn a_call_that_finds_nothing_says_where_the_tool_could_be() {
 }
 
 #[test]
+fn a_variable_that_is_not_set_costs_its_server_only() {
+    let config =
+        with_demo_server() + "\n[servers.other]\ncommand = 'x'\nenv = { T = 'env:NOT_SET_9' }\n";
+    let why = "`env.T`: the environment variable `NOT_SET_9` is not set";
+    let output = run(&config, &["tools"]);
+    assert!(text(&output.stdout).contains("\n  demo__multiply "));
+    assert!(
+        text(&output.stdout).contains(why),
+        "{}",
+        text(&output.stdout)
+    );
+    let output = run(&config, &["call", "demo__multiply", r#"{"a": 6, "b": 7}"#]);
+    assert_eq!(text(&output.stdout), "42\n", "{}", text(&output.stderr));
+    let output = run(&config, &["check"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stdout).contains(why),
+        "{}",
+        text(&output.stdout)
+    );
+    let output = run(&config, &["check", "--offline"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        text(&output.stdout).contains(&format!("warning: servers.other: is not started: {why}\n")),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
+fn a_key_is_wanted_only_where_it_is_used() {
+    let config = with_demo_server().replace("max_tools", "api_key = 'env:NOT_SET_9'\nmax_tools");
+    let config = format!("api_keys = ['env:NOT_SET_9']\n{config}");
+    for args in [
+        &["tools"][..],
+        &["call", "demo__multiply", r#"{"a": 6, "b": 7}"#],
+        &["check", "--offline"],
+        &["mcp"],
+    ] {
+        let output = run(&config, args);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{args:?}: {}",
+            text(&output.stderr)
+        );
+    }
+    let output = run(&config, &["serve"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("upstreams[0].api_key: the environment variable"));
+}
+
+#[test]
 fn the_lines_of_the_demo_can_be_pasted() {
     let output = run("", &["demo", "--once", "--bind", "127.0.0.1:0"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

@@ -7,7 +7,10 @@ use clap_complete::Shell;
 use tracing::Level;
 
 use super::{mcp::Show, paste::Client};
-use crate::{config::Given, telemetry::Filter};
+use crate::{
+    config::{Given, Keys},
+    telemetry::Filter,
+};
 
 /// One gateway between OpenAI tool calls and the Model Context Protocol.
 ///
@@ -249,6 +252,7 @@ impl FileArgs {
         Given {
             config: self.config.clone(),
             mcp: self.mcp.clone(),
+            keys: Keys::Used,
             ..Given::default()
         }
     }
@@ -271,6 +275,7 @@ impl ListenArgs {
         Given {
             bind: self.bind.clone(),
             upstream: self.upstream.clone(),
+            keys: Keys::All,
             ..files.given()
         }
     }

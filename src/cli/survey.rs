@@ -8,6 +8,7 @@ use super::{problems, words};
 use crate::{
     config::{Config, Problem},
     gateway::listing::LeftOut,
+    upstream::mcp::Transport,
 };
 
 /// The servers and tools as they were found.
@@ -198,7 +199,7 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
             }
         }
     }
-    for Problem { path, message } in &config.warnings {
+    for Problem { path, message } in &warnings(config, survey) {
         out.push_str(&format!(
             "{} {path}: {}\n",
             words::odd("warning:"),
@@ -206,6 +207,21 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
         ));
     }
     out
+}
+
+/// What is odd in the configuration; offline also the servers that would not be started.
+fn warnings(config: &Config, survey: Option<&Survey>) -> Vec<Problem> {
+    let mut all = config.warnings.clone();
+    if survey.is_none() {
+        all.extend(config.servers.iter().filter_map(|it| match &it.transport {
+            Transport::Unavailable { reason, .. } => Some(Problem {
+                path: format!("servers.{}", it.server),
+                message: format!("is not started: {reason}"),
+            }),
+            _ => None,
+        }));
+    }
+    all
 }
 
 /// Who may send requests.
@@ -308,7 +324,10 @@ fn note(what: &str, name: &str, text: &str) -> String {
 
 /// `toolway check --json`, when nothing is wrong with the configuration itself.
 pub(super) fn check_json(config: &Config, survey: Option<&Survey>) -> serde_json::Result<String> {
-    let warnings: Vec<_> = config.warnings.iter().map(problems::as_json).collect();
+    let warnings: Vec<_> = warnings(config, survey)
+        .iter()
+        .map(problems::as_json)
+        .collect();
     let mut all = json!({
         "ok": survey.is_none_or(Survey::are_all_ready),
         "files": config.files,

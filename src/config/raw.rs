@@ -124,7 +124,10 @@ pub struct RawServer {
     pub args: Option<Vec<String>>,
     /// Added to the clean environment that it gets; the values are secrets. Default: none.
     pub env: Option<BTreeMap<String, String>>,
-    /// Where it runs. Default: where toolway runs.
+    /// Names of toolway's own environment variables that it gets besides the usual few, where they are set.
+    /// Default: none.
+    pub inherit_env: Option<Vec<String>>,
+    /// Working directory of the process. Default: toolway's own.
     pub cwd: Option<String>,
     /// Where it is reached: Streamable HTTP, or legacy HTTP+SSE. Either this or `command`.
     pub url: Option<String>,
@@ -134,6 +137,10 @@ pub struct RawServer {
     /// both are tried in this order.
     #[serde(rename = "type")]
     pub kind: Option<String>,
+    /// Patterns of the tools that are offered, by the server's own names: `"read_*"`; `"!delete_*"` hides what it
+    /// meets, whatever else shows it. With only `!` patterns every other tool is offered. A hidden tool is on no
+    /// list and cannot be called. Default: all.
+    pub tools: Option<Vec<String>>,
     /// Calls on it run one after another, in order. Default: `false`.
     pub stateful: Option<bool>,
     /// Longest start, to the first tool list. Default: `"60s"`.

@@ -74,6 +74,10 @@ async fn attempt(entry: &Entry, era: Era, deadline: Instant) -> Result<Connectio
             };
             attempt_child(entry, &program, era, deadline).await
         }
+        Transport::Unavailable { reason, .. } => Err(Fault {
+            message: reason.clone(),
+            next: None,
+        }),
         Transport::Http { url, headers, kind } => {
             let clients = web::clients(url, headers).map_err(|message| Fault {
                 message,

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
-    connect,
+    Transport, connect,
     connection::{Connection, Era},
     entry::Entry,
     follow::{self, Subject},
@@ -27,6 +27,13 @@ enum End {
 
 /// Runs until `stop`. Nothing of the server is left running then.
 pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
+    let server = &entry.config.server;
+    if let Transport::Unavailable { reason, .. } = &entry.config.transport {
+        warn!(server.id = %server, "Server `{server}` is not started: {reason}");
+        entry.set_failed(reason.clone());
+        stop.cancelled().await;
+        return entry.set_stopped();
+    }
     let mut restarts = Restarts::default();
     let mut era = Era::Unknown;
     loop {
@@ -43,7 +50,6 @@ pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
             }
             Err(error) => (Duration::ZERO, error, "did not start"),
         };
-        let server = &entry.config.server;
         let pause = restarts.pause_after(up);
         let stderr = entry.stderr.lines().join("\n");
         warn!(server.id = %server, error, ?pause, stderr, "Server `{server}` {what}; starting it again");
