@@ -13,6 +13,7 @@ mod demo;
 mod mcp;
 mod paste;
 mod problems;
+mod progress;
 mod run;
 mod serve;
 mod survey;
@@ -117,7 +118,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                 } else {
                     survey.tools_text()
                 })?;
-                Ok(Exit::Done)
+                Ok(if survey.are_all_ready() {
+                    Exit::Done
+                } else {
+                    Exit::Failed
+                })
             })
         }
         Command::Call(asked) => {
@@ -180,7 +185,7 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
     start_log(&log.silent_by_default(), config.telemetry.clone());
     let survey = match asked.offline {
         true => None,
-        false => match until(serve::signalled(), run::survey(&config))? {
+        false => match until(serve::signalled(), run::survey_all(&config))? {
             Some(survey) => Some(survey),
             None => return Ok(Exit::Stopped),
         },
@@ -190,8 +195,8 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
     } else {
         survey::check_text(&config, survey.as_ref())
     })?;
-    let all_ready = survey.is_none_or(|survey| survey.are_all_ready());
-    Ok(if all_ready { Exit::Done } else { Exit::Failed })
+    let is_well = survey.is_none_or(|survey| survey.is_all_well());
+    Ok(if is_well { Exit::Done } else { Exit::Failed })
 }
 
 /// Loads the configuration, starts the log, says what is odd, and goes on; or says what is wrong.

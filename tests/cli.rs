@@ -7,7 +7,8 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
     path::Path,
     process::{Command, Output, Stdio},
     thread,
@@ -131,11 +132,30 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(output.status.code(), Some(0));
 }
 
+/// A server that answers every request with this status, while the test runs; its address.
+fn answering(status: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut lines = BufReader::new(&stream).lines();
+            while lines
+                .next()
+                .is_some_and(|line| line.is_ok_and(|line| !line.is_empty()))
+            {}
+            let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\n");
+            _ = (&stream).write_all(format!("{head}content-length: 2\r\n\r\n{{}}").as_bytes());
+        }
+    });
+    format!("http://{address}")
+}
+
 /// A configuration with the built-in MCP server of the demo, and an upstream that takes fewer tools.
 fn with_demo_server() -> String {
     let program = env!("CARGO_BIN_EXE_toolway");
     let server = format!("command = '{program}'\nargs = ['demo-server']");
-    let upstream = "name = 'small'\nbase_url = 'http://127.0.0.1:9/v1'\nmax_tools = 2";
+    let base = answering("200 OK");
+    let upstream = format!("name = 'small'\nbase_url = '{base}/v1'\nmax_tools = 2");
     format!("[[upstreams]]\n{upstream}\n[servers.demo]\n{server}")
 }
 
@@ -299,6 +319,60 @@ fn check_exits_1_when_a_server_does_not_come_up() {
             .unwrap()
             .contains("no-such-program")
     );
+}
+
+#[test]
+fn check_names_what_cannot_be_reached_and_runs_nothing_there() {
+    let (fine, wary) = (answering("404 Not Found"), answering("401 Unauthorized"));
+    let definitions = r#"[{"type": "function", "function": {"name": "f"}}]"#;
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("f.json"), definitions).unwrap();
+    let config = format!(
+        "[[upstreams]]\nname = 'fine'\nbase_url = '{fine}/v1'\nmodels = ['a']\n\
+         [[upstreams]]\nname = 'wary'\nbase_url = '{wary}/v1'\nmodels = ['b']\n\
+         [[upstreams]]\nname = 'strict'\nbase_url = '{wary}/v1'\nmodels = ['c']\napi_key = 'k'\n\
+         [[upstreams]]\nname = 'dead'\nbase_url = 'http://127.0.0.1:9/v1'\nmodels = ['d']\n\
+         [functions.hook]\ndefinitions = 'f.json'\nendpoint = '{fine}/hook'\n\
+         [functions.gone]\ndefinitions = 'f.json'\nendpoint = 'http://127.0.0.1:9/hook'\n"
+    );
+    fs::write(folder.path().join("toolway.toml"), config).unwrap();
+    let output = toolway(folder.path(), &["check", "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let dead = |list: &str| {
+        let list = value[list].as_array().unwrap().clone();
+        let dead = list.into_iter().filter(|it| !it["error"].is_null());
+        dead.map(|it| it["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(dead("upstreams"), ["strict", "dead"], "{value}");
+    assert_eq!(dead("services"), ["gone"], "{value}");
+    let output = toolway(folder.path(), &["check"]).output().unwrap();
+    let out = text(&output.stdout);
+    assert!(
+        out.contains("cannot be reached: Connection refused"),
+        "{out}"
+    );
+    let output = toolway(folder.path(), &["check", "--offline"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_server_that_never_answers_is_named_and_the_exit_code_is_1() {
+    let config = format!(
+        "[[upstreams]]\nbase_url = '{}/v1'\n[servers.mute]\ncommand = 'sleep'\nargs = ['600']\nstart_timeout = '1s'",
+        answering("200 OK")
+    );
+    for args in [&["check"][..], &["tools"]] {
+        let output = run(&config, args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let out = text(&output.stdout);
+        assert!(out.contains("the server did not answer in 1 s"), "{out}");
+    }
 }
 
 /// Whether a process runs; one that is dead and not collected yet does not.

@@ -150,8 +150,9 @@ pub(super) struct ListenArgs {
 
 /// Check the configuration, start the servers for a moment, and name what is odd.
 ///
-/// Prints every problem with its path and exits 2. Without any it starts the MCP servers, says which are
-/// ready, and names the tools that were renamed, dropped or left out; it exits 1 if a server is not ready.
+/// Prints every problem with its path and exits 2. Without any it starts the MCP servers, tries to reach the
+/// upstreams and webhooks (nothing is run there), and names the tools that were renamed, dropped or left out; it
+/// exits 1 if a server is not ready or something cannot be reached.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -163,7 +164,7 @@ pub(super) struct CheckArgs {
     pub(super) files: FileArgs,
     #[command(flatten)]
     pub(super) listen: ListenArgs,
-    /// Start nothing; look at the configuration only.
+    /// Start nothing and reach for nothing; look at the configuration only.
     #[arg(long)]
     pub(super) offline: bool,
     /// Print JSON.
@@ -172,6 +173,8 @@ pub(super) struct CheckArgs {
 }
 
 /// List the tools that models are offered.
+///
+/// Exits 1 if a server is not ready.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:

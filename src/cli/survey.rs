@@ -16,6 +16,10 @@ use crate::{
 pub(super) struct Survey {
     /// Each server, by name.
     pub(super) servers: Vec<ServerLine>,
+    /// Each upstream that was tried.
+    pub(super) upstreams: Vec<Tried>,
+    /// Each group of functions with a service of its own that was tried.
+    pub(super) services: Vec<Tried>,
     /// Each group of functions, by name; they are always ready.
     pub(super) functions: Vec<ServerLine>,
     /// Each tool that is offered, in the order of the offer.
@@ -50,6 +54,15 @@ pub(super) struct ServerLine {
     pub(super) stderr_tail: Vec<String>,
 }
 
+/// What came of trying to reach something.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Tried {
+    /// Its name.
+    pub(super) name: String,
+    /// Why it cannot be used; absent where it can.
+    pub(super) error: Option<String>,
+}
+
 /// One offered tool.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct ToolLine {
@@ -82,6 +95,18 @@ impl Survey {
     /// Every server can be called.
     pub(super) fn are_all_ready(&self) -> bool {
         self.servers.iter().all(|server| server.is_ready)
+    }
+
+    /// Every server can be called, and everything else that was tried can be reached.
+    pub(super) fn is_all_well(&self) -> bool {
+        let mut tried = self.upstreams.iter().chain(&self.services);
+        self.are_all_ready() && tried.all(|it| it.error.is_none())
+    }
+
+    /// Why this cannot be used, if it was tried.
+    fn error_of<'t>(tried: &'t [Tried], name: &str) -> Option<&'t str> {
+        let one = tried.iter().find(|it| it.name == name)?;
+        one.error.as_deref()
     }
 
     /// `toolway tools` for people.
@@ -173,7 +198,12 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
     let mut out = format!("{}  {files}\n", words::bold("configuration"));
     out.push_str(&format!("{}  {}\n", words::bold("listens on"), on));
     out.push_str(&format!("{}\n", words::bold("upstreams")));
-    let rows: Vec<_> = upstreams_in_words(config).map(Vec::from).collect();
+    let tried = survey.map_or(&[][..], |survey| &survey.upstreams);
+    let rows = upstreams_in_words(config).map(|row| {
+        let error = Survey::error_of(tried, &row[0]).map(words::bad);
+        row.into_iter().chain(error).collect()
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
     out.push_str(&words::columns(&rows));
     let none = match (config.servers.is_empty(), config.functions.is_empty()) {
         (true, true) => {
@@ -198,6 +228,10 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
                 out.push_str(&words::columns(&groups));
             }
         }
+    }
+    for Problem { path, message } in &config.notes {
+        let message = words::safe(message);
+        out.push_str(&format!("{} {path}: {message}\n", words::dim("note:")));
     }
     for Problem { path, message } in &warnings(config, survey) {
         out.push_str(&format!(
@@ -263,7 +297,15 @@ fn survey_text(survey: &Survey) -> String {
     let rows: Vec<_> = survey.servers.iter().map(ServerLine::row).collect();
     let mut out = words::columns(&rows);
     if !survey.functions.is_empty() {
-        let rows: Vec<_> = survey.functions.iter().map(ServerLine::row).collect();
+        let rows: Vec<_> = survey
+            .functions
+            .iter()
+            .map(|group| {
+                let error = Survey::error_of(&survey.services, &group.server);
+                let error = error.map(|why| words::bad(&format!("cannot be reached: {why}")));
+                group.row().into_iter().chain(error).collect()
+            })
+            .collect();
         out.push_str(&format!("{}\n", words::bold("functions")));
         out.push_str(&words::columns(&rows));
     }
@@ -329,13 +371,16 @@ pub(super) fn check_json(config: &Config, survey: Option<&Survey>) -> serde_json
         .map(problems::as_json)
         .collect();
     let mut all = json!({
-        "ok": survey.is_none_or(Survey::are_all_ready),
+        "ok": survey.is_none_or(Survey::is_all_well),
         "files": config.files,
         "problems": [],
         "warnings": warnings,
+        "notes": config.notes.iter().map(problems::as_json).collect::<Vec<_>>(),
     });
     if let Some(survey) = survey {
         let renamed: Vec<&ToolLine> = survey.tools.iter().filter(|tool| tool.renamed).collect();
+        all["upstreams"] = json!(survey.upstreams);
+        all["services"] = json!(survey.services);
         all["servers"] = json!(survey.servers);
         all["functions"] = json!(survey.functions);
         all["tools"] = json!(survey.tools.len());
@@ -409,6 +454,11 @@ mod tests {
         };
         Survey {
             servers: vec![files, gone],
+            upstreams: vec![Tried {
+                name: "a".into(),
+                error: Some("it refuses the key".into()),
+            }],
+            services: Vec::new(),
             functions: Vec::new(),
             tools: vec![
                 tool("files__read", "read", false),
@@ -451,7 +501,7 @@ mod tests {
                 configuration  toolway.toml
                 listens on  127.0.0.1:4242, for everybody on this machine
                 upstreams
-                  a  http://a/v1  every model  with its own key
+                  a  http://a/v1  every model  with its own key  it refuses the key
                 servers
                   files  ready   stdio  2025-11-25  2 tools
                   gone   failed  stdio              `nope` was not found

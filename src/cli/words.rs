@@ -1,7 +1,11 @@
 //! How things look on a terminal: colours, columns, plurals. Where nobody sees them, `print` takes the
 //! colours out.
 
+use std::io::IsTerminal;
+
 use anstyle::{AnsiColor, Style};
+use terminal_size::{Width, terminal_size};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
@@ -51,17 +55,28 @@ pub(super) fn safe(text: &str) -> String {
         .collect()
 }
 
-/// The first line of a text, shortened to `width` characters.
+/// The width of the terminal that this stream goes to, in columns; `None` where it goes elsewhere.
+pub(super) fn width(stream: &impl IsTerminal) -> Option<usize> {
+    let (Width(columns), _) = stream.is_terminal().then(terminal_size)??;
+    Some(usize::from(columns))
+}
+
+/// The first line of a text, shortened to `width` columns.
 pub(super) fn brief(text: &str, width: usize) -> String {
     let line = text
         .lines()
         .map(str::trim)
         .find(|line| !line.is_empty())
         .unwrap_or_default();
-    if line.chars().count() <= width {
+    if line.width() <= width {
         return line.to_owned();
     }
-    let start: String = line.chars().take(width.saturating_sub(1)).collect();
+    let mut taken = 0;
+    let fits = |c: &char| {
+        taken += c.width().unwrap_or_default();
+        taken < width
+    };
+    let start: String = line.chars().take_while(fits).collect();
     format!("{}…", start.trim_end())
 }
 
@@ -94,10 +109,7 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
 
 /// How many characters of a cell are seen.
 fn seen(cell: &str) -> usize {
-    anstream::adapter::strip_str(cell)
-        .to_string()
-        .chars()
-        .count()
+    anstream::adapter::strip_str(cell).to_string().width()
 }
 
 #[cfg(test)]
@@ -131,5 +143,7 @@ mod tests {
         assert_eq!(brief("\n  grün ist die Farbe\nmehr", 6), "grün…");
         assert_eq!(brief("kurz", 6), "kurz");
         assert_eq!(brief("", 6), "");
+        assert_eq!(brief("漢字漢字", 6), "漢字…");
+        assert_eq!(brief("漢字漢字", 8), "漢字漢字");
     }
 }

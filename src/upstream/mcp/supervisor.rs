@@ -66,7 +66,15 @@ pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
 async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, String> {
     let begun = Instant::now();
     let deadline = begun + entry.config.start_timeout;
-    let connection = connect::connect(entry, era, deadline).await?;
+    let late = |what: &str| {
+        let seconds = entry.config.start_timeout.as_secs_f64();
+        format!("the server did not {what} in {seconds} s")
+    };
+    let connection = connect::connect(entry, era, deadline).await;
+    let connection = connection.map_err(|error| match Instant::now() >= deadline {
+        true => late("answer"),
+        false => error,
+    })?;
     let listing = tokio::time::timeout_at(deadline, connection.session.list_tools()).await;
     let listing = match listing {
         Ok(Ok(listing)) => listing,
@@ -76,7 +84,7 @@ async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, String> {
         }
         Err(_) => {
             connection.close().await;
-            return Err("the server did not list its tools in time".to_owned());
+            return Err(late("list its tools"));
         }
     };
     let server = &entry.config.server;
