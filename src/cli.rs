@@ -21,7 +21,7 @@ mod words;
 
 use std::{
     future::Future,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     process::ExitCode,
     time::Duration,
 };
@@ -79,6 +79,19 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         }),
         Command::Mcp(asked) => {
             if let Some(client) = asked.print_config {
+                if asked.profile.is_some() {
+                    let config = match Config::load(&asked.given(), &Around::real()) {
+                        Ok(config) => config,
+                        Err(problems) => {
+                            write!(anstream::stderr(), "{}", problems::text(&problems))?;
+                            return Ok(Exit::Refused);
+                        }
+                    };
+                    if let Some(why) = mcp::missing_profile(&config, asked.profile.as_deref()) {
+                        writeln!(anstream::stderr(), "{}", words::error(&why))?;
+                        return Ok(Exit::Refused);
+                    }
+                }
                 let (settings, place) = match paste::lines(client, &asked) {
                     Ok(lines) => lines,
                     Err(error) => {
@@ -95,11 +108,12 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                 return Ok(Exit::Done);
             }
             with_config(&asked.given(), &log.quiet_by_default(), |config| {
-                if let Some(name) = mcp::missing_profile(&config, asked.profile.as_deref()) {
-                    let why =
-                        format!("there is no profile `{name}`; `[profiles.{name}]` makes one");
+                if let Some(why) = mcp::missing_profile(&config, asked.profile.as_deref()) {
                     writeln!(anstream::stderr(), "{}", words::error(&why))?;
                     return Ok(Exit::Refused);
+                }
+                if io::stdin().is_terminal() {
+                    write!(anstream::stderr(), "{}", mcp::FOR_PEOPLE)?;
                 }
                 let stop = CancellationToken::new();
                 let work = mcp::run(config, asked.show(), stop.clone());
@@ -116,7 +130,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                 print(&if asked.json {
                     survey.tools_json()?
                 } else {
-                    survey.tools_text()
+                    survey.tools_text(words::width(&io::stdout()))
                 })?;
                 Ok(if survey.are_all_ready() {
                     Exit::Done

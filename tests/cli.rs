@@ -300,7 +300,7 @@ fn check_starts_the_servers_and_names_what_is_left_out() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let out = text(&output.stdout);
     assert!(out.contains("  demo  ready  stdio  "), "{out}");
-    assert!(out.contains("  left out demo__wait for small: "), "{out}");
+    assert!(out.contains("  left out 1 tool for small: "), "{out}");
 }
 
 #[test]
@@ -464,6 +464,29 @@ fn the_help_in_the_readme_is_the_help_of_the_program() {
     } else {
         assert!(page == wanted, "run `UPDATE_DOCS=1 cargo test --test cli`");
     }
+}
+
+#[test]
+fn a_profile_that_is_not_there_is_not_printed_for_a_client() {
+    let profiles = "[profiles.one]\ntools = ['*']";
+    let print = |name: &str| {
+        run(
+            profiles,
+            &["mcp", "--profile", name, "--print-config", "claude"],
+        )
+    };
+    assert_eq!(print("one").status.code(), Some(0));
+    let refused = print("two");
+    assert_eq!(
+        (refused.status.code(), text(&refused.stdout)),
+        (Some(2), "")
+    );
+    let said = "no profile `two`; there are: one";
+    assert!(
+        text(&refused.stderr).contains(said),
+        "{}",
+        text(&refused.stderr)
+    );
 }
 
 #[test]

@@ -143,7 +143,7 @@ pub(super) struct ListenArgs {
     /// The address to listen on [default: 127.0.0.1:4242].
     #[arg(short, long, value_name = "ADDR")]
     bind: Option<String>,
-    /// The model provider, in place of those in the file; `/v1` is added if the URL has no path.
+    /// The model provider, in place of those in the file; without a path it gets `/v1`, as `base_url` does.
     #[arg(short, long, value_name = "URL")]
     upstream: Option<String>,
 }

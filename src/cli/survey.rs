@@ -11,6 +11,12 @@ use crate::{
     upstream::mcp::Transport,
 };
 
+/// A description is not cut below so many columns, however narrow the terminal.
+const SHORTEST_DESCRIPTION: usize = 16;
+
+/// Most tools that one line names.
+const MAX_NAMED: usize = 20;
+
 /// The servers and tools as they were found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Survey {
@@ -109,8 +115,8 @@ impl Survey {
         one.error.as_deref()
     }
 
-    /// `toolway tools` for people.
-    pub(super) fn tools_text(&self) -> String {
+    /// `toolway tools` for people, within so many columns.
+    pub(super) fn tools_text(&self, width: Option<usize>) -> String {
         let mut out = String::new();
         for server in self.servers.iter().chain(&self.functions) {
             let state = words::count(server.tools, "tool");
@@ -124,7 +130,14 @@ impl Survey {
                 .tools
                 .iter()
                 .filter(|tool| tool.server == server.server);
-            let rows: Vec<_> = own.map(ToolLine::row).collect();
+            let own: Vec<&ToolLine> = own.collect();
+            let names = own.iter().map(|tool| words::columns_of(&tool.name)).max();
+            let left = width.map(|width| {
+                // Two spaces before each column.
+                let left = width.saturating_sub(names.unwrap_or_default() + 4);
+                left.max(SHORTEST_DESCRIPTION)
+            });
+            let rows: Vec<_> = own.iter().map(|tool| tool.row(left)).collect();
             out.push_str(&words::columns(&rows));
         }
         if self.servers.is_empty() && self.functions.is_empty() {
@@ -176,8 +189,9 @@ impl ServerLine {
 }
 
 impl ToolLine {
-    fn row(&self) -> Vec<String> {
-        let about = words::brief(self.description.as_deref().unwrap_or_default(), 72);
+    fn row(&self, width: Option<usize>) -> Vec<String> {
+        let about = self.description.as_deref().unwrap_or_default();
+        let about = words::brief(about, width.unwrap_or(usize::MAX));
         vec![words::safe(&self.name), words::dim(&about)]
     }
 }
@@ -344,13 +358,20 @@ fn survey_text(survey: &Survey) -> String {
     {
         out.push_str(&note("dropped", &format!("{server}/{tool}"), reason));
     }
-    for LeftOut {
-        upstream,
-        name,
-        reason,
-    } in &survey.left_out
-    {
-        out.push_str(&note("left out", &format!("{name} for {upstream}"), reason));
+    for group in survey.left_out.chunk_by(|a, b| a.upstream == b.upstream) {
+        let Some(LeftOut {
+            upstream, reason, ..
+        }) = group.first()
+        else {
+            continue;
+        };
+        let named = group.iter().take(MAX_NAMED).map(|it| it.name.as_str());
+        let mut named = named.collect::<Vec<_>>().join(", ");
+        if group.len() > MAX_NAMED {
+            named.push_str(&format!(" and {} more", group.len() - MAX_NAMED));
+        }
+        let what = format!("{} for {upstream}", words::count(group.len(), "tool"));
+        out.push_str(&note("left out", &what, &format!("{reason}: {named}")));
     }
     out
 }
@@ -477,7 +498,7 @@ mod tests {
     #[test]
     fn tools_stand_under_their_server() {
         assert_eq!(
-            plain(&survey().tools_text()),
+            plain(&survey().tools_text(None)),
             indoc! {"
                 files  2 tools
                   files__read    Reads a file.
@@ -488,8 +509,25 @@ mod tests {
     }
 
     #[test]
+    fn descriptions_are_cut_to_the_width_of_the_terminal() {
+        let text = plain(&survey().tools_text(Some(33)));
+        assert!(text.contains("  files__a_b_1f  Reads a file.\n"), "{text}");
+        let mut long = survey();
+        long.tools[0].description = Some("Reads a file and says what is in it.".to_owned());
+        let text = plain(&long.tools_text(Some(36)));
+        assert!(
+            text.contains("  files__read    Reads a file and s…\n"),
+            "{text}"
+        );
+        let text = plain(&long.tools_text(None));
+        assert!(text.contains("what is in it.\n"), "{text}");
+    }
+
+    #[test]
     fn no_server_at_all_says_what_to_do() {
-        assert!(plain(&Survey::default().tools_text()).starts_with("no MCP server is configured"));
+        assert!(
+            plain(&Survey::default().tools_text(None)).starts_with("no MCP server is configured")
+        );
     }
 
     #[test]
@@ -509,7 +547,7 @@ mod tests {
                 tools  2 offered
                   renamed files/a.b: is offered as files__a_b_1f
                   dropped files/broken: its schema is no object
-                  left out files__read for a: it takes 1 tool
+                  left out 1 tool for a: it takes 1 tool: files__read
                 warning: upstreams[0].api_key: a key in plain text; better write `env:NAME` or `file:PATH`
             "}
         );

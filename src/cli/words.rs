@@ -91,7 +91,7 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
     for row in rows {
         widths.resize(widths.len().max(row.len()), 0);
         for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(seen(cell));
+            *width = (*width).max(columns_of(cell));
         }
     }
     let mut out = String::new();
@@ -99,7 +99,7 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
         let mut line = String::from("  ");
         for (cell, width) in row.iter().zip(&widths) {
             line.push_str(cell);
-            line.push_str(&" ".repeat(width - seen(cell) + 2));
+            line.push_str(&" ".repeat(width - columns_of(cell) + 2));
         }
         out.push_str(line.trim_end());
         out.push('\n');
@@ -108,7 +108,8 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
 }
 
 /// How many characters of a cell are seen.
-fn seen(cell: &str) -> usize {
+/// How many columns a text takes.
+pub(super) fn columns_of(cell: &str) -> usize {
     anstream::adapter::strip_str(cell).to_string().width()
 }
 

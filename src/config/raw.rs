@@ -59,8 +59,8 @@ pub struct RawConfig {
 pub struct RawUpstream {
     /// Its name in logs and messages; each name once. Default: the host of `base_url`.
     pub name: Option<String>,
-    /// Where its API is, mostly ending in `/v1`; `/chat/completions` and the like are added to it.
-    /// Required.
+    /// Where its API is; `/chat/completions` and the like are added to it. Without a path it gets `/v1`; an API
+    /// without any path is written `"https://host/."`. Required.
     pub base_url: Option<String>,
     /// Its key, a secret. Default: the client's own `Authorization` header is passed on, unless it holds
     /// one of `api_keys`.

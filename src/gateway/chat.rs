@@ -134,7 +134,14 @@ impl Gateway {
                 }
             }
             selection.prefer(wishes::forced(request.tool_choice(), &catalog));
-            catalog.select(&selection, &client, upstream.config.max_tools)
+            let max_tools = upstream.config.max_tools;
+            if catalog.offered().len() + client.len() > max_tools {
+                selection.mention(wishes::mentioned(request.messages().get(), &catalog));
+            }
+            let selected = catalog.select(&selection, &client, max_tools);
+            let left_out = wishes::left_out(&selected, &upstream.config.name, max_tools);
+            left_out.iter().for_each(|text| warnings.add(text));
+            selected
         } else {
             Arc::default()
         };
