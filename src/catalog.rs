@@ -16,6 +16,7 @@ use crate::{
 };
 
 mod features;
+mod filter;
 mod page;
 mod select;
 mod selection;
@@ -24,6 +25,7 @@ mod suggest;
 
 pub use self::{
     features::ServerFeatures,
+    filter::ToolFilter,
     page::{InvalidCursor, PAGE, page},
     select::{LeftOut, LeftOutReason, Selected},
     selection::{Selection, meets},

@@ -13,6 +13,7 @@ mod demo;
 mod mcp;
 mod paste;
 mod problems;
+mod progress;
 mod run;
 mod serve;
 mod survey;
@@ -31,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::args::Cli;
 use self::{answer::Output, args::Command};
 use crate::{
-    config::{Around, Config, Given, Problem},
+    config::{Around, Config, Given, Keys, Problem},
     printable, telemetry,
 };
 
@@ -74,6 +75,19 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         }),
         Command::Mcp(asked) => {
             if let Some(client) = asked.print_config {
+                if asked.profile.is_some() {
+                    let config = match Config::load(&asked.given(), &Around::real()) {
+                        Ok(config) => config,
+                        Err(problems) => {
+                            print("", &printable::line(&problems::text(&problems)))?;
+                            return Ok(Exit::Refused);
+                        }
+                    };
+                    if let Some(why) = mcp::missing_profile(&config, asked.profile.as_deref()) {
+                        say_error(&why);
+                        return Ok(Exit::Refused);
+                    }
+                }
                 let (settings, place) = match paste::lines(client, &asked) {
                     Ok(lines) => lines,
                     Err(error) => {
@@ -85,11 +99,12 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                 return Ok(Exit::Done);
             }
             with_config(&asked.given(), &log.quiet_by_default(), |config| {
-                if let Some(name) = mcp::missing_profile(&config, asked.profile.as_deref()) {
-                    let why =
-                        format!("there is no profile `{name}`; `[profiles.{name}]` makes one");
+                if let Some(why) = mcp::missing_profile(&config, asked.profile.as_deref()) {
                     say_error(&why);
                     return Ok(Exit::Refused);
+                }
+                if io::stdin().is_terminal() {
+                    write!(anstream::stderr(), "{}", mcp::FOR_PEOPLE)?;
                 }
                 let stop = CancellationToken::new();
                 let work = mcp::run(config, asked.show(), stop.clone());
@@ -104,12 +119,19 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                     let survey = run::survey(&config).await?;
                     let text = match asked.json {
                         true => printable::json(&survey.tools_json()?).into_owned(),
-                        false => printable::line(&survey.tools_text()).into_owned(),
+                        false => {
+                            let width = words::width(&io::stdout());
+                            printable::line(&survey.tools_text(width)).into_owned()
+                        }
                     };
-                    show(text, String::new()).await
+                    show(text, String::new()).await?;
+                    Ok(match survey.are_all_ready() {
+                        true => Exit::Done,
+                        false => Exit::Failed,
+                    })
                 };
                 let shown = until(serve::signalled(), work)?;
-                Ok(shown.map_or(Exit::Stopped, |()| Exit::Done))
+                Ok(shown.unwrap_or(Exit::Stopped))
             })
         }
         Command::Call(asked) => {
@@ -158,7 +180,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
 
 /// `toolway check`: every problem, then, unless offline, what the servers make of it.
 fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
-    let config = match Config::load(&asked.listen.over(&asked.files), &Around::real()) {
+    let mut given = asked.listen.over(&asked.files);
+    if asked.offline {
+        given.keys = Keys::None;
+    }
+    let config = match Config::load(&given, &Around::real()) {
         Ok(config) => config,
         Err(problems) => {
             let text = match asked.json {
@@ -173,15 +199,15 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
     let work = async {
         let survey = match asked.offline {
             true => None,
-            false => Some(run::survey(&config).await?),
+            false => Some(run::survey_all(&config).await?),
         };
         let text = match asked.json {
             true => printable::json(&survey::check_json(&config, survey.as_ref())?).into_owned(),
             false => printable::line(&survey::check_text(&config, survey.as_ref())).into_owned(),
         };
         show(text, String::new()).await?;
-        let all_ready = survey.is_none_or(|survey| survey.are_all_ready());
-        Ok(if all_ready { Exit::Done } else { Exit::Failed })
+        let is_well = survey.is_none_or(|survey| survey.is_all_well());
+        Ok(if is_well { Exit::Done } else { Exit::Failed })
     };
     Ok(until(serve::signalled(), work)?.unwrap_or(Exit::Stopped))
 }

@@ -63,6 +63,8 @@ pub struct Config {
     pub files: Vec<PathBuf>,
     /// What works, but is probably not meant.
     pub warnings: Vec<Problem>,
+    /// What is meant, and worth a line in `toolway check`.
+    pub notes: Vec<Problem>,
 }
 
 /// What the command line adds to the file.
@@ -80,6 +82,21 @@ pub struct Given {
     pub functions: Option<PathBuf>,
     /// The webhook that runs `functions`.
     pub endpoint: Option<String>,
+    /// Which keys must be there.
+    pub keys: Keys,
+}
+
+/// Which keys and other values from outside the file must be there. Where those of an MCP server are missing, it counts
+/// as failed, in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keys {
+    /// All: clients and models are served.
+    #[default]
+    All,
+    /// Those that functions use; no client shows a key, and no model is asked but for a function.
+    Used,
+    /// None: nothing is started. What is missing is a warning.
+    None,
 }
 
 impl Config {
@@ -93,6 +110,7 @@ impl Config {
     /// Reads the files that are named, or the default one, and checks everything together.
     pub fn load(given: &Given, around: &Around<'_>) -> Result<Config, Vec<Problem>> {
         let mut check = Check::new(around);
+        check.keys = given.keys;
         let mut files = Vec::new();
         let mut raw = match read_config(given, &mut check) {
             Some((path, text)) => {
@@ -183,8 +201,11 @@ impl Check<'_> {
         files: Vec<PathBuf>,
     ) -> Result<Config, Vec<Problem>> {
         let server = self.listen(&raw);
+        self.settle_missing(false);
         let telemetry = self.telemetry(&raw);
         let upstreams = self.upstreams(raw.upstreams);
+        let asks_models = |it: &RawFunctions| it.model.is_some() && it.enabled != Some(false);
+        self.settle_missing(raw.functions.values().any(asks_models));
         let mut gateway = self.bounds(&raw.limits);
         gateway.start_wait = self.time("start_wait", raw.start_wait, gateway.start_wait);
         let in_file = raw
@@ -193,6 +214,7 @@ impl Check<'_> {
             .map(|(name, raw)| Written::in_toml(name, raw));
         let servers = self.servers(in_file.chain(written));
         let functions = self.functions(raw.functions, &servers, &upstreams);
+        self.settle_missing(true);
         let groups = functions.iter().map(|it| it.group.clone());
         let known: Vec<_> = servers
             .iter()
@@ -200,9 +222,11 @@ impl Check<'_> {
             .chain(groups)
             .collect();
         let profiles = self.profiles(raw.profiles, &known);
-        self.compare_keys(&server, &upstreams);
+        if self.keys == Keys::All {
+            self.compare_keys(&server, &upstreams);
+        }
         if self.problems.is_empty() {
-            let warnings = self.warnings;
+            let (warnings, notes) = (self.warnings, self.notes);
             Ok(Config {
                 server,
                 upstreams,
@@ -213,6 +237,7 @@ impl Check<'_> {
                 telemetry,
                 files,
                 warnings,
+                notes,
             })
         } else {
             Err(self.problems)

@@ -7,7 +7,8 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
     path::Path,
     process::{Command, Output, Stdio},
     thread,
@@ -134,11 +135,30 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(output.status.code(), Some(0));
 }
 
+/// A server that answers every request with this status, while the test runs; its address.
+fn answering(status: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut lines = BufReader::new(&stream).lines();
+            while lines
+                .next()
+                .is_some_and(|line| line.is_ok_and(|line| !line.is_empty()))
+            {}
+            let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\n");
+            _ = (&stream).write_all(format!("{head}content-length: 2\r\n\r\n{{}}").as_bytes());
+        }
+    });
+    format!("http://{address}")
+}
+
 /// A configuration with the built-in MCP server of the demo, and an upstream that takes fewer tools.
 fn with_demo_server() -> String {
     let program = env!("CARGO_BIN_EXE_toolway");
     let server = format!("command = '{program}'\nargs = ['demo-server']");
-    let upstream = "name = 'small'\nbase_url = 'http://127.0.0.1:9/v1'\nmax_tools = 2";
+    let base = answering("200 OK");
+    let upstream = format!("name = 'small'\nbase_url = '{base}/v1'\nmax_tools = 2");
     format!("[[upstreams]]\n{upstream}\n[servers.demo]\n{server}")
 }
 
@@ -215,6 +235,59 @@ fn a_call_that_finds_nothing_says_where_the_tool_could_be() {
 }
 
 #[test]
+fn a_variable_that_is_not_set_costs_its_server_only() {
+    let config =
+        with_demo_server() + "\n[servers.other]\ncommand = 'x'\nenv = { T = 'env:NOT_SET_9' }\n";
+    let why = "`env.T`: the environment variable `NOT_SET_9` is not set";
+    let output = run(&config, &["tools"]);
+    assert!(text(&output.stdout).contains("\n  demo__multiply "));
+    assert!(
+        text(&output.stdout).contains(why),
+        "{}",
+        text(&output.stdout)
+    );
+    let output = run(&config, &["call", "demo__multiply", r#"{"a": 6, "b": 7}"#]);
+    assert_eq!(text(&output.stdout), "42\n", "{}", text(&output.stderr));
+    let output = run(&config, &["check"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stdout).contains(why),
+        "{}",
+        text(&output.stdout)
+    );
+    let output = run(&config, &["check", "--offline"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        text(&output.stdout).contains(&format!("warning: servers.other: is not started: {why}\n")),
+        "{}",
+        text(&output.stdout)
+    );
+}
+
+#[test]
+fn a_key_is_wanted_only_where_it_is_used() {
+    let config = with_demo_server().replace("max_tools", "api_key = 'env:NOT_SET_9'\nmax_tools");
+    let config = format!("api_keys = ['env:NOT_SET_9']\n{config}");
+    for args in [
+        &["tools"][..],
+        &["call", "demo__multiply", r#"{"a": 6, "b": 7}"#],
+        &["check", "--offline"],
+        &["mcp"],
+    ] {
+        let output = run(&config, args);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{args:?}: {}",
+            text(&output.stderr)
+        );
+    }
+    let output = run(&config, &["serve"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("upstreams[0].api_key: the environment variable"));
+}
+
+#[test]
 fn the_lines_of_the_demo_can_be_pasted() {
     let output = run("", &["demo", "--once", "--bind", "127.0.0.1:0"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -230,7 +303,7 @@ fn check_starts_the_servers_and_names_what_is_left_out() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let out = text(&output.stdout);
     assert!(out.contains("  demo  ready  stdio  "), "{out}");
-    assert!(out.contains("  left out demo__wait for small: "), "{out}");
+    assert!(out.contains("  left out 1 tool for small: "), "{out}");
 }
 
 #[test]
@@ -249,6 +322,60 @@ fn check_exits_1_when_a_server_does_not_come_up() {
             .unwrap()
             .contains("no-such-program")
     );
+}
+
+#[test]
+fn check_names_what_cannot_be_reached_and_runs_nothing_there() {
+    let (fine, wary) = (answering("404 Not Found"), answering("401 Unauthorized"));
+    let definitions = r#"[{"type": "function", "function": {"name": "f"}}]"#;
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("f.json"), definitions).unwrap();
+    let config = format!(
+        "[[upstreams]]\nname = 'fine'\nbase_url = '{fine}/v1'\nmodels = ['a']\n\
+         [[upstreams]]\nname = 'wary'\nbase_url = '{wary}/v1'\nmodels = ['b']\n\
+         [[upstreams]]\nname = 'strict'\nbase_url = '{wary}/v1'\nmodels = ['c']\napi_key = 'k'\n\
+         [[upstreams]]\nname = 'dead'\nbase_url = 'http://127.0.0.1:9/v1'\nmodels = ['d']\n\
+         [functions.hook]\ndefinitions = 'f.json'\nendpoint = '{fine}/hook'\n\
+         [functions.gone]\ndefinitions = 'f.json'\nendpoint = 'http://127.0.0.1:9/hook'\n"
+    );
+    fs::write(folder.path().join("toolway.toml"), config).unwrap();
+    let output = toolway(folder.path(), &["check", "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let dead = |list: &str| {
+        let list = value[list].as_array().unwrap().clone();
+        let dead = list.into_iter().filter(|it| !it["error"].is_null());
+        dead.map(|it| it["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(dead("upstreams"), ["strict", "dead"], "{value}");
+    assert_eq!(dead("services"), ["gone"], "{value}");
+    let output = toolway(folder.path(), &["check"]).output().unwrap();
+    let out = text(&output.stdout);
+    assert!(
+        out.contains("cannot be reached: Connection refused"),
+        "{out}"
+    );
+    let output = toolway(folder.path(), &["check", "--offline"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_server_that_never_answers_is_named_and_the_exit_code_is_1() {
+    let config = format!(
+        "[[upstreams]]\nbase_url = '{}/v1'\n[servers.mute]\ncommand = 'sleep'\nargs = ['600']\nstart_timeout = '1s'",
+        answering("200 OK")
+    );
+    for args in [&["check"][..], &["tools"]] {
+        let output = run(&config, args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let out = text(&output.stdout);
+        assert!(out.contains("the server did not answer in 1 s"), "{out}");
+    }
 }
 
 /// Whether a process runs; one that is dead and not collected yet does not.
@@ -340,6 +467,29 @@ fn the_help_in_the_readme_is_the_help_of_the_program() {
     } else {
         assert!(page == wanted, "run `UPDATE_DOCS=1 cargo test --test cli`");
     }
+}
+
+#[test]
+fn a_profile_that_is_not_there_is_not_printed_for_a_client() {
+    let profiles = "[profiles.one]\ntools = ['*']";
+    let print = |name: &str| {
+        run(
+            profiles,
+            &["mcp", "--profile", name, "--print-config", "claude"],
+        )
+    };
+    assert_eq!(print("one").status.code(), Some(0));
+    let refused = print("two");
+    assert_eq!(
+        (refused.status.code(), text(&refused.stdout)),
+        (Some(2), "")
+    );
+    let said = "no profile `two`; there are: one";
+    assert!(
+        text(&refused.stderr).contains(said),
+        "{}",
+        text(&refused.stderr)
+    );
 }
 
 #[test]

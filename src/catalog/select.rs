@@ -86,7 +86,7 @@ impl Catalog {
     ///
     /// The client's own come first: a tool with the same name is left out, and the limit is for both
     /// together. Over the limit the least closely named are left out: those that are there by default, then
-    /// those named by a pattern, then those named themselves; among these the server with the most tools
+    /// those named by a pattern, then those mentioned in the conversation, then those named themselves; among these the server with the most tools
     /// gives up its last. The same request always gets the same tools in the same order.
     ///
     /// A request that selects nothing in particular costs no more with a thousand tools than with one.
@@ -179,7 +179,13 @@ impl Catalog {
 fn surplus<'c>(chosen: &[(&'c Arc<Offered>, Closeness)], room: usize) -> Vec<&'c FunctionName> {
     let mut gone = Vec::new();
     let mut too_many = chosen.len().saturating_sub(room);
-    for closeness in [Closeness::Default, Closeness::Pattern, Closeness::Name] {
+    let least_first = [
+        Closeness::Default,
+        Closeness::Pattern,
+        Closeness::Mentioned,
+        Closeness::Name,
+    ];
+    for closeness in least_first {
         let mut servers: BTreeMap<&ServerId, Vec<&FunctionName>> = BTreeMap::new();
         for (tool, _) in chosen.iter().filter(|(_, it)| *it == closeness) {
             servers.entry(&tool.server).or_default().push(&tool.name);
@@ -205,6 +211,12 @@ impl Selected {
             tools,
             left_out,
         }
+    }
+
+    /// How many were left out because the upstream takes no more.
+    pub fn surplus(&self) -> usize {
+        let is_surplus = |it: &&LeftOut| matches!(it.reason, LeftOutReason::TooMany { .. });
+        self.left_out.iter().filter(is_surplus).count()
     }
 
     /// The tool that the request offers under this name.

@@ -1,6 +1,6 @@
 //! Which tools a request wants, as its headers and its body say.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::Offered;
 use crate::{
@@ -21,7 +21,8 @@ pub struct Selection {
     tools: Option<Patterns>,
     servers: Option<Patterns>,
     entries: Vec<Entry>,
-    preferred: HashSet<String>,
+    /// Offered names that a limit leaves out after others.
+    kept: HashMap<String, Closeness>,
 }
 
 /// How closely a request named a tool; what was named the least is left out first.
@@ -31,6 +32,8 @@ pub(super) enum Closeness {
     Default,
     /// A pattern or its server was named.
     Pattern,
+    /// Its name is somewhere in the conversation.
+    Mentioned,
     /// It was named.
     Name,
 }
@@ -65,7 +68,7 @@ impl Selection {
                 .iter()
                 .map(|entry| Entry::read(entry, known))
                 .collect::<Result<_, _>>()?,
-            preferred: HashSet::new(),
+            ..Selection::default()
         };
         match selection.patterns() <= MAX_PATTERNS {
             true => Ok(selection),
@@ -87,7 +90,15 @@ impl Selection {
     /// These offered names count as named, so that a limit does not leave them out before others; for
     /// those that `tool_choice` names. It selects nothing that is not selected otherwise.
     pub fn prefer(&mut self, names: impl IntoIterator<Item = String>) {
-        self.preferred.extend(names);
+        self.kept
+            .extend(names.into_iter().map(|name| (name, Closeness::Name)));
+    }
+
+    /// These offered names are somewhere in the conversation, so that a limit leaves out others first.
+    pub fn mention(&mut self, names: impl IntoIterator<Item = String>) {
+        for name in names {
+            self.kept.entry(name).or_insert(Closeness::Mentioned);
+        }
     }
 
     /// Nothing was said: every tool, none before another.
@@ -103,11 +114,11 @@ impl Selection {
 
     /// Some names are to be kept before others.
     pub(super) fn has_preferred(&self) -> bool {
-        !self.preferred.is_empty()
+        !self.kept.is_empty()
     }
 
     pub(super) fn is_preferred(&self, name: &FunctionName) -> bool {
-        self.preferred.contains(name.as_str())
+        self.kept.contains_key(name.as_str())
     }
 
     /// A tool of this server may be selected, as far as its name tells before its tools are known.
@@ -147,10 +158,8 @@ impl Selection {
         for said in [by_tools, by_servers, by_entries].into_iter().flatten() {
             closest = closest.max(said?);
         }
-        match self.is_preferred(&tool.name) {
-            true => Some(Closeness::Name),
-            false => Some(closest),
-        }
+        let kept = self.kept.get(tool.name.as_str()).copied();
+        Some(kept.map_or(closest, |kept| closest.max(kept)))
     }
 }
 

@@ -7,7 +7,10 @@ use clap_complete::Shell;
 use tracing::Level;
 
 use super::{mcp::Show, paste::Client};
-use crate::{config::Given, telemetry::Filter};
+use crate::{
+    config::{Given, Keys},
+    telemetry::Filter,
+};
 
 /// One gateway between OpenAI tool calls and the Model Context Protocol.
 ///
@@ -140,15 +143,16 @@ pub(super) struct ListenArgs {
     /// The address to listen on [default: 127.0.0.1:4242].
     #[arg(short, long, value_name = "ADDR")]
     bind: Option<String>,
-    /// The model provider, in place of those in the file; `/v1` is added if the URL has no path.
+    /// The model provider, in place of those in the file; without a path it gets `/v1`, as `base_url` does.
     #[arg(short, long, value_name = "URL")]
     upstream: Option<String>,
 }
 
 /// Check the configuration, start the servers for a moment, and name what is odd.
 ///
-/// Prints every problem with its path and exits 2. Without any it starts the MCP servers, says which are
-/// ready, and names the tools that were renamed, dropped or left out; it exits 1 if a server is not ready.
+/// Prints every problem with its path and exits 2. Without any it starts the MCP servers, tries to reach the
+/// upstreams and webhooks (nothing is run there), and names the tools that were renamed, dropped or left out; it
+/// exits 1 if a server is not ready or something cannot be reached.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -160,7 +164,7 @@ pub(super) struct CheckArgs {
     pub(super) files: FileArgs,
     #[command(flatten)]
     pub(super) listen: ListenArgs,
-    /// Start nothing; look at the configuration only.
+    /// Start nothing and reach for nothing; look at the configuration only.
     #[arg(long)]
     pub(super) offline: bool,
     /// Print JSON.
@@ -169,6 +173,8 @@ pub(super) struct CheckArgs {
 }
 
 /// List the tools that models are offered.
+///
+/// Exits 1 if a server is not ready.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -249,6 +255,7 @@ impl FileArgs {
         Given {
             config: self.config.clone(),
             mcp: self.mcp.clone(),
+            keys: Keys::Used,
             ..Given::default()
         }
     }
@@ -271,6 +278,7 @@ impl ListenArgs {
         Given {
             bind: self.bind.clone(),
             upstream: self.upstream.clone(),
+            keys: Keys::All,
             ..files.given()
         }
     }

@@ -29,6 +29,13 @@ pub(super) async fn run(config: Config, show: Show, stop: CancellationToken) -> 
     served.context("standard input cannot be read")
 }
 
+/// What somebody reads who starts it by hand.
+pub(super) const FOR_PEOPLE: &str = "\
+toolway mcp is an MCP server on standard input and output: a client such as Claude, Cursor or VS Code starts it.
+`toolway mcp --print-config claude` (or cursor, vscode) prints what to paste into the client's settings.
+It now waits for JSON-RPC messages, one a line; Ctrl-D ends it.
+";
+
 /// What the client is to see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Show {
@@ -48,7 +55,15 @@ fn lone_group(config: &Config) -> Option<&ServerId> {
     }
 }
 
-/// The profile that is asked for, if the configuration has none of that name.
-pub(super) fn missing_profile<'p>(config: &Config, profile: Option<&'p str>) -> Option<&'p str> {
-    profile.filter(|name| !config.profiles.iter().any(|it| it.name == *name))
+/// What is wrong with the profile that is asked for, if the configuration has none of that name.
+pub(super) fn missing_profile(config: &Config, profile: Option<&str>) -> Option<String> {
+    let name = profile.filter(|name| !config.profiles.iter().any(|it| it.name == *name))?;
+    let known: Vec<&str> = config.profiles.iter().map(|it| it.name.as_str()).collect();
+    Some(match known.is_empty() {
+        true => format!("there is no profile `{name}`; `[profiles.{name}]` makes one"),
+        false => format!(
+            "there is no profile `{name}`; there are: {}",
+            known.join(", ")
+        ),
+    })
 }

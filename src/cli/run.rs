@@ -5,23 +5,25 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
+use futures::future::join_all;
 use tokio::time::Instant;
 
 use super::{
     answer::Outcome,
-    serve,
-    survey::{Dropped, ServerLine, Survey, ToolLine},
+    progress, serve,
+    survey::{Dropped, ServerLine, Survey, ToolLine, Tried},
 };
 use crate::{
     catalog::{Catalog, Offered},
     config::Config,
     gateway::{Gateway, listing},
     health::{ServerHealth, State},
-    upstream::function::GroupHealth,
+    upstream::{function::GroupHealth, model::Models},
 };
 
-/// How much longer than their own `start_timeout` servers are waited for.
-const GRACE: Duration = Duration::from_secs(1);
+/// How much longer than their own `start_timeout` servers are waited for: a process that never answered is stopped
+/// within 5 s.
+const GRACE: Duration = Duration::from_secs(6);
 
 /// Starts the servers, waits until each is ready or has failed, notes what they offer, and stops them.
 pub(super) async fn survey(config: &Config) -> Result<Survey> {
@@ -29,6 +31,30 @@ pub(super) async fn survey(config: &Config) -> Result<Survey> {
     let survey = look(&gateway);
     gateway.shutdown().await;
     Ok(survey)
+}
+
+/// The same, and tries to reach the upstreams and the services of functions.
+pub(super) async fn survey_all(config: &Config) -> Result<Survey> {
+    let models = Models::new(config.upstreams.clone())?;
+    let upstreams = models.all().iter().map(|upstream| async {
+        let error = upstream.probe().await.err();
+        Tried {
+            name: upstream.config.name.clone(),
+            error: error.map(|error| error.to_string()),
+        }
+    });
+    let services = config.functions.iter().map(|group| async {
+        let error = group.probe().await?.err();
+        let name = group.group.to_string();
+        Some(Tried { name, error })
+    });
+    let (survey, upstreams, services) =
+        tokio::join!(survey(config), join_all(upstreams), join_all(services));
+    Ok(Survey {
+        upstreams,
+        services: services.into_iter().flatten().collect(),
+        ..survey?
+    })
 }
 
 /// One tool call, through the same path as the loop, and how the servers were when it was made.
@@ -48,10 +74,14 @@ pub(super) async fn call(
 }
 
 async fn settled(config: &Config) -> Result<Arc<Gateway>> {
-    let gateway = serve::gateway(config)?;
     let slowest = config.servers.iter().map(|server| server.start_timeout);
     let patience = slowest.max().unwrap_or_default() + GRACE;
-    gateway.settled(Instant::now() + patience).await;
+    let mut config = config.clone();
+    // What is late is said here, and not in the log.
+    config.gateway.start_wait = patience;
+    let gateway = serve::gateway(&config)?;
+    let settled = gateway.settled(Instant::now() + patience);
+    progress::while_waiting(&gateway, settled).await;
     Ok(gateway)
 }
 
@@ -59,6 +89,8 @@ fn look(gateway: &Gateway) -> Survey {
     let catalog = gateway.catalog();
     Survey {
         servers: gateway.health().into_iter().map(server).collect(),
+        upstreams: Vec::new(),
+        services: Vec::new(),
         functions: gateway.functions().iter().map(group).collect(),
         tools: catalog
             .offered()

@@ -7,13 +7,24 @@ use super::{problems, words};
 use crate::{
     config::{Config, Problem},
     gateway::listing::LeftOut,
+    upstream::mcp::Transport,
 };
+
+/// A description is not cut below so many columns, however narrow the terminal.
+const SHORTEST_DESCRIPTION: usize = 16;
+
+/// Most tools that one line names.
+const MAX_NAMED: usize = 20;
 
 /// The servers and tools as they were found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Survey {
     /// Each server, by name.
     pub(super) servers: Vec<ServerLine>,
+    /// Each upstream that was tried.
+    pub(super) upstreams: Vec<Tried>,
+    /// Each group of functions with a service of its own that was tried.
+    pub(super) services: Vec<Tried>,
     /// Each group of functions, by name; they are always ready.
     pub(super) functions: Vec<ServerLine>,
     /// Each tool that is offered, in the order of the offer.
@@ -46,6 +57,15 @@ pub(super) struct ServerLine {
     pub(super) last_error: Option<String>,
     /// The end of what it wrote to standard error.
     pub(super) stderr_tail: Vec<String>,
+}
+
+/// What came of trying to reach something.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Tried {
+    /// Its name.
+    pub(super) name: String,
+    /// Why it cannot be used; absent where it can.
+    pub(super) error: Option<String>,
 }
 
 /// One offered tool.
@@ -82,8 +102,20 @@ impl Survey {
         self.servers.iter().all(|server| server.is_ready)
     }
 
-    /// `toolway tools` for people.
-    pub(super) fn tools_text(&self) -> String {
+    /// Every server can be called, and everything else that was tried can be reached.
+    pub(super) fn is_all_well(&self) -> bool {
+        let mut tried = self.upstreams.iter().chain(&self.services);
+        self.are_all_ready() && tried.all(|it| it.error.is_none())
+    }
+
+    /// Why this cannot be used, if it was tried.
+    fn error_of<'t>(tried: &'t [Tried], name: &str) -> Option<&'t str> {
+        let one = tried.iter().find(|it| it.name == name)?;
+        one.error.as_deref()
+    }
+
+    /// `toolway tools` for people, within so many columns.
+    pub(super) fn tools_text(&self, width: Option<usize>) -> String {
         let mut out = String::new();
         for server in self.servers.iter().chain(&self.functions) {
             let state = words::count(server.tools, "tool");
@@ -97,7 +129,14 @@ impl Survey {
                 .tools
                 .iter()
                 .filter(|tool| tool.server == server.server);
-            let rows: Vec<_> = own.map(ToolLine::row).collect();
+            let own: Vec<&ToolLine> = own.collect();
+            let names = own.iter().map(|tool| words::columns_of(&tool.name)).max();
+            let left = width.map(|width| {
+                // Two spaces before each column.
+                let left = width.saturating_sub(names.unwrap_or_default() + 4);
+                left.max(SHORTEST_DESCRIPTION)
+            });
+            let rows: Vec<_> = own.iter().map(|tool| tool.row(left)).collect();
             out.push_str(&words::columns(&rows));
         }
         if self.servers.is_empty() && self.functions.is_empty() {
@@ -149,8 +188,9 @@ impl ServerLine {
 }
 
 impl ToolLine {
-    fn row(&self) -> Vec<String> {
-        let about = words::brief(self.description.as_deref().unwrap_or_default(), 72);
+    fn row(&self, width: Option<usize>) -> Vec<String> {
+        let about = self.description.as_deref().unwrap_or_default();
+        let about = words::brief(about, width.unwrap_or(usize::MAX));
         vec![words::safe(&self.name), words::dim(&about)]
     }
 }
@@ -171,7 +211,12 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
     let mut out = format!("{}  {files}\n", words::bold("configuration"));
     out.push_str(&format!("{}  {}\n", words::bold("listens on"), on));
     out.push_str(&format!("{}\n", words::bold("upstreams")));
-    let rows: Vec<_> = upstreams_in_words(config).map(Vec::from).collect();
+    let tried = survey.map_or(&[][..], |survey| &survey.upstreams);
+    let rows = upstreams_in_words(config).map(|row| {
+        let error = Survey::error_of(tried, &row[0]).map(words::bad);
+        row.into_iter().chain(error).collect()
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
     out.push_str(&words::columns(&rows));
     let none = match (config.servers.is_empty(), config.functions.is_empty()) {
         (true, true) => {
@@ -197,7 +242,11 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
             }
         }
     }
-    for Problem { path, message } in &config.warnings {
+    for Problem { path, message } in &config.notes {
+        let message = words::safe(message);
+        out.push_str(&format!("{} {path}: {message}\n", words::dim("note:")));
+    }
+    for Problem { path, message } in &warnings(config, survey) {
         out.push_str(&format!(
             "{} {path}: {}\n",
             words::odd("warning:"),
@@ -205,6 +254,21 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
         ));
     }
     out
+}
+
+/// What is odd in the configuration; offline also the servers that would not be started.
+fn warnings(config: &Config, survey: Option<&Survey>) -> Vec<Problem> {
+    let mut all = config.warnings.clone();
+    if survey.is_none() {
+        all.extend(config.servers.iter().filter_map(|it| match &it.transport {
+            Transport::Unavailable { reason, .. } => Some(Problem {
+                path: format!("servers.{}", it.server),
+                message: format!("is not started: {reason}"),
+            }),
+            _ => None,
+        }));
+    }
+    all
 }
 
 /// Who may send requests.
@@ -242,7 +306,15 @@ fn survey_text(survey: &Survey) -> String {
     let rows: Vec<_> = survey.servers.iter().map(ServerLine::row).collect();
     let mut out = words::columns(&rows);
     if !survey.functions.is_empty() {
-        let rows: Vec<_> = survey.functions.iter().map(ServerLine::row).collect();
+        let rows: Vec<_> = survey
+            .functions
+            .iter()
+            .map(|group| {
+                let error = Survey::error_of(&survey.services, &group.server);
+                let error = error.map(|why| words::bad(&format!("cannot be reached: {why}")));
+                group.row().into_iter().chain(error).collect()
+            })
+            .collect();
         out.push_str(&format!("{}\n", words::bold("functions")));
         out.push_str(&words::columns(&rows));
     }
@@ -281,13 +353,20 @@ fn survey_text(survey: &Survey) -> String {
     {
         out.push_str(&note("dropped", &format!("{server}/{tool}"), reason));
     }
-    for LeftOut {
-        upstream,
-        name,
-        reason,
-    } in &survey.left_out
-    {
-        out.push_str(&note("left out", &format!("{name} for {upstream}"), reason));
+    for group in survey.left_out.chunk_by(|a, b| a.upstream == b.upstream) {
+        let Some(LeftOut {
+            upstream, reason, ..
+        }) = group.first()
+        else {
+            continue;
+        };
+        let named = group.iter().take(MAX_NAMED).map(|it| it.name.as_str());
+        let mut named = named.collect::<Vec<_>>().join(", ");
+        if group.len() > MAX_NAMED {
+            named.push_str(&format!(" and {} more", group.len() - MAX_NAMED));
+        }
+        let what = format!("{} for {upstream}", words::count(group.len(), "tool"));
+        out.push_str(&note("left out", &what, &format!("{reason}: {named}")));
     }
     out
 }
@@ -303,15 +382,21 @@ fn note(what: &str, name: &str, text: &str) -> String {
 
 /// `toolway check --json`, when nothing is wrong with the configuration itself.
 pub(super) fn check_json(config: &Config, survey: Option<&Survey>) -> serde_json::Result<String> {
-    let warnings: Vec<_> = config.warnings.iter().map(problems::as_json).collect();
+    let warnings: Vec<_> = warnings(config, survey)
+        .iter()
+        .map(problems::as_json)
+        .collect();
     let mut all = json!({
-        "ok": survey.is_none_or(Survey::are_all_ready),
+        "ok": survey.is_none_or(Survey::is_all_well),
         "files": config.files,
         "problems": [],
         "warnings": warnings,
+        "notes": config.notes.iter().map(problems::as_json).collect::<Vec<_>>(),
     });
     if let Some(survey) = survey {
         let renamed: Vec<&ToolLine> = survey.tools.iter().filter(|tool| tool.renamed).collect();
+        all["upstreams"] = json!(survey.upstreams);
+        all["services"] = json!(survey.services);
         all["servers"] = json!(survey.servers);
         all["functions"] = json!(survey.functions);
         all["tools"] = json!(survey.tools.len());
@@ -385,6 +470,11 @@ mod tests {
         };
         Survey {
             servers: vec![files, gone],
+            upstreams: vec![Tried {
+                name: "a".into(),
+                error: Some("it refuses the key".into()),
+            }],
+            services: Vec::new(),
             functions: Vec::new(),
             tools: vec![
                 tool("files__read", "read", false),
@@ -403,7 +493,7 @@ mod tests {
     #[test]
     fn tools_stand_under_their_server() {
         assert_eq!(
-            plain(&survey().tools_text()),
+            plain(&survey().tools_text(None)),
             indoc! {"
                 files  2 tools
                   files__read    Reads a file.
@@ -414,8 +504,25 @@ mod tests {
     }
 
     #[test]
+    fn descriptions_are_cut_to_the_width_of_the_terminal() {
+        let text = plain(&survey().tools_text(Some(33)));
+        assert!(text.contains("  files__a_b_1f  Reads a file.\n"), "{text}");
+        let mut long = survey();
+        long.tools[0].description = Some("Reads a file and says what is in it.".to_owned());
+        let text = plain(&long.tools_text(Some(36)));
+        assert!(
+            text.contains("  files__read    Reads a file and s…\n"),
+            "{text}"
+        );
+        let text = plain(&long.tools_text(None));
+        assert!(text.contains("what is in it.\n"), "{text}");
+    }
+
+    #[test]
     fn no_server_at_all_says_what_to_do() {
-        assert!(plain(&Survey::default().tools_text()).starts_with("no MCP server is configured"));
+        assert!(
+            plain(&Survey::default().tools_text(None)).starts_with("no MCP server is configured")
+        );
     }
 
     #[test]
@@ -427,7 +534,7 @@ mod tests {
                 configuration  toolway.toml
                 listens on  127.0.0.1:4242, for everybody on this machine
                 upstreams
-                  a  http://a/v1  every model  with its own key
+                  a  http://a/v1  every model  with its own key  it refuses the key
                 servers
                   files  ready   stdio  2025-11-25  2 tools
                   gone   failed  stdio              `nope` was not found
@@ -435,7 +542,7 @@ mod tests {
                 tools  2 offered
                   renamed files/a.b: is offered as files__a_b_1f
                   dropped files/broken: its schema is no object
-                  left out files__read for a: it takes 1 tool
+                  left out 1 tool for a: it takes 1 tool: files__read
                 warning: upstreams[0].api_key: a key in plain text; better write `env:NAME` or `file:PATH`
             "}
         );

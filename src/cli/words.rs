@@ -1,7 +1,11 @@
 //! How things look on a terminal: colours, columns, plurals. Where nobody sees them, `print` takes the
 //! colours out.
 
+use std::io::IsTerminal;
+
 use anstyle::{AnsiColor, Style};
+use terminal_size::{Width, terminal_size};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::printable;
 
@@ -45,17 +49,28 @@ pub(super) fn safe(text: &str) -> String {
     printable::text(text).into_owned()
 }
 
-/// The first line of a text, shortened to `width` characters.
+/// The width of the terminal that this stream goes to, in columns; `None` where it goes elsewhere.
+pub(super) fn width(stream: &impl IsTerminal) -> Option<usize> {
+    let (Width(columns), _) = stream.is_terminal().then(terminal_size)??;
+    Some(usize::from(columns))
+}
+
+/// The first line of a text, shortened to `width` columns.
 pub(super) fn brief(text: &str, width: usize) -> String {
     let line = text
         .lines()
         .map(str::trim)
         .find(|line| !line.is_empty())
         .unwrap_or_default();
-    if line.chars().count() <= width {
+    if line.width() <= width {
         return line.to_owned();
     }
-    let start: String = line.chars().take(width.saturating_sub(1)).collect();
+    let mut taken = 0;
+    let fits = |c: &char| {
+        taken += c.width().unwrap_or_default();
+        taken < width
+    };
+    let start: String = line.chars().take_while(fits).collect();
     format!("{}…", start.trim_end())
 }
 
@@ -70,7 +85,7 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
     for row in rows {
         widths.resize(widths.len().max(row.len()), 0);
         for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(seen(cell));
+            *width = (*width).max(columns_of(cell));
         }
     }
     let mut out = String::new();
@@ -78,7 +93,7 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
         let mut line = String::from("  ");
         for (cell, width) in row.iter().zip(&widths) {
             line.push_str(cell);
-            line.push_str(&" ".repeat(width - seen(cell) + 2));
+            line.push_str(&" ".repeat(width - columns_of(cell) + 2));
         }
         out.push_str(line.trim_end());
         out.push('\n');
@@ -87,11 +102,9 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
 }
 
 /// How many characters of a cell are seen.
-fn seen(cell: &str) -> usize {
-    anstream::adapter::strip_str(cell)
-        .to_string()
-        .chars()
-        .count()
+/// How many columns a text takes.
+pub(super) fn columns_of(cell: &str) -> usize {
+    anstream::adapter::strip_str(cell).to_string().width()
 }
 
 #[cfg(test)]
@@ -125,5 +138,7 @@ mod tests {
         assert_eq!(brief("\n  grün ist die Farbe\nmehr", 6), "grün…");
         assert_eq!(brief("kurz", 6), "kurz");
         assert_eq!(brief("", 6), "");
+        assert_eq!(brief("漢字漢字", 6), "漢字…");
+        assert_eq!(brief("漢字漢字", 8), "漢字漢字");
     }
 }

@@ -10,6 +10,7 @@ use std::{
 use toml::{Table, Value};
 
 use super::{
+    Keys,
     around::Around,
     duration,
     problem::Problem,
@@ -26,6 +27,12 @@ pub(super) struct Check<'a> {
     pub(super) problems: Vec<Problem>,
     /// What is probably not meant.
     pub(super) warnings: Vec<Problem>,
+    /// What is meant, and worth a line.
+    pub(super) notes: Vec<Problem>,
+    /// Values that are not there, of the part that is being read.
+    pub(super) missing: Vec<Problem>,
+    /// Which keys must be there.
+    pub(super) keys: Keys,
 }
 
 /// The longest time that may be configured: a day.
@@ -42,6 +49,9 @@ impl<'a> Check<'a> {
             base,
             problems: Vec::new(),
             warnings: Vec::new(),
+            notes: Vec::new(),
+            missing: Vec::new(),
+            keys: Keys::default(),
         }
     }
 
@@ -57,6 +67,24 @@ impl<'a> Check<'a> {
             path: path.to_string(),
             message: message.to_string(),
         });
+    }
+
+    /// Notes a value that is not there; [`Check::settle_missing`] says what that costs.
+    pub(super) fn missing(&mut self, path: impl Display, message: impl Display) {
+        self.missing.push(Problem {
+            path: path.to_string(),
+            message: message.to_string(),
+        });
+    }
+
+    /// Values that are not there are problems of the part that was read, if it is used.
+    pub(super) fn settle_missing(&mut self, is_used: bool) {
+        let missing = std::mem::take(&mut self.missing);
+        match self.keys {
+            Keys::Used if !is_used => {}
+            Keys::All | Keys::Used => self.problems.extend(missing),
+            Keys::None => self.warnings.extend(missing),
+        }
     }
 
     /// Reads the text of a configuration file, table by table and key by key.

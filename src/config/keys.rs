@@ -66,7 +66,7 @@ pub(super) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
 }
 
 /// The known word that is a few slips of the hand away from `word`.
-fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let word = word.to_ascii_lowercase().replace('-', "_");
     known
         .iter()

@@ -1,7 +1,7 @@
 //! The `mcpServers` files of other MCP clients, taken as they are: Claude Desktop and Claude Code, Cursor,
 //! VS Code (`servers` and `inputs`), Windsurf (`serverUrl`), Gemini CLI (`httpUrl`), Cline.
 //!
-//! Keys that are not known are skipped: every client has some of its own. What a server needs in order to
+//! Keys that are not known are named in a warning: every client has some of its own. What a server needs in order to
 //! run must be right, and goes through the same rules as `[servers.NAME]`.
 
 use std::{
@@ -11,8 +11,48 @@ use std::{
 
 use serde_json::{Map, Value};
 
-use super::{check::Check, jsonc, raw::RawServer, servers::Written, values::Origin};
+use super::{
+    check::Check, jsonc, keys::nearest, problem::Problem, raw::RawServer, servers::Written,
+    values::Origin,
+};
 use crate::tool::{MAX_NAME, ServerId};
+
+/// Keys that are understood.
+const UNDERSTOOD: [&str; 18] = [
+    "args",
+    "command",
+    "cwd",
+    "disabled",
+    "disabledTools",
+    "enabled",
+    "env",
+    "envFile",
+    "excludeTools",
+    "headers",
+    "httpUrl",
+    "includeTools",
+    "serverUrl",
+    "tools",
+    "transport",
+    "transportType",
+    "type",
+    "url",
+];
+
+/// Keys that say which tools run without asking a person. toolway asks nobody.
+const APPROVALS: [&str; 4] = ["alwaysAllow", "autoApprove", "autoApproveTools", "trust"];
+
+/// Keys that are for people.
+const FOR_PEOPLE: [&str; 8] = [
+    "$schema",
+    "description",
+    "displayName",
+    "gallery",
+    "icon",
+    "name",
+    "title",
+    "version",
+];
 
 impl Check<'_> {
     /// The servers of one file that are switched on.
@@ -49,12 +89,14 @@ impl Check<'_> {
                     continue;
                 };
                 self.add_env_file(&path, entry, &origin, &mut raw);
+                let missing = std::mem::take(&mut self.missing);
                 let name = self.fitting_name(&path, name, &mut taken);
                 servers.push(Written {
                     path,
                     name,
                     raw,
                     origin: origin.clone(),
+                    missing,
                 });
             }
         }
@@ -80,15 +122,23 @@ impl Check<'_> {
             return None;
         };
         let is = |key: &str, what: bool| entry.get(key).and_then(Value::as_bool) == Some(what);
-        if is("disabled", true) || is("enabled", false) {
-            return None;
+        for (key, value) in [("disabled", true), ("enabled", false)] {
+            if is(key, value) {
+                self.notes.push(Problem {
+                    path: path.to_owned(),
+                    message: format!("is not started: `{key}` is {value} there"),
+                });
+                return None;
+            }
         }
+        self.name_odd_keys(path, entry);
         let mut raw = RawServer {
             command: self.string(path, entry, "command"),
-            args: self.strings(path, entry),
+            args: self.strings(path, entry, "args"),
             env: self.string_map(path, entry, "env"),
             cwd: self.string(path, entry, "cwd"),
             headers: self.string_map(path, entry, "headers"),
+            tools: self.offered_tools(path, entry),
             ..RawServer::default()
         };
         let kind = ["type", "transport", "transportType"].iter();
@@ -103,6 +153,52 @@ impl Check<'_> {
             raw.kind = Some("http".into());
         }
         Some(raw)
+    }
+
+    /// Warns of keys that have no effect.
+    fn name_odd_keys(&mut self, path: &str, entry: &Map<String, Value>) {
+        for (key, value) in entry {
+            let is_off = matches!(value, Value::Null | Value::Bool(false))
+                || value.as_array().is_some_and(Vec::is_empty);
+            let path = format!("{path}.{key}");
+            if APPROVALS.contains(&key.as_str()) {
+                if !is_off {
+                    self.warn(
+                        path,
+                        "has no effect: toolway runs every call without asking",
+                    );
+                }
+            } else if !UNDERSTOOD.contains(&key.as_str())
+                && !FOR_PEOPLE.contains(&key.as_str())
+                && !key.starts_with(['_', '/', '#'])
+            {
+                let near = nearest(key, &UNDERSTOOD);
+                let near = near.map(|near| format!("; did you mean `{near}`?"));
+                let near = near.unwrap_or_default();
+                self.warn(
+                    path,
+                    format_args!("is not understood, and has no effect{near}"),
+                );
+            }
+        }
+    }
+
+    /// Patterns of the tools that are offered: `includeTools` of Gemini CLI and `tools` of Copilot show, `excludeTools`
+    /// and `disabledTools` hide.
+    fn offered_tools(&mut self, path: &str, entry: &Map<String, Value>) -> Option<Vec<String>> {
+        let mut patterns = Vec::new();
+        for key in ["includeTools", "tools"] {
+            match self.strings(path, entry, key) {
+                Some(names) if names.is_empty() => patterns.push("!*".to_owned()),
+                Some(names) => patterns.extend(names),
+                None => {}
+            }
+        }
+        for key in ["excludeTools", "disabledTools"] {
+            let names = self.strings(path, entry, key).unwrap_or_default();
+            patterns.extend(names.iter().map(|name| format!("!{name}")));
+        }
+        (!patterns.is_empty()).then_some(patterns)
     }
 
     /// Adds the variables of a VS Code `envFile`, in which `${` stands for itself; `env` goes before it.
@@ -132,13 +228,18 @@ impl Check<'_> {
         text
     }
 
-    fn strings(&mut self, path: &str, entry: &Map<String, Value>) -> Option<Vec<String>> {
-        let value = entry.get("args").filter(|value| !value.is_null())?;
+    fn strings(
+        &mut self,
+        path: &str,
+        entry: &Map<String, Value>,
+        key: &str,
+    ) -> Option<Vec<String>> {
+        let value = entry.get(key).filter(|value| !value.is_null())?;
         let texts = value
             .as_array()
             .and_then(|list| list.iter().map(as_text).collect());
         if texts.is_none() {
-            self.problem(format_args!("{path}.args"), "must be a list of texts");
+            self.problem(format_args!("{path}.{key}"), "must be a list of texts");
         }
         texts
     }

@@ -65,8 +65,8 @@ pub struct RawConfig {
 pub struct RawUpstream {
     /// Its name in logs and messages; each name once. Default: the host of `base_url`.
     pub name: Option<String>,
-    /// Where its API is, mostly ending in `/v1`; `/chat/completions` and the like are added to it.
-    /// Required.
+    /// Where its API is; `/chat/completions` and the like are added to it. Without a path it gets `/v1`; an API
+    /// without any path is written `"https://host/."`. Required.
     pub base_url: Option<String>,
     /// Its key, a secret. Default: none; see `client_key`.
     pub api_key: Option<String>,
@@ -134,7 +134,10 @@ pub struct RawServer {
     pub args: Option<Vec<String>>,
     /// Added to the clean environment that it gets; the values are secrets. Default: none.
     pub env: Option<BTreeMap<String, String>>,
-    /// Where it runs. Default: where toolway runs.
+    /// Names of toolway's own environment variables that it gets besides the usual few, where they are set.
+    /// Default: none.
+    pub inherit_env: Option<Vec<String>>,
+    /// Working directory of the process. Default: toolway's own.
     pub cwd: Option<String>,
     /// Where it is reached: Streamable HTTP, or legacy HTTP+SSE. Either this or `command`.
     pub url: Option<String>,
@@ -144,6 +147,10 @@ pub struct RawServer {
     /// both are tried in this order.
     #[serde(rename = "type")]
     pub kind: Option<String>,
+    /// Patterns of the tools that are offered, by the server's own names: `"read_*"`; `"!delete_*"` hides what it
+    /// meets, whatever else shows it. With only `!` patterns every other tool is offered. A hidden tool is on no
+    /// list and cannot be called. Default: all.
+    pub tools: Option<Vec<String>>,
     /// Calls on it run one after another, in order; while one waits for a person, the next runs. Default: `false`.
     pub stateful: Option<bool>,
     /// Longest start, to the first tool list. Default: `"60s"`.

@@ -53,7 +53,14 @@ A key in plain text works with a warning, and so does a file that every user of 
 **Within a text** of `headers`, `env`, `args`, `command`, `cwd`, `url`, `endpoint`, `openapi` and `base_url` of a server or a group of functions, and of `headers` of an upstream, `${NAME}` and `${env:NAME}` stand for an environment variable, `${NAME:-default}` for one that may be missing, `${file:PATH}` for a file; `$${` is a plain `${`.
 
 **A child process** gets of toolway's own environment only `PATH`, `HOME`, `LANG`, `LC_ALL`, `TERM`, `USER`, `LOGNAME`, `SHELL` and `TMPDIR`.
-Whatever else it needs goes into `env`: a token, or `HTTPS_PROXY`, `SSL_CERT_FILE` and `NODE_EXTRA_CA_CERTS` for `npx` and `uvx` behind a proxy of a company.
+Whatever else it needs goes into `env`, or is named in `inherit_env`: `inherit_env = [\"HTTPS_PROXY\", \"SSL_CERT_FILE\", \"NODE_EXTRA_CA_CERTS\"]` for `npx` and `uvx` behind a proxy of a company.
+
+**A value that is not there** (an unset variable, a file that cannot be read) in the entry of an MCP server costs that server only: it counts as failed, and `toolway check`, `GET /health` and the log say why.
+`toolway serve` refuses to start without a key of an upstream or of `api_keys`; `toolway tools`, `call`, `mcp` and `check --offline` do not ask for keys that they do not use.
+
+**Files of other MCP clients** (`--mcp FILE`) are read as they are.
+A server that is `disabled` there is not started; `includeTools` and `tools` show tools, `excludeTools` and `disabledTools` hide them, by the server's own names.
+`alwaysAllow`, `autoApprove` and `trust` have no effect, because toolway runs every call without asking; a key that is not understood is named in a warning.
 
 **toolway itself** heeds `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` for what it asks of models, functions and servers: with `HTTP_PROXY` set, a model on your own machine wants `NO_PROXY=localhost,127.0.0.1`.
 

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use super::{check::Check, keys::unknown, raw::RawServer, values::Origin};
+use super::{check::Check, keys::unknown, problem::Problem, raw::RawServer, values::Origin};
 use crate::{
+    catalog::ToolFilter,
     secret::Secret,
     tool::ServerId,
     upstream::mcp::{self, HttpKind, Transport},
@@ -23,6 +24,8 @@ pub(super) struct Written {
     pub(super) raw: RawServer,
     /// Decides what its texts may refer to.
     pub(super) origin: Origin,
+    /// Values that it needs and that are not there.
+    pub(super) missing: Vec<Problem>,
 }
 
 /// How a server is reached, as its `type` says.
@@ -40,6 +43,7 @@ impl Written {
             name,
             raw,
             origin: Origin::Toml,
+            missing: Vec::new(),
         }
     }
 }
@@ -103,6 +107,7 @@ impl Check<'_> {
             name,
             raw,
             origin,
+            missing,
         } = written;
         let server = self.name(&path, &name);
         let key = |key: &str| format!("{path}.{key}");
@@ -128,7 +133,22 @@ impl Check<'_> {
             16 << 20,
         );
         let required = raw.required.unwrap_or(false);
+        let tools = self.tools(&key("tools"), raw.tools.as_deref());
+        let kind = match (&raw.command, raw.kind.as_deref()) {
+            (Some(_), _) => "stdio",
+            (None, Some("sse")) => "sse",
+            (None, _) => "http",
+        };
+        let before = std::mem::replace(&mut self.missing, missing);
         let transport = self.transport(&path, raw, &origin);
+        let missing = std::mem::replace(&mut self.missing, before);
+        let transport = match missing.is_empty() {
+            true => transport,
+            false => Some(Transport::Unavailable {
+                kind,
+                reason: missing_values(&path, &missing),
+            }),
+        };
         Some(mcp::Config {
             server: server?,
             transport: transport?,
@@ -137,7 +157,23 @@ impl Check<'_> {
             parallel_calls,
             max_message_bytes,
             required,
+            tools,
         })
+    }
+
+    fn tools(&mut self, path: &str, patterns: Option<&[String]>) -> ToolFilter {
+        if patterns.is_some_and(<[_]>::is_empty) {
+            let advice =
+                "is empty; leave it out for every tool, or write `enabled = false` for no server";
+            self.problem(path, advice);
+        }
+        let patterns = patterns.unwrap_or_default();
+        for (i, pattern) in patterns.iter().enumerate() {
+            if pattern.trim_start_matches('!').is_empty() {
+                self.problem(format_args!("{path}[{i}]"), "must not be empty");
+            }
+        }
+        ToolFilter::new(patterns)
     }
 
     /// The name of a server or of a group of functions.
@@ -187,6 +223,8 @@ impl Check<'_> {
                 self.unused(path, origin, "args", raw.args.is_some(), "command");
                 self.unused(path, origin, "env", raw.env.is_some(), "command");
                 self.unused(path, origin, "cwd", raw.cwd.is_some(), "command");
+                let inherits = raw.inherit_env.is_some();
+                self.unused(path, origin, "inherit_env", inherits, "command");
                 let at = format!("{path}.url");
                 let url = self
                     .text(&at, url, origin)
@@ -237,12 +275,32 @@ impl Check<'_> {
     ) -> Option<Transport> {
         let (args, env) = (raw.args.as_ref(), raw.env.as_ref());
         let program = self.started(path, command, args, env, raw.cwd.as_ref(), origin)?;
+        let mut env = self.inherited(&format!("{path}.inherit_env"), raw.inherit_env.as_deref());
+        // What is set here wins, because it comes later.
+        env.extend(program.env);
         Some(Transport::Stdio {
             command: program.command,
             args: program.args,
-            env: program.env,
+            env,
             cwd: program.cwd,
         })
+    }
+
+    /// The variables of toolway's own environment that a process gets, where they are set.
+    fn inherited(&mut self, path: &str, names: Option<&[String]>) -> Vec<(String, Secret)> {
+        let mut env = Vec::new();
+        for (i, name) in names.unwrap_or_default().iter().enumerate() {
+            if name.is_empty() || name.contains(['=', '\0', '*']) {
+                let path = format!("{path}[{i}]");
+                self.problem(
+                    path,
+                    format_args!("`{name}` is no name of an environment variable"),
+                );
+            } else if let Some(value) = (self.around.env)(name) {
+                env.push((name.clone(), Secret::new(value)));
+            }
+        }
+        env
     }
 
     /// A program that is started: an MCP server, or what runs functions.
@@ -325,4 +383,17 @@ impl Check<'_> {
         }
         Some(self.folder_of(origin).join(text))
     }
+}
+
+/// Why a server is not started: the values that are not there, by their paths within its entry.
+fn missing_values(path: &str, missing: &[Problem]) -> String {
+    let within = |problem: &Problem| {
+        let place = problem.path.strip_prefix(path).unwrap_or(&problem.path);
+        let place = place.trim_start_matches('.');
+        match place.is_empty() {
+            true => problem.message.clone(),
+            false => format!("`{place}`: {}", problem.message),
+        }
+    };
+    missing.iter().map(within).collect::<Vec<_>>().join("; ")
 }

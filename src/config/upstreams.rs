@@ -30,16 +30,10 @@ const TEXT_FORMS: [&str; 5] = [
     "harmony",
 ];
 
-/// The upstream that `--upstream URL` stands for; a URL without a path gets `/v1`.
+/// The upstream that `--upstream URL` stands for.
 pub(super) fn from_url(written: &str) -> RawUpstream {
-    let base_url = match Url::parse(written) {
-        Ok(url) if url.path() == "/" && url.has_host() => {
-            format!("{}/v1", written.trim_end_matches('/'))
-        }
-        _ => written.to_owned(),
-    };
     RawUpstream {
-        base_url: Some(base_url),
+        base_url: Some(written.to_owned()),
         ..RawUpstream::default()
     }
 }
@@ -195,10 +189,11 @@ impl Check<'_> {
                 "must not have a `?` part, since paths are added to it",
             );
         }
-        if trimmed.is_empty() {
-            self.warn(path, "has no path; most servers have their API at `/v1`");
+        let is_root_meant = written.trim().ends_with("/.");
+        match trimmed.is_empty() && !is_root_meant {
+            true => url.set_path("/v1"),
+            false => url.set_path(&trimmed),
         }
-        url.set_path(&trimmed);
         Some(url)
     }
 

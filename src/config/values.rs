@@ -46,7 +46,8 @@ impl Check<'_> {
     pub(super) fn value(&mut self, path: &str, written: &str, origin: &Origin) -> Option<String> {
         if matches!(origin, Origin::Toml) {
             if let Some(name) = written.strip_prefix("env:") {
-                return self.noted(path, Ok(name.trim()).and_then(|name| self.variable(name)));
+                let found = self.variable(name.trim());
+                return self.noted(path, found);
             }
             if let Some(file) = written.strip_prefix("file:") {
                 return self.file(path, file.trim(), origin);
@@ -90,7 +91,7 @@ impl Check<'_> {
         let found = if let Some(name) = inner.strip_prefix("env:") {
             self.variable_or_default(name)
         } else if let Some(input) = inner.strip_prefix("input:") {
-            Err(ask_for_input(input, origin))
+            Err(NoValue::Missing(ask_for_input(input, origin)))
         } else {
             match inner {
                 "workspaceFolder" => Ok(self.folder_of(origin).display().to_string()),
@@ -103,7 +104,7 @@ impl Check<'_> {
         self.noted(path, found)
     }
 
-    fn variable_or_default(&self, inner: &str) -> Result<String, String> {
+    fn variable_or_default(&self, inner: &str) -> Result<String, NoValue> {
         match inner.split_once(":-") {
             Some((name, default)) => {
                 let found = (self.around.env)(name).filter(|text| !text.is_empty());
@@ -113,13 +114,14 @@ impl Check<'_> {
         }
     }
 
-    fn variable(&self, name: &str) -> Result<String, String> {
+    fn variable(&self, name: &str) -> Result<String, NoValue> {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if name.is_empty() || !name.chars().all(fits) {
-            return Err(format!("`{name}` is no name of an environment variable"));
+            let message = format!("`{name}` is no name of an environment variable");
+            return Err(NoValue::Wrong(message));
         }
-        (self.around.env)(name)
-            .ok_or_else(|| format!("the environment variable `{name}` is not set"))
+        let missing = || format!("the environment variable `{name}` is not set");
+        (self.around.env)(name).ok_or_else(|| NoValue::Missing(missing()))
     }
 
     /// Where relative paths start.
@@ -145,15 +147,28 @@ impl Check<'_> {
                 Some(found.text.trim_end_matches(['\r', '\n']).to_owned())
             }
             Err(error) => {
-                self.problem(path, format_args!("`{file}` cannot be read: {error}"));
+                self.missing(path, format_args!("`{file}` cannot be read: {error}"));
                 None
             }
         }
     }
 
-    fn noted<T>(&mut self, path: impl Display, found: Result<T, String>) -> Option<T> {
-        found.map_err(|message| self.problem(path, message)).ok()
+    fn noted<T>(&mut self, path: impl Display, found: Result<T, NoValue>) -> Option<T> {
+        match found {
+            Ok(value) => return Some(value),
+            Err(NoValue::Wrong(message)) => self.problem(path, message),
+            Err(NoValue::Missing(message)) => self.missing(path, message),
+        }
+        None
     }
+}
+
+/// Why a text that stands for a value gives none.
+enum NoValue {
+    /// The text can stand for nothing.
+    Wrong(String),
+    /// What it stands for is not there.
+    Missing(String),
 }
 
 fn ask_for_input(input: &str, origin: &Origin) -> String {

@@ -140,10 +140,15 @@ impl Gateway {
                 }
             }
             selection.prefer(wishes::forced(request.tool_choice(), &catalog));
-            let selected = catalog.select(&selection, &client, upstream.config.max_tools);
-            if let Some(warning) = wishes::nothing_selected(input, &selection, &selected) {
-                input.record.warn(warning);
+            let max_tools = upstream.config.max_tools;
+            if catalog.offered().len() + client.len() > max_tools {
+                selection.mention(wishes::mentioned(request.messages().get(), &catalog));
             }
+            let selected = catalog.select(&selection, &client, max_tools);
+            let nothing = wishes::nothing_selected(input, &selection, &selected);
+            nothing.iter().for_each(|text| input.record.warn(text));
+            let left_out = wishes::left_out(&selected, &upstream.config.name, max_tools);
+            left_out.iter().for_each(|text| input.record.warn(text));
             selected
         } else {
             Arc::default()

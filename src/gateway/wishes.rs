@@ -9,6 +9,9 @@ use crate::{
 
 use super::{chat::Input, failure::Failure, watch::Watch};
 
+/// Most tools that one warning names.
+const MAX_NAMED: usize = 10;
+
 /// Gateway tools may apply. Not when the client forbids tools, nor when it speaks of the deprecated
 /// `functions`, whose calls have another form.
 pub(super) fn applies(request: &ChatRequest<'_>) -> bool {
@@ -35,6 +38,28 @@ pub(super) fn forced(choice: &ToolChoice<'_>, catalog: &Catalog) -> Vec<String> 
         ToolChoice::Mcp(choice) => meant(choice),
         _ => Vec::new(),
     }
+}
+
+/// The offered names that stand somewhere in the conversation: in earlier calls, or in what somebody wrote.
+pub(super) fn mentioned(messages: &str, catalog: &Catalog) -> Vec<String> {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let words = messages.split(|c| !is_of_name(c));
+    let names = words.filter(|word| (1..=64).contains(&word.len()) && catalog.find(word).is_some());
+    let mut names: Vec<String> = names.map(str::to_owned).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The warning for a request that is not offered every tool it may want.
+pub(super) fn left_out(selected: &Selected, upstream: &str, max_tools: usize) -> Option<String> {
+    let surplus = selected.surplus();
+    let left = selected.left_out.iter().take(MAX_NAMED);
+    let names: Vec<&str> = left.map(|it| it.name.as_str()).collect();
+    let names = names.join(", ");
+    (surplus > 0).then(|| {
+        format!("tools left out: {surplus}, because upstream {upstream} takes {max_tools}: {names}")
+    })
 }
 
 /// What does not go together with the tools that were selected.

@@ -74,6 +74,19 @@ impl Kind {
     }
 }
 
+impl Config {
+    /// Finds out whether the service behind the group can be reached, where it has one address. Nothing is run: the
+    /// request is OPTIONS, and any answer counts.
+    pub async fn probe(&self) -> Option<Result<(), String>> {
+        let url = match &self.kind {
+            Kind::Endpoint(endpoint) => &endpoint.url,
+            Kind::OpenApi(api) => &api.base_url,
+            Kind::Url(_) | Kind::Command(_) | Kind::Model(_) => return None,
+        };
+        Some(web::probe(url).await)
+    }
+}
+
 /// What is known about a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GroupHealth {

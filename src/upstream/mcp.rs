@@ -58,7 +58,7 @@ pub use self::{
     watched::ResourceWatch,
 };
 use crate::{
-    catalog::{ServerFeatures, ServerTools},
+    catalog::{ServerFeatures, ServerTools, ToolFilter},
     health::ServerHealth,
     secret::Secret,
     tool::{CallError, JsonObject, ServerId, ToolResult},
@@ -81,6 +81,8 @@ pub struct Config {
     pub max_message_bytes: usize,
     /// toolway counts as ready only when this server is. Default: false.
     pub required: bool,
+    /// Which of its tools are offered. Default: all.
+    pub tools: ToolFilter,
 }
 
 /// How an MCP server is reached.
@@ -105,6 +107,13 @@ pub enum Transport {
         headers: Vec<(http::HeaderName, Secret)>,
         /// Which of the two protocols; absent: tried in this order.
         kind: Option<HttpKind>,
+    },
+    /// Not at all: something that it needs is not there. It counts as failed.
+    Unavailable {
+        /// How it would be reached: `stdio`, `http` or `sse`.
+        kind: &'static str,
+        /// What is not there.
+        reason: String,
     },
 }
 

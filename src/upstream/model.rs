@@ -16,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tower::BoxError;
 use url::Url;
 
@@ -81,6 +81,8 @@ impl Config {
         self.api_key.is_some() || self.headers.iter().any(|(name, _)| is_credential(name))
     }
 }
+/// Longest wait for the answer to a probe.
+const PROBE: Duration = Duration::from_secs(5);
 
 /// Longest error body that is read, in bytes.
 const MAX_ERROR_BYTES: usize = 64 << 10;
@@ -303,6 +305,40 @@ impl Upstream {
         let list: List = serde_json::from_slice(&body)
             .map_err(|_| self.invalid("a list of models that cannot be read"))?;
         Ok(list.data)
+    }
+
+    /// Finds out whether requests get through, with a request for the list of models. An upstream without that list is
+    /// fine, and so is one that wants a key, if it is to be the client's.
+    pub async fn probe(&self) -> Result<(), ModelError> {
+        let request = Outgoing {
+            method: Method::GET,
+            uri: &self.models,
+            headers: Headers::List(&[]),
+            own: &self.own,
+            body: &Pieces::default(),
+            upload: None,
+        };
+        let trying = async { self.accept(self.send(request).await?).await };
+        let has_key = self
+            .own
+            .iter()
+            .any(|(name, _)| *name == header::AUTHORIZATION);
+        match timeout(PROBE, trying).await {
+            Ok(Err(ModelError::Refused(refused)))
+                if match refused.status {
+                    StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => !has_key,
+                    status => status.is_client_error(),
+                } =>
+            {
+                Ok(())
+            }
+            Ok(tried) => tried.map(|_| ()),
+            Err(_) => Err(ModelError::Timeout {
+                upstream: self.config.name.clone(),
+                phase: "before its answer",
+                after: PROBE,
+            }),
+        }
     }
 
     /// The client's headers with this upstream's own key and headers put in.

@@ -237,3 +237,52 @@ async fn health_says_how_the_servers_are() {
     assert_ne!(state("gone"), "ready");
     gw.join().await;
 }
+
+#[tokio::test]
+async fn over_the_limit_what_the_request_names_stays_and_a_header_says_what_does_not() {
+    let model = Model::start([]).await.then_always(say("ok"));
+    let upstream = "[[upstreams]]\nname = \"u\"\nbase_url = \"MODEL\"\nmax_tools = 2\n";
+    let many = ["a", "b", "c", "d", "e"].into_iter();
+    let many = many.fold(tools(), |tools, name| tools.tool(name, Does::Echoes));
+    let gw = toolway(model)
+        .config(upstream)
+        .server("s", many)
+        .start()
+        .await;
+    let call =
+        json!({"id": "1", "type": "function", "function": {"name": "s__d", "arguments": "{}"}});
+    let cases = [
+        (json!({}), ["s__a", "s__b"]),
+        (
+            json!({"messages": [{"role": "user", "content": "use s__e, please"}]}),
+            ["s__a", "s__e"],
+        ),
+        (
+            json!({"messages": [{"role": "assistant", "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "1", "content": "x"}]}),
+            ["s__a", "s__d"],
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": "s__d or s__e"}],
+                "tool_choice": {"type": "function", "function": {"name": "s__c"}}}),
+            ["s__c", "s__d"],
+        ),
+    ];
+    for (n, (body, kept)) in cases.into_iter().enumerate() {
+        let response = gw.send(body, &[]).await;
+        let warning = response.headers()["x-toolway-warning"].to_str().unwrap();
+        assert!(
+            warning.starts_with("tools left out: 3, because upstream u takes 2: s__"),
+            "{warning}"
+        );
+        let offered = gw.model.asked()[n].body["tools"].clone();
+        let offered = offered.as_array().unwrap().iter();
+        let names: Vec<_> = offered
+            .map(|tool| tool["function"]["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, kept);
+    }
+    let response = gw.send(json!({}), &[("x-toolway-tools", "s__a")]).await;
+    assert_eq!(response.headers().get("x-toolway-warning"), None);
+    gw.join().await;
+}

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     client::{Client, act, initialize, request},
-    harness::{acting, toolway, tuned},
+    harness::{acting, scripted, toolway, tuned},
 };
 
 #[tokio::test]
@@ -29,6 +29,35 @@ async fn a_session_lasts_from_initialize_to_delete() {
     assert_eq!(client.send(Method::DELETE).await.status, 404);
     assert_eq!(client.send(Method::GET).await.status, 404);
     assert_eq!(gw.open().await, (0, 0));
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_hidden_tool_is_on_no_list_and_cannot_be_called() {
+    let tool = |name| json!({"name": name, "inputSchema": {"type": "object"}});
+    let script = json!({"tools": [tool("read"), tool("delete_all"), {"name": "delete_broken", "inputSchema": true}]});
+    let toml = format!(
+        "{}tools = [\"!delete_*\"]\n[profiles.one]\nserver = \"s\"\n",
+        scripted("s", script)
+    );
+    let gw = toolway(&toml).await;
+    for (path, shown, hidden) in [
+        ("", "s__read", "s__delete_all"),
+        ("/one", "read", "delete_all"),
+    ] {
+        let mut client = Client::at(&gw, "/mcp");
+        client.url.push_str(path);
+        let client = client.initialized("2025-11-25", json!({})).await;
+        let tools = client.call(request(1, "tools/list", json!({}))).await;
+        let tools = tools["tools"].as_array().unwrap().clone();
+        assert_eq!((tools.len(), &tools[0]["name"]), (1, &json!(shown)));
+        let call = request(2, "tools/call", json!({"name": hidden}));
+        let refused = client.post(call).await.json();
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    }
+    let catalog = gw.gateway.catalog();
+    assert_eq!((catalog.offered().len(), catalog.dropped().len()), (1, 0));
+    assert!(gw.gateway.call_tool("s__delete_all", "{}").await.is_err());
     gw.join().await;
 }
 

@@ -111,7 +111,7 @@ async fn a_server_that_never_gets_ready_has_failed_after_its_time() {
     config.start_timeout = Duration::from_secs(3);
     let rig = Rig::start(vec![config]).await;
     let error = rig.health().last_error.unwrap_or_default();
-    assert_eq!(error, "the server did not get ready in time");
+    assert_eq!(error, "the server did not answer in 3 s");
 }
 
 #[tokio::test]

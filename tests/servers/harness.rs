@@ -40,6 +40,7 @@ pub(crate) fn scripted(script: Value) -> Config {
         parallel_calls: 16,
         max_message_bytes: 16 << 20,
         required: false,
+        tools: Default::default(),
     }
 }
 

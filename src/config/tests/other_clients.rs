@@ -113,12 +113,21 @@ fn an_env_file_of_vs_code_is_read_and_env_goes_before_it() {
 }
 
 #[test]
-fn an_input_of_vs_code_is_a_problem_that_names_it() {
-    mcp_refused(
+fn an_input_of_vs_code_costs_its_server_and_is_named() {
+    let server = server(
         r#"{"inputs": [{"id": "gh-token", "type": "promptString", "description": "GitHub token"}],
             "servers": {"gh": {"command": "x", "env": {"T": "${input:gh-token}"}}}}"#,
-        "mcp.json: servers.gh.env.T: `${input:gh-token}` (GitHub token) is asked for by the editor, \
-         and toolway has nobody to ask; put it into the environment and write `${env:GH_TOKEN}`",
+    );
+    let Transport::Unavailable { reason, kind } = server.transport else {
+        panic!("{:?}", server.transport)
+    };
+    assert_eq!(
+        (kind, &*reason),
+        (
+            "stdio",
+            "`env.T`: `${input:gh-token}` (GitHub token) is asked for by the editor, \
+             and toolway has nobody to ask; put it into the environment and write `${env:GH_TOKEN}`"
+        )
     );
 }
 
@@ -151,6 +160,53 @@ fn a_server_that_is_switched_off_is_not_looked_at() {
     let text =
         r#"{"mcpServers": {"a": {"command": "${GONE}", "disabled": true}, "b": {"command": "x"}}}"#;
     assert_eq!(server(text).server.as_str(), "b");
+    assert_eq!(
+        lines(&from_mcp(text).unwrap().notes),
+        "mcp.json: mcpServers.a: is not started: `disabled` is true there"
+    );
+}
+
+#[track_caller]
+fn check_shows(members: &str, shown: &[&str]) {
+    let text = format!(r#"{{"mcpServers": {{"s": {{"command": "x", {members}}}}}}}"#);
+    let filter = server(&text).tools;
+    let names = ["read", "write", "delete"].into_iter();
+    let found: Vec<_> = names.filter(|name| filter.shows(name)).collect();
+    assert_eq!(found, shown, "{members}");
+}
+
+#[test]
+fn tools_that_another_client_hides_are_hidden() {
+    check_shows(r#""disabledTools": ["delete"]"#, &["read", "write"]);
+    check_shows(r#""excludeTools": ["delete", "write"]"#, &["read"]);
+    check_shows(r#""includeTools": ["read", "write"]"#, &["read", "write"]);
+    check_shows(
+        r#""includeTools": ["read", "write"], "excludeTools": ["write"]"#,
+        &["read"],
+    );
+    check_shows(r#""includeTools": []"#, &[]);
+    check_shows(r#""tools": ["*"]"#, &["read", "write", "delete"]);
+}
+
+#[test]
+fn what_has_no_effect_is_named() {
+    let text = indoc! {r#"
+        {"mcpServers": {"s": {
+            "command": "x", "description": "for people", "_comment": 1,
+            "alwaysAllow": ["a"], "autoApprove": [], "trust": true, "timeout": 60, "disabeldTools": []
+        }}}
+    "#};
+    let none = "has no effect: toolway runs every call without asking";
+    let odd = "is not understood, and has no effect";
+    assert_eq!(
+        lines(&from_mcp(text).unwrap().warnings),
+        format!(
+            "mcp.json: mcpServers.s.alwaysAllow: {none}\n\
+             mcp.json: mcpServers.s.trust: {none}\n\
+             mcp.json: mcpServers.s.timeout: {odd}\n\
+             mcp.json: mcpServers.s.disabeldTools: {odd}; did you mean `disabledTools`?"
+        )
+    );
 }
 
 #[test]

@@ -21,10 +21,28 @@ fn a_base_url_is_needed_and_is_one() {
         "base_url = 'http://me:pw@x/v1'",
         "upstreams[0].base_url: must not hold a name or password; use a header for that",
     );
-    warned(
-        "[[upstreams]]\nbase_url = 'http://x'",
-        "upstreams[0].base_url: has no path; most servers have their API at `/v1`",
-    );
+}
+
+#[test]
+fn a_base_url_without_a_path_gets_v1_wherever_it_is_written() {
+    for (url, expected) in [
+        ("http://x", "http://x/v1"),
+        ("http://x/", "http://x/v1"),
+        ("http://x/v1/", "http://x/v1"),
+        ("http://x/openai", "http://x/openai"),
+        ("http://x/.", "http://x/"),
+    ] {
+        let in_file = ok(&format!("[[upstreams]]\nbase_url = '{url}'"));
+        let given = Given {
+            upstream: Some(url.into()),
+            ..Given::default()
+        };
+        let in_option = load(&[], &given).unwrap();
+        for config in [in_file, in_option] {
+            assert_eq!(config.upstreams[0].base_url.as_str(), expected);
+            assert_eq!(config.warnings, []);
+        }
+    }
 }
 
 #[test]

@@ -60,12 +60,108 @@ fn a_name_is_within_its_alphabet() {
     );
 }
 
+#[track_caller]
+fn check_unavailable(server: &upstream::mcp::Config, expected: &str) {
+    let Transport::Unavailable { reason, .. } = &server.transport else {
+        panic!("{:?}", server.transport)
+    };
+    assert_eq!(reason, expected);
+}
+
 #[test]
-fn each_missing_variable_is_named() {
+fn what_is_not_there_costs_its_server_and_no_other() {
+    let config = ok(indoc! {"
+        [servers.a]
+        command = 'x'
+        args = ['${GONE} ${KEY} ${LOST}']
+        [servers.b]
+        url = 'http://x/mcp'
+        headers = { Authorization = 'env:GONE' }
+        [servers.c]
+        command = 'x'
+        env = { TOKEN = 'file:gone.key' }
+        [servers.d]
+        command = 'x'
+    "});
+    check_unavailable(
+        &config.servers[0],
+        "`args[0]`: the environment variable `GONE` is not set; \
+         `args[0]`: the environment variable `LOST` is not set",
+    );
+    check_unavailable(
+        &config.servers[1],
+        "`headers.Authorization`: the environment variable `GONE` is not set",
+    );
+    check_unavailable(
+        &config.servers[2],
+        "`env.TOKEN`: `gone.key` cannot be read: entity not found",
+    );
+    assert!(matches!(
+        config.servers[3].transport,
+        Transport::Stdio { .. }
+    ));
+}
+
+#[test]
+fn a_key_that_is_not_used_may_be_missing() {
+    let text = indoc! {"
+        api_keys = ['env:GONE']
+        [[upstreams]]
+        base_url = 'https://u/v1'
+        api_key = 'env:GONE'
+    "};
+    let with = |text: &str, keys| {
+        let given = Given {
+            keys,
+            ..Given::default()
+        };
+        load(&[("toolway.toml", text)], &given)
+    };
+    assert_eq!(with(text, Keys::All).unwrap_err().len(), 2);
+    assert_eq!(with(text, Keys::Used).unwrap().warnings, []);
+    assert_eq!(
+        lines(&with(text, Keys::None).unwrap().warnings),
+        "api_keys[0]: the environment variable `GONE` is not set\n\
+         upstreams[0].api_key: the environment variable `GONE` is not set"
+    );
+    let asking = format!("{text}\n[functions.f]\nmodel = 'm'\nprompt = '{{input}}'");
+    assert_eq!(
+        lines(&with(&asking, Keys::Used).unwrap_err()),
+        "upstreams[0].api_key: the environment variable `GONE` is not set"
+    );
+}
+
+#[test]
+fn patterns_choose_the_tools_of_a_server() {
+    let config = ok("[servers.a]\ncommand = 'x'\ntools = ['read_*', '!read_all']");
+    let shown = ["read_a", "read_all", "x"].map(|name| config.servers[0].tools.shows(name));
+    assert_eq!(shown, [true, false, false]);
     server_refused(
-        "command = 'x'\nargs = ['${GONE} ${KEY} ${LOST}']",
-        "servers.a.args[0]: the environment variable `GONE` is not set\n\
-         servers.a.args[0]: the environment variable `LOST` is not set",
+        "command = 'x'\ntools = []",
+        "servers.a.tools: is empty; leave it out for every tool, or write `enabled = false` for no server",
+    );
+    server_refused(
+        "command = 'x'\ntools = ['!']",
+        "servers.a.tools[0]: must not be empty",
+    );
+}
+
+#[test]
+fn a_process_gets_the_variables_that_it_inherits_and_env_goes_before_them() {
+    let config = ok(
+        "[servers.a]\ncommand = 'x'\ninherit_env = ['KEY', 'GONE', 'EMPTY']\nenv = { EMPTY = 'mine' }",
+    );
+    let Transport::Stdio { env, .. } = &config.servers[0].transport else {
+        panic!("stdio")
+    };
+    let env = env
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.expose()));
+    let expected = [("KEY", "sk-1"), ("EMPTY", ""), ("EMPTY", "mine")];
+    assert_eq!(env.collect::<Vec<_>>(), expected);
+    server_refused(
+        "url = 'http://x/mcp'\ninherit_env = ['KEY']",
+        "servers.a.inherit_env: belongs to a server with a `command`",
     );
 }
 

@@ -14,8 +14,8 @@ use crate::{
     tool::{CallError, ServerId, ToolResult},
     translate::functions::output,
     upstream::{
-        SetupError, too_long,
-        wire::{Client, Headers, HttpError, Outgoing},
+        SetupError, reason, too_long,
+        wire::{self, Client, Headers, HttpError, Outgoing},
     },
 };
 
@@ -32,6 +32,21 @@ const REDIRECTS: usize = 5;
 pub(super) fn client(address: &str) -> Result<Client, SetupError> {
     let uri = Uri::try_from(address).unwrap_or_default();
     Client::new(&uri, CONNECT)
+}
+
+/// Longest wait for the answer to a probe.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// Finds out whether an address can be reached, with a request that runs nothing.
+pub(super) async fn probe(url: &Url) -> Result<(), String> {
+    let client = wire::reqwest(PROBE).map_err(|error| error.to_string())?;
+    let client = client.timeout(PROBE).build();
+    let client = client.map_err(|error| error.to_string())?;
+    match client.request(Method::OPTIONS, url.clone()).send().await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_timeout() => Err(format!("no answer within {PROBE:?}")),
+        Err(error) => Err(reason(error)),
+    }
 }
 
 /// Configured headers as they are sent, with those that every request has. The configuration has checked that they

@@ -74,6 +74,10 @@ async fn attempt(entry: &Entry, era: Era, deadline: Instant) -> Result<Connectio
             };
             attempt_child(entry, &program, era, deadline).await
         }
+        Transport::Unavailable { reason, .. } => Err(Fault {
+            message: reason.clone(),
+            next: None,
+        }),
         Transport::Http { url, headers, kind } => {
             let clients = web::clients(url, headers).map_err(|message| Fault {
                 message,
@@ -150,6 +154,7 @@ async fn attempt_child(
                 None
             };
             link.close().await;
+            let ending = ending.map(|how| with_advice(&how, &entry.stderr.lines()));
             Err(Fault {
                 message: ending.unwrap_or(failed.message),
                 next,
@@ -184,10 +189,50 @@ async fn attempt_streamable(
         (_, Era::Unknown | Era::Discover) => Some(Era::Handshake),
         (_, Era::Handshake | Era::EventStream) => None,
     };
-    let message = poster
-        .refusal()
-        .map_or(failed.message, |fault| fault.to_string());
+    let message = poster.refusal();
+    let message = message.map_or(failed.message, |fault| refused(&fault));
     Err(Fault { message, next })
+}
+
+/// Why a server takes no request, with what to do where that is known.
+fn refused(fault: &WebFault) -> String {
+    match fault {
+        WebFault::Status(StatusCode::UNAUTHORIZED) => format!(
+            "{fault}; it wants a key: set `headers = {{ Authorization = \"Bearer ${{NAME}}\" }}` \
+             (OAuth is not supported yet)"
+        ),
+        _ => fault.to_string(),
+    }
+}
+
+/// Words in the standard error of a process that cannot get through to the network.
+const OF_THE_NETWORK: [&str; 9] = [
+    "certificate",
+    "self_signed",
+    "self-signed",
+    "ssl",
+    "tls",
+    "proxy",
+    "econnrefused",
+    "enotfound",
+    "eai_again",
+];
+
+/// How a process ended at its start, with what to do: the usual reason is something that its environment lacks.
+fn with_advice(how: &str, stderr: &[String]) -> String {
+    let is_of_network = |line: &String| {
+        let line = line.to_ascii_lowercase();
+        OF_THE_NETWORK.iter().any(|word| line.contains(word))
+    };
+    match stderr.iter().any(is_of_network) {
+        true => format!(
+            "{how}; it gets a clean environment: name what it needs for a proxy or certificates, \
+             such as `inherit_env = [\"HTTPS_PROXY\", \"SSL_CERT_FILE\", \"NODE_EXTRA_CA_CERTS\"]`"
+        ),
+        false => format!(
+            "{how}; it gets a clean environment: what else it needs goes into `env` or `inherit_env`"
+        ),
+    }
 }
 
 /// What an HTTP+SSE server answers to a message posted where its stream is
@@ -214,7 +259,7 @@ async fn attempt_event_stream(
     let opening = legacy_sse::open(client, url, limit, pending.clone());
     let (pipe, link) = match timeout_at(deadline, opening).await {
         Ok(Ok(opened)) => opened,
-        Ok(Err(error)) => return Err(fault(error.to_string())),
+        Ok(Err(error)) => return Err(fault(refused(&error))),
         Err(_) => return Err(fault("the server did not get ready in time".to_owned())),
     };
     match handshake(pipe, server, pending, Era::EventStream, deadline).await {
@@ -236,6 +281,32 @@ mod tests {
             cwd: cwd.map(Into::into),
         };
         assert_eq!(not_started(&program, &ErrorKind::NotFound.into()), message);
+    }
+
+    #[test]
+    fn a_process_that_ends_at_its_start_comes_with_what_to_do() {
+        let advice = |line: &str| with_advice("it ended", &[line.to_owned()]);
+        let tls = advice(
+            "npm error code UNABLE_TO_GET_ISSUER_CERT: unable to get local issuer certificate",
+        );
+        assert!(tls.contains("`inherit_env = [\"HTTPS_PROXY\""), "{tls}");
+        let other = advice("TypeError: x");
+        assert!(
+            other.starts_with("it ended; it gets a clean environment"),
+            "{other}"
+        );
+        assert!(other.ends_with("`env` or `inherit_env`"), "{other}");
+    }
+
+    #[test]
+    fn a_server_that_wants_a_key_comes_with_what_to_do() {
+        let text = refused(&WebFault::Status(StatusCode::UNAUTHORIZED));
+        assert!(
+            text.contains("headers = { Authorization = \"Bearer ${NAME}\" }"),
+            "{text}"
+        );
+        let text = refused(&WebFault::Status(StatusCode::BAD_GATEWAY));
+        assert!(text.ends_with("502 Bad Gateway"), "{text}");
     }
 
     #[test]

@@ -137,6 +137,7 @@ impl Entry {
                 ..
             } => ("sse", Vec::new()),
             Transport::Http { .. } => ("http", Vec::new()),
+            Transport::Unavailable { kind, .. } => (*kind, Vec::new()),
         };
         let parallel = if config.stateful {
             1
@@ -266,16 +267,21 @@ impl Entry {
 
     /// Offers these tools from now on. Nobody is woken, and false returned, if nothing changed.
     pub(super) fn set_tools(&self, listing: Listing) -> bool {
-        let dropped = listing
-            .broken
-            .into_iter()
+        let filter = &self.config.tools;
+        let broken = listing.broken.into_iter();
+        let dropped = broken
+            .filter(|tool| filter.shows(&tool.name))
             .map(|tool| DroppedTool {
                 name: tool.name,
                 reason: tool.reason,
             })
             .collect();
         let offered = ServerTools {
-            tools: listing.tools,
+            tools: {
+                let mut tools = listing.tools;
+                tools.retain(|tool| filter.shows(&tool.name));
+                tools
+            },
             dropped,
             ..self.no_tools()
         };

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
-    connect,
+    Transport, connect,
     connection::{Connection, Era},
     entry::Entry,
     follow::{self, Subject},
@@ -27,6 +27,13 @@ enum End {
 
 /// Runs until `stop`. Nothing of the server is left running then.
 pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
+    let server = &entry.config.server;
+    if let Transport::Unavailable { reason, .. } = &entry.config.transport {
+        warn!(server.id = %server, "Server `{server}` is not started: {reason}");
+        entry.set_failed(reason.clone());
+        stop.cancelled().await;
+        return entry.set_stopped();
+    }
     let mut restarts = Restarts::default();
     let mut era = Era::Unknown;
     loop {
@@ -43,7 +50,6 @@ pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
             }
             Err(error) => (Duration::ZERO, error, "did not start"),
         };
-        let server = &entry.config.server;
         let pause = restarts.pause_after(up);
         let stderr = entry.stderr.lines().join("\n");
         warn!(server.id = %server, error, ?pause, stderr, "A server {what}; starting it again");
@@ -60,7 +66,15 @@ pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
 async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, String> {
     let begun = Instant::now();
     let deadline = begun + entry.config.start_timeout;
-    let connection = connect::connect(entry, era, deadline).await?;
+    let late = |what: &str| {
+        let seconds = entry.config.start_timeout.as_secs_f64();
+        format!("the server did not {what} in {seconds} s")
+    };
+    let connection = connect::connect(entry, era, deadline).await;
+    let connection = connection.map_err(|error| match Instant::now() >= deadline {
+        true => late("answer"),
+        false => error,
+    })?;
     let listing = tokio::time::timeout_at(deadline, connection.session.list_tools()).await;
     let listing = match listing {
         Ok(Ok(listing)) => listing,
@@ -70,7 +84,7 @@ async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, String> {
         }
         Err(_) => {
             connection.close().await;
-            return Err("the server did not list its tools in time".to_owned());
+            return Err(late("list its tools"));
         }
     };
     let server = &entry.config.server;

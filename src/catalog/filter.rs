@@ -1,0 +1,58 @@
+//! Which tools of one server are offered at all, as its configuration says.
+
+use super::meets;
+
+/// Patterns of a server's own tool names. A tool that they hide is on no list and cannot be called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolFilter {
+    shown: Vec<String>,
+    hidden: Vec<String>,
+}
+
+impl ToolFilter {
+    /// `*` stands for any characters, and a pattern with `!` before it hides. A tool is shown if it meets a pattern
+    /// that shows, or there is none of these, and meets none that hides; the order does not matter.
+    pub fn new(patterns: &[String]) -> ToolFilter {
+        let mut filter = ToolFilter::default();
+        for pattern in patterns {
+            match pattern.strip_prefix('!') {
+                Some(hidden) => filter.hidden.push(hidden.to_owned()),
+                None => filter.shown.push(pattern.clone()),
+            }
+        }
+        filter
+    }
+
+    /// The tool of this name is shown.
+    pub fn shows(&self, name: &str) -> bool {
+        let is_met = |pattern: &String| meets(pattern, name);
+        (self.shown.is_empty() || self.shown.iter().any(is_met)) && !self.hidden.iter().any(is_met)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(patterns: &[&str], shown: &[&str], hidden: &[&str]) {
+        let patterns: Vec<String> = patterns.iter().map(|it| (*it).to_owned()).collect();
+        let filter = ToolFilter::new(&patterns);
+        for name in shown {
+            assert!(filter.shows(name), "{patterns:?} shows {name}");
+        }
+        for name in hidden {
+            assert!(!filter.shows(name), "{patterns:?} hides {name}");
+        }
+    }
+
+    #[test]
+    fn what_a_pattern_hides_no_other_shows() {
+        check(&[], &["a"], &[]);
+        check(&["read_*"], &["read_a"], &["a"]);
+        check(&["!delete_*"], &["a"], &["delete_a"]);
+        check(&["a*", "!ab*"], &["a", "ac"], &["ab", "abc", "b"]);
+        check(&["!ab*", "a*"], &["a", "ac"], &["ab", "abc", "b"]);
+        check(&["!*"], &[], &["a"]);
+    }
+}
