@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[path = "cli/log.rs"]
 mod log;
@@ -175,6 +175,29 @@ fn tools_are_listed_as_models_see_them() {
     let output = run(&with_demo_server(), &["tools", "--json"]);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(value["tools"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn what_a_terminal_would_not_show_is_shown_as_an_escape() {
+    let folder = tempfile::tempdir().unwrap();
+    let function =
+        json!({"name": "f", "description": "pay\u{200b} \u{202e}lap\u{e0041}", "parameters": {}});
+    let functions = json!({"tools": [{"type": "function", "function": function}]}).to_string();
+    fs::write(folder.path().join("f.json"), functions).unwrap();
+    let config = "[functions.g]\ndefinitions = 'f.json'\nendpoint = 'http://127.0.0.1:9/'\n";
+    fs::write(folder.path().join("toolway.toml"), config).unwrap();
+    let out = |args: &[&str]| toolway(folder.path(), args).output().unwrap().stdout;
+    assert_eq!(
+        text(&out(&["tools"])),
+        "g  1 tool\n  g__f  pay\\u{200b} \\u{202e}lap\\u{e0041}\n"
+    );
+    let listed = out(&["tools", "--json"]);
+    assert!(text(&listed).contains("pay\\u200b \\u202elap\\udb40\\udc41"));
+    let value: Value = serde_json::from_slice(&listed).unwrap();
+    assert_eq!(
+        value["tools"][0]["description"],
+        "pay\u{200b} \u{202e}lap\u{e0041}"
+    );
 }
 
 #[test]

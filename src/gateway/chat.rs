@@ -42,7 +42,7 @@ use super::{
     failure::{Failed, Failure},
     plain,
     record::Record,
-    sink::{self, Begun, Body, Outcome, Sink},
+    sink::{self, Begun, Body, Sink},
     stream,
     watch::Watch,
     wishes::{self, refused},
@@ -57,9 +57,9 @@ pub struct Input {
     /// Deepest nesting of the body.
     pub max_depth: usize,
     /// Patterns of tools and servers that the client's headers ask for.
-    pub tools: Option<String>,
+    pub tools: Option<Box<str>>,
     /// See `tools`.
-    pub servers: Option<String>,
+    pub servers: Option<Box<str>>,
     /// Progress that the client's header asks for.
     pub watch: Option<Watch>,
     /// Whose conversation it is.
@@ -94,31 +94,30 @@ impl Gateway {
     /// Dropping the future, or the body it gives, ends the model call and cancels every running tool.
     pub async fn chat(self: &Arc<Gateway>, input: Input) -> Result<Answer, Failed> {
         let gateway = self.clone();
-        let answer = |sink| async move { gateway.answer(&input, sink).await };
+        // The whole story, `Some` with a plain answer, `None` when it was streamed into the sink. It is written here,
+        // since in a function of its own the sink would lie twice for as long as an answer lasts.
+        let answer = |sink: Sink| async move {
+            if gateway.servers.are_any_missing() && Instant::now() < gateway.start_ends {
+                // Boxed, because only the first chats wait.
+                Box::pin(gateway.wait_for_tools(&input)).await;
+            }
+            let chat = &gateway.prepare(&input).map_err(Failed::from)?;
+            match (chat.is_loop(), chat.request.stream()) {
+                // Boxed, for each of them takes kilobytes for as long as an answer lasts, and would take as much as
+                // the largest.
+                (false, true) => Box::pin(stream::pass_through(chat, sink))
+                    .await
+                    .map(|()| None),
+                (false, false) => Box::pin(plain::pass_through(chat)).await.map(Some),
+                (true, true) => Box::pin(stream::run(chat, sink)).await.map(|()| None),
+                (true, false) => Box::pin(plain::run(chat)).await.map(Some),
+            }
+        };
         match sink::begin(self.config.keepalive, answer).await {
             Begun::Stream(headers, body) => Ok(Answer::Stream { headers, body }),
             Begun::Ended(Ok(Some((headers, body)))) => Ok(Answer::Plain { headers, body }),
             Begun::Ended(Ok(None)) => Err(nothing().into()),
             Begun::Ended(Err(failed)) => Err(failed),
-        }
-    }
-
-    /// The whole story: `Some` with a plain answer, `None` when it was streamed into the sink.
-    async fn answer(&self, input: &Input, sink: Sink) -> Outcome {
-        if self.servers.are_any_missing() && Instant::now() < self.start_ends {
-            // Boxed, because only the first chats wait.
-            Box::pin(self.wait_for_tools(input)).await;
-        }
-        let chat = &self.prepare(input)?;
-        match (chat.is_loop(), chat.request.stream()) {
-            // Boxed, for each of them takes kilobytes for as long as an answer lasts, and would take as much as the
-            // largest.
-            (false, true) => Box::pin(stream::pass_through(chat, sink))
-                .await
-                .map(|()| None),
-            (false, false) => Box::pin(plain::pass_through(chat)).await.map(Some),
-            (true, true) => Box::pin(stream::run(chat, sink)).await.map(|()| None),
-            (true, false) => Box::pin(plain::run(chat)).await.map(Some),
         }
     }
 

@@ -113,6 +113,8 @@ impl Drop for Ended {
     fn drop(&mut self) {
         let details = self.record.take();
         let outcome = self.outcome(&details);
+        let error = details.failure.as_ref();
+        let error = error.map(|(_, error)| without(error, details.upstream.as_deref()));
         let warning = (!details.warnings.is_empty()).then(|| details.warnings.join("; "));
         // One call for each level, since a level is a part of the code.
         macro_rules! log {
@@ -130,7 +132,7 @@ impl Drop for Ended {
                     prompt_tokens = details.usage.prompt_tokens,
                     completion_tokens = details.usage.completion_tokens,
                     warning = warning.as_deref(),
-                    error = details.failure.as_ref().map(|(_, error)| head(error)),
+                    error = error.as_deref().map(head),
                     "Ended"
                 )
             };
@@ -150,6 +152,15 @@ impl std::fmt::Display for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "api_keys[{}]", self.0)
     }
+}
+
+/// An error without the name of the upstream, which has a field of its own.
+fn without(error: &str, upstream: Option<&str>) -> String {
+    let Some(name) = upstream else {
+        return error.to_owned();
+    };
+    let error = error.replace(&format!(" (upstream `{name}`)"), "");
+    error.replace(&format!(" `{name}`"), "")
 }
 
 /// As much of a text as the line takes.

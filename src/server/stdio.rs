@@ -12,7 +12,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader},
     sync::mpsc,
     task::JoinSet,
-    time::timeout,
+    time::{error::Elapsed, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -65,6 +65,9 @@ const MAX_UNREAD: usize = 256;
 /// The same in bytes.
 const MAX_UNREAD_BYTES: usize = 64 << 20;
 
+/// A client for which so many answers wait, and which reads none of them for so long, counts as gone.
+const LONGEST_STALL: Duration = Duration::from_secs(60);
+
 /// How long the last answers may take to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -103,16 +106,21 @@ pub async fn serve(
     let mut shutdown = pin!(shutdown);
     let is_stopped = loop {
         let line = async {
-            pipe.feed.has_room(MAX_UNREAD, MAX_UNREAD_BYTES).await;
-            lines.recv().await
+            let room = pipe.feed.has_room(MAX_UNREAD, MAX_UNREAD_BYTES);
+            timeout(LONGEST_STALL, room).await?;
+            Ok::<_, Elapsed>(lines.recv().await)
         };
         tokio::select! {
             biased;
             () = &mut shutdown => break true,
             _ = &mut writing => break true,
             line = line => match line {
-                Some(line) => pipe.take(line),
-                None => break false,
+                Ok(Some(line)) => pipe.take(line),
+                Ok(None) => break false,
+                Err(_) => {
+                    tracing::warn!("The MCP client does not read its answers");
+                    break true;
+                }
             },
         }
         while pipe.at_work.try_join_next().is_some() {}

@@ -250,12 +250,7 @@ impl MakeWriter<'_> for Lines {
 
 impl Write for Line {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let shown = match (line.is_ascii(), self.json) {
-            (true, _) => Cow::Borrowed(line),
-            (false, true) => bytes(printable::json(&String::from_utf8_lossy(line))),
-            (false, false) => bytes(printable::line(&String::from_utf8_lossy(line))),
-        };
-        let wakes = queue().push(&shown, self.is_urgent);
+        let wakes = queue().push(&shown(line, self.json), self.is_urgent);
         if wakes {
             LOG.work.notify_one();
         }
@@ -267,7 +262,16 @@ impl Write for Line {
     }
 }
 
-fn bytes(text: Cow<'_, str>) -> Cow<'static, [u8]> {
+/// A line as it is written: what a terminal would not show is escaped. Control characters are the formatter's.
+fn shown(line: &[u8], json: bool) -> Cow<'_, [u8]> {
+    if line.is_ascii() {
+        return Cow::Borrowed(line);
+    }
+    let text = String::from_utf8_lossy(line);
+    let text = match json {
+        true => printable::json(&text),
+        false => printable::line(&text),
+    };
     Cow::Owned(text.into_owned().into_bytes())
 }
 
@@ -314,6 +318,16 @@ mod tests {
         queue.text.clear();
         assert_eq!(queue.take_dropped(), dropped);
         assert_eq!(queue.take_dropped(), 0);
+    }
+
+    #[test]
+    fn what_a_terminal_would_not_show_is_escaped_in_every_format() {
+        let line = "\u{1b}[1m\u{202e}\u{9b}grün\u{e0041}\n".as_bytes();
+        let text = "\u{1b}[1m\\u{202e}\\u{9b}grün\\u{e0041}\n".as_bytes();
+        let json = "\u{1b}[1m\\u202e\\u009bgrün\\udb40\\udc41\n".as_bytes();
+        assert_eq!(shown(line, false), text);
+        assert_eq!(shown(line, true), json);
+        assert_eq!(shown(b"plain\n", true), &b"plain\n"[..]);
     }
 
     /// Takes a byte at a time, and now and then none.

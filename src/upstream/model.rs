@@ -246,7 +246,7 @@ impl Upstream {
             let Some(pause) = retry::pause(&error, round, attempt, self.config.retries) else {
                 return Err(error);
             };
-            tracing::info!(upstream.name = %self.config.name, attempt, pause_ms = millis(pause), %error,
+            tracing::info!(attempt, pause_ms = millis(pause), %error,
                 "Asking the upstream again");
             sleep(pause).await;
             attempt += 1;

@@ -339,9 +339,10 @@ pub(super) fn root(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 fn is_of_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    // Wrapped in one `io::Error` or several, of which `source` tells nothing.
     let io = error.downcast_ref::<io::Error>();
     let inner = io.and_then(io::Error::get_ref);
-    error.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>())
+    error.is::<rustls::Error>() || inner.is_some_and(|inner| is_of_tls(inner))
 }
 
 /// The body of an answer while it arrives.

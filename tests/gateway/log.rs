@@ -169,7 +169,11 @@ async fn an_upstream_that_fails_is_named_with_its_reason() {
         assert_eq!(found["level"], "WARN");
         assert_eq!(found["status"], status);
         assert_eq!(found["upstream"], "scripted");
-        assert!(found["error"].as_str().unwrap().contains("scripted"));
+        let error = found["error"].as_str().unwrap();
+        assert!(
+            error.contains("the upstream ") && !error.contains("scripted"),
+            "{error}"
+        );
         gw.join().await;
     }
 }

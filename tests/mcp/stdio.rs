@@ -7,6 +7,11 @@ use tokio::{
     time::timeout,
 };
 
+use toolway::{
+    gateway::{Gateway, Setup},
+    server::stdio,
+};
+
 use crate::{
     client::{act, initialize, request},
     harness::{PATIENCE, scripted},
@@ -530,4 +535,26 @@ async fn it_ends_when_nobody_reads_what_it_writes() {
     input.write_all(ping.as_bytes()).await.unwrap();
     let ended = timeout(PATIENCE, child.wait()).await.expect("it ends");
     assert_eq!(ended.unwrap().code(), Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_nothing_for_a_minute_counts_as_gone() {
+    let gateway = Gateway::start(Setup::default()).unwrap();
+    let view = gateway.view(None).unwrap();
+    let (mut client, input) = tokio::io::duplex(1 << 20);
+    let (_unread, output) = tokio::io::duplex(64);
+    let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+    for _ in 0..1000 {
+        let line = format!("{ping}\n");
+        client.write_all(line.as_bytes()).await.unwrap();
+    }
+    // The end of the input is behind more lines than are read for a client like this.
+    drop(client);
+    let config = stdio::Config::default();
+    let never = std::future::pending();
+    let served = stdio::serve(gateway, view, config, (input, output), never);
+    timeout(PATIENCE * 10, served)
+        .await
+        .expect("it ends")
+        .unwrap();
 }
