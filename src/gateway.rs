@@ -30,6 +30,7 @@ use std::{
 };
 
 use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent::{Job, admit::admit},
@@ -116,6 +117,8 @@ pub struct Gateway {
     parked: mcp::parked::ParkedCalls,
     begun: Instant,
     handed: Handed,
+    /// Cancelled when requests that still run have to end.
+    ending: CancellationToken,
     /// Randomness of this process, and how often it was used.
     random: RandomState,
     used: AtomicU64,
@@ -151,6 +154,7 @@ impl Gateway {
             parked: mcp::parked::ParkedCalls::default(),
             begun: Instant::now(),
             handed: Handed::start(),
+            ending: CancellationToken::new(),
             random: RandomState::new(),
             used: AtomicU64::new(0),
         }))
@@ -218,6 +222,16 @@ impl Gateway {
             }
         }
         Err(CallError::Cancelled)
+    }
+
+    /// Ends every request that is running, each with an error to its client.
+    pub fn end_requests(&self) {
+        self.ending.cancel();
+    }
+
+    /// Cancelled when requests that still run have to end.
+    pub fn ending(&self) -> &CancellationToken {
+        &self.ending
     }
 
     /// Stops every server; nothing that toolway started is left running.

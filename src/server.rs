@@ -2,8 +2,10 @@
 //!
 //! The OpenAI side speaks OpenAI's words and envelope; `/health` and `/tools` are toolway's own.
 
+mod admission;
 mod body;
 mod chat;
+mod connections;
 pub mod error;
 mod forward;
 mod front;
@@ -13,10 +15,21 @@ mod listener;
 pub mod mcp;
 mod mcp_sessions;
 mod models;
+mod stalled;
 mod status;
 pub mod stdio;
 
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+pub use self::listener::bind;
+
+use std::{
+    future::Future,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -24,11 +37,15 @@ use axum::{
     http::{HeaderName, Uri},
     routing::{any, get, post},
 };
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::net::TcpListener;
 
 use crate::{gateway::Gateway, secret::Secret};
 
-use self::{error::Refusal, mcp::Face};
+use self::{
+    connections::{Connections, Ticket},
+    error::Refusal,
+    mcp::Face,
+};
 
 /// Where and for whom toolway listens.
 #[derive(Clone, Debug)]
@@ -47,6 +64,10 @@ pub struct Config {
     pub max_body_depth: usize,
     /// Requests that are served side by side, streams included; more are told to come back. Default: 4096.
     pub max_requests: usize,
+    /// Connections that are kept beside those with a request. Default: 1024.
+    pub max_idle: usize,
+    /// How long requests may take to end when toolway stops; then they end with an error. Default: 10 s.
+    pub shutdown_grace: Duration,
     /// The bounds of the face for MCP clients.
     pub mcp: mcp::Config,
 }
@@ -61,6 +82,8 @@ impl Default for Config {
             max_body_bytes: 32 << 20,
             max_body_depth: 128,
             max_requests: 4096,
+            max_idle: 1024,
+            shutdown_grace: Duration::from_secs(10),
             mcp: mcp::Config::default(),
         }
     }
@@ -69,56 +92,69 @@ impl Default for Config {
 /// The header that names a request in answers and logs.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// How long requests may take to end when toolway stops.
-const DRAIN: Duration = Duration::from_secs(5);
+/// How long the errors take to be sent with which requests end at the end of [`Config::shutdown_grace`].
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// What every handler can reach.
 pub(crate) struct App {
     gateway: Arc<Gateway>,
     config: Config,
-    /// Free places for requests.
-    places: Arc<Semaphore>,
+    /// toolway is about to end, and new requests are refused.
+    is_stopping: AtomicBool,
     mcp: Face,
 }
 
-/// Serves until `shutdown` ends, then lets running requests end, for a while.
+/// Serves until `shutdown` ends, then lets running requests end for a while; those that do not end with an error.
 pub async fn serve(
     listener: TcpListener,
     gateway: Arc<Gateway>,
     config: Config,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
-    let connections = config.max_requests.saturating_add(config.mcp.max_streams);
+    let requests = config.max_requests.saturating_add(config.mcp.max_streams);
+    let connections = Connections::new(
+        requests.saturating_add(config.max_idle),
+        config.max_requests,
+        config.api_keys.len(),
+    );
+    let grace = config.shutdown_grace;
     let app = app(gateway, config);
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
     let told = app.clone();
     let shutdown = async move {
         shutdown.await;
+        told.is_stopping.store(true, Ordering::Relaxed);
         // Whoever reads what may come at any time would not end by itself.
         told.mcp.stop();
         told.gateway.handed().close();
         let _ = stopping.send(());
     };
     let (routes, front) = (routes(app.clone()), app.clone());
-    let answer = move |request: Request| front::answer(front.clone(), routes.clone(), request);
-    let serving = listener::serve(listener, answer, connections, shutdown);
+    let answer = move |request: Request, ticket: Arc<Ticket>| {
+        front::answer(front.clone(), routes.clone(), request, ticket)
+    };
+    let serving = listener::serve(listener, answer, Arc::clone(&connections), shutdown);
     let overdue = async {
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
         }
-        tokio::time::sleep(DRAIN).await;
+        tokio::time::sleep(grace).await;
+        tracing::warn!("Ending the requests that are still running");
+        app.gateway.end_requests();
+        tokio::time::sleep(LAST_WORDS).await;
     };
     tokio::select! {
         () = serving => {}
         () = overdue => {}
         () = app.mcp.sweep() => {}
     }
+    connections.close_all();
 }
 
 fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
     Arc::new(App {
-        places: Arc::new(Semaphore::new(config.max_requests)),
         mcp: Face::new(gateway.clone(), config.mcp.clone()),
+        is_stopping: AtomicBool::new(false),
         gateway,
         config,
     })

@@ -73,9 +73,9 @@ async fn free(bind: SocketAddr) -> Result<TcpListener> {
                 anstream::stderr(),
                 "{bind} is taken; the demo takes another port"
             )?;
-            serve::bind(SocketAddr::new(bind.ip(), 0)).await
+            serve::bind(SocketAddr::new(bind.ip(), 0))
         }
-        Err(_) => serve::bind(bind).await,
+        Err(_) => serve::bind(bind),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
 
 /// Serves until it is told to stop, and leaves nothing running.
 pub(super) async fn run(config: Config, stop: CancellationToken) -> Result<()> {
-    let listener = bind(config.server.bind).await?;
+    let listener = bind(config.server.bind)?;
     let gateway = gateway(&config)?;
     say_where(&config, &listener)?;
     let stopped = stop.cancelled_owned();
@@ -32,8 +32,8 @@ pub(super) async fn run(config: Config, stop: CancellationToken) -> Result<()> {
 }
 
 /// Binds an address, with a word on what to do when it is taken.
-pub(super) async fn bind(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| {
+pub(super) fn bind(address: SocketAddr) -> Result<TcpListener> {
+    server::bind(address).map_err(|error| {
         let hint = match error.kind() {
             ErrorKind::AddrInUse => {
                 "; something listens there already, choose another with `--bind`"

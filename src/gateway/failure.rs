@@ -34,6 +34,9 @@ pub enum Failure {
         /// What is wrong with its answer.
         error: StreamError,
     },
+    /// toolway is about to end, and the request has not ended before.
+    #[error("toolway is shutting down; the request was not finished")]
+    ShuttingDown,
     /// The whole request took too long.
     #[error("the request was not finished within {} s", after.as_secs_f64())]
     TimeIsUp {

@@ -20,11 +20,11 @@ use futures::{
     future::{BoxFuture, ready},
 };
 use http_body::{Frame, SizeHint};
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::time::Instant;
 use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
-use super::{App, REQUEST_ID, chat, error::Refusal, guard, mcp, mcp_sessions};
+use super::{App, REQUEST_ID, chat, connections::Ticket, error::Refusal, guard, mcp, mcp_sessions};
 use crate::tool::millis;
 
 /// Longest id that a client can give its request, in bytes: it goes into every line of the log about it.
@@ -35,6 +35,7 @@ pub(super) fn answer(
     app: Arc<App>,
     routes: Router,
     mut request: Request,
+    ticket: Arc<Ticket>,
 ) -> impl Future<Output = Response> + Send {
     let begun = Instant::now();
     for name in [header::AUTHORIZATION, header::COOKIE] {
@@ -49,8 +50,8 @@ pub(super) fn answer(
     let within = span.clone();
     let answering = async move {
         let answered = async {
-            let (place, work) = admitted(&app, routes, request);
-            held(work.await, place, within)
+            let work = admitted(&app, routes, request, &ticket);
+            held(work.await, ticket, within)
         };
         let answered = AssertUnwindSafe(answered).catch_unwind().await;
         let mut response = answered.unwrap_or_else(|panic| panicked(&*panic));
@@ -63,25 +64,38 @@ pub(super) fn answer(
     answering.instrument(span)
 }
 
-/// The place of a request and the work on it; one that may not come in has no place, and its answer is there.
+/// The work on a request that has its place, or will have it; or the answer to one that may not come in.
 fn admitted(
     app: &Arc<App>,
     routes: Router,
     request: Request,
-) -> (Option<OwnedSemaphorePermit>, BoxFuture<'static, Response>) {
-    let refused = match guard::admit(app, &request) {
-        Ok(place) => return (place, work(app, routes, request)),
+    ticket: &Ticket,
+) -> BoxFuture<'static, Response> {
+    let admitted = guard::admit(app, &request).and_then(|holder| match holder {
+        Some(holder) => ticket.take_place(holder, is_read_whole(&request)),
+        None => Ok(()),
+    });
+    let refused = match admitted {
+        Ok(()) => return work(app, routes, request),
         Err(refusal) if mcp::is_here(request.uri().path()) => mcp::reply::refusal(refusal),
         Err(refusal) => refusal.into_response(),
     };
-    (None, Box::pin(ready(refused)))
+    Box::pin(ready(refused))
+}
+
+/// Nothing is done before the body is complete. Other bodies are passed on as they come, which takes a connection to
+/// an upstream.
+fn is_read_whole(request: &Request) -> bool {
+    let path = request.uri().path();
+    chat::is_meant(request) || mcp::is_here(path) || mcp_sessions::is_below(path)
 }
 
 /// The place of a request is free again when its response has been sent, or at once if that lasts.
-fn held(response: Response, place: Option<OwnedSemaphorePermit>, span: Span) -> Response {
-    let is_lasting = response.extensions().get::<mcp::reply::Lasting>().is_some();
-    let place = place.filter(|_| !is_lasting);
-    response.map(|body| Body::new(Tracked { body, span, place }))
+fn held(response: Response, ticket: Arc<Ticket>, span: Span) -> Response {
+    if response.extensions().get::<mcp::reply::Lasting>().is_some() {
+        ticket.leave_place();
+    }
+    response.map(|body| Body::new(Tracked { body, span, ticket }))
 }
 
 /// What is asked all the time goes past the router, which costs more than reading the request does.
@@ -134,12 +148,12 @@ fn panicked(panic: &(dyn Any + Send)) -> Response {
     Refusal::Internal.into_response()
 }
 
-/// A body that holds its request's place, and whose work is logged as the request's.
+/// A body that holds its request's ticket, and whose work is logged as the request's.
 struct Tracked {
     body: Body,
     span: Span,
     #[expect(dead_code, reason = "held")]
-    place: Option<OwnedSemaphorePermit>,
+    ticket: Arc<Ticket>,
 }
 
 impl http_body::Body for Tracked {

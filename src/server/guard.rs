@@ -3,32 +3,35 @@
 //! On loopback without keys anybody on the machine may call, but no web page: a page that got a name of its
 //! own to point to 127.0.0.1 (DNS rebinding) shows itself by its `Host`, any other page by its `Origin`.
 
+use std::sync::atomic::Ordering;
+
 use axum::{
     extract::Request,
     http::{HeaderMap, Uri, header},
 };
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::secret::Secret;
 
-use super::{App, Config, error::Refusal, mcp_sessions};
+use super::{App, Config, connections::Holder, error::Refusal, mcp_sessions};
 
-/// A place for the request, if it needs one.
-pub(super) fn admit(app: &App, request: &Request) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
+/// Who takes a place for the request, if it needs one.
+pub(super) fn admit(app: &App, request: &Request) -> Result<Option<Holder>, Refusal> {
     host(&app.config, request.headers(), request.uri())?;
     if is_open(request.uri().path()) {
         return Ok(None);
+    }
+    if app.is_stopping.load(Ordering::Relaxed) {
+        return Err(Refusal::ShuttingDown);
     }
     match mcp_sessions::token(request.uri().path()) {
         // The token is the key. Who has none that is known gets no further, and takes no place.
         Some(token) => {
             let known = app.gateway.handed().find(token);
             known.ok_or(Refusal::NoSession)?;
+            Ok(Some(Holder::Borrower))
         }
-        None => key(&app.config, request.headers())?,
+        None => holder(&app.config, request.headers()).map(Some),
     }
-    let place = app.places.clone().try_acquire_owned();
-    place.map(Some).map_err(|_| Refusal::Overloaded)
 }
 
 /// `/health` answers without a key, so that whatever watches the process can ask; it says less then. It takes
@@ -39,21 +42,24 @@ fn is_open(path: &str) -> bool {
 
 /// A valid key was shown, or none is needed.
 pub(super) fn key(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
+    holder(config, headers).map(|_| ())
+}
+
+/// Which of the keys was shown.
+fn holder(config: &Config, headers: &HeaderMap) -> Result<Holder, Refusal> {
     if config.api_keys.is_empty() {
-        return Ok(());
+        return Ok(Holder::Anyone);
     }
     let shown = shown(headers).map(Secret::new);
-    let is_known = shown.is_some_and(|shown| {
-        config
-            .api_keys
-            .iter()
-            .fold(false, |known, key| known | (*key == shown))
+    let known = shown.and_then(|shown| {
+        let keys = config.api_keys.iter().enumerate();
+        // All are compared, so that the time tells nothing.
+        keys.fold(None, |known, (i, key)| match *key == shown {
+            true => Some(i),
+            false => known,
+        })
     });
-    if is_known {
-        Ok(())
-    } else {
-        Err(Refusal::Unauthorized)
-    }
+    known.map(Holder::Key).ok_or(Refusal::Unauthorized)
 }
 
 /// The key that was shown, right or wrong.

@@ -19,6 +19,8 @@ mod webhook;
 mod adversary;
 /// HTTP APIs that OpenAPI documents describe.
 mod api;
+/// Clients that would keep others out.
+mod crowding;
 /// Servers that die, and results that are too big.
 mod dying;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.
@@ -47,5 +49,7 @@ mod results;
 mod selection;
 /// Functions that a caller lends to agents.
 mod sessions;
+/// What runs when toolway is stopped.
+mod stopping;
 /// What a client sees of a streamed loop.
 mod streamed;
