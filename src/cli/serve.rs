@@ -12,7 +12,7 @@ use futures::poll;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::announce;
+use super::{announce, open_files};
 use crate::{
     config::Config,
     gateway::{Gateway, Setup},
@@ -20,7 +20,8 @@ use crate::{
 };
 
 /// Serves until it is told to stop, and leaves nothing running.
-pub(super) async fn run(config: Config, stop: CancellationToken) -> Result<()> {
+pub(super) async fn run(mut config: Config, stop: CancellationToken) -> Result<()> {
+    open_files::fit(&mut config);
     let listener = bind(config.server.bind)?;
     let gateway = gateway(&config)?;
     say_where(&config, &listener)?;
