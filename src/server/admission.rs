@@ -12,6 +12,10 @@ pub(super) const HEAD: u32 = 10;
 /// Longest time that a connection is kept without a request, in seconds.
 pub(super) const IDLE: u32 = 75;
 
+/// For so many seconds a connection is not closed for others: many clients that come at once need that long to be
+/// heard.
+pub(super) const YOUNG: u32 = 2;
+
 /// An address, as connections are counted by it: IPv4 as a whole, IPv6 by its first 64 bits, of which a network
 /// gives each customer at least one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,27 +66,38 @@ impl Snapshot {
         }
     }
 
-    fn can_be_closed(&self) -> bool {
-        self.awaiting != Awaiting::Nothing
+    fn can_be_closed(&self, now: u32, young: u32) -> bool {
+        self.awaiting != Awaiting::Nothing && now.saturating_sub(self.since) >= young
     }
 }
 
-/// The oldest connection that can be closed. Of the same age it is the one that was accepted first.
+/// The oldest connection that can be closed, not younger than `young` seconds. Of the same age it is the one that was
+/// accepted first.
 pub(super) fn oldest<'a>(
     connections: impl IntoIterator<Item = &'a Snapshot>,
+    now: u32,
+    young: u32,
 ) -> Option<&'a Snapshot> {
-    let closable = connections.into_iter().filter(|it| it.can_be_closed());
+    let closable = connections
+        .into_iter()
+        .filter(|it| it.can_be_closed(now, young));
     closable.min_by_key(|it| (it.since, it.id))
 }
 
 /// The connection that makes room where there is none: the oldest of the address with the most unfinished requests.
-pub(super) fn oldest_of_largest(connections: &[Snapshot]) -> Option<&Snapshot> {
+pub(super) fn oldest_of_largest(
+    connections: &[Snapshot],
+    now: u32,
+    young: u32,
+) -> Option<&Snapshot> {
     let mut unfinished: HashMap<Peer, usize> = HashMap::new();
-    for it in connections.iter().filter(|it| it.can_be_closed()) {
+    let closable = connections.iter().filter(|it| it.can_be_closed(now, young));
+    for it in closable {
         *unfinished.entry(it.peer).or_default() += it.unfinished;
     }
     let (largest, _) = unfinished.into_iter().max_by_key(|(_, count)| *count)?;
-    oldest(connections.iter().filter(|it| it.peer == largest))
+    let its = connections.iter().filter(|it| it.peer == largest);
+    oldest(its, now, young)
 }
 
 /// The connections that are to be closed now: those that are overdue, and the oldest of each address that has more
@@ -101,7 +116,8 @@ pub(super) fn to_close(mut connections: Vec<Snapshot>, now: u32, most: usize) ->
         return closed;
     }
     connections.sort_unstable_by_key(|it| (it.since, it.id));
-    for it in connections.iter().filter(|it| it.can_be_closed()) {
+    let closable = connections.iter().filter(|it| it.can_be_closed(now, YOUNG));
+    for it in closable {
         if let Some(count) = unfinished.get_mut(&it.peer)
             && *count > most
         {
@@ -181,8 +197,11 @@ mod tests {
             connection(3, 1, Awaiting::Request, 4),
             connection(4, 1, Awaiting::Request, 4),
         ];
-        assert_eq!(oldest(&connections).map(|it| it.id), Some(3));
-        assert!(oldest(&connections[..1]).is_none());
+        let oldest = |now, young| oldest(&connections, now, young).map(|it| it.id);
+        assert_eq!(oldest(4 + YOUNG, YOUNG), Some(3));
+        assert_eq!(oldest(4 + YOUNG - 1, YOUNG), None, "all are young");
+        assert_eq!(oldest(4, 0), Some(3));
+        assert!(super::oldest(&connections[..1], 99, 0).is_none());
     }
 
     #[test]
@@ -194,8 +213,11 @@ mod tests {
         ];
         // A proxy that has many requests under way has nothing to give.
         connections.extend((10..20).map(|id| connection(id, 3, Awaiting::Nothing, 0)));
-        assert_eq!(oldest_of_largest(&connections).map(|it| it.id), Some(2));
-        assert!(oldest_of_largest(&connections[3..]).is_none());
+        assert_eq!(
+            oldest_of_largest(&connections, 9, YOUNG).map(|it| it.id),
+            Some(2)
+        );
+        assert!(oldest_of_largest(&connections[3..], 9, YOUNG).is_none());
     }
 
     #[test]
@@ -206,8 +228,9 @@ mod tests {
         connections.push(connection(50, 2, Awaiting::Head, 1));
         connections.push(connection(51, 2, Awaiting::Request, 100));
         connections.push(connection(52, 1, Awaiting::Nothing, 0));
-        assert_eq!(to_close(connections.clone(), 100, 8), [50, 0, 1]);
-        assert_eq!(to_close(connections, 100, 10), [50]);
+        assert_eq!(to_close(connections.clone(), 102, 8), [50, 0, 1]);
+        assert_eq!(to_close(connections.clone(), 102, 10), [50]);
+        assert_eq!(to_close(connections, 101, 8), [50], "the others are young");
     }
 
     #[test]
@@ -215,9 +238,9 @@ mod tests {
         let mut many = connection(1, 1, Awaiting::Bodies, 1);
         many.unfinished = 100;
         let few = connection(2, 1, Awaiting::Bodies, 2);
-        assert_eq!(to_close(vec![few, many], 2, 100), [1]);
+        assert_eq!(to_close(vec![few, many], 4, 100), [1]);
         many.awaiting = Awaiting::Nothing;
-        assert_eq!(to_close(vec![few, many], 2, 100), [2]);
+        assert_eq!(to_close(vec![few, many], 4, 100), [2]);
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl Connections {
         {
             let own: Vec<_> = table.snapshots().filter(|it| it.peer == peer).collect();
             if own.iter().map(|it| it.unfinished).sum::<usize>() >= share
-                && let Some(oldest) = admission::oldest(&own)
+                && let Some(oldest) = admission::oldest(&own, self.now(), admission::YOUNG)
             {
                 has_made_room = table.close(oldest.id);
             }
@@ -128,7 +128,7 @@ impl Connections {
             peer,
             requests: AtomicU32::new(0),
             complete: AtomicU32::new(0),
-            since: AtomicU32::new(self.now.load(Relaxed)),
+            since: AtomicU32::new(self.now()),
             stage: AtomicU8::new(IDLE),
             given_up: AtomicU32::new(0),
         });
@@ -147,11 +147,12 @@ impl Connections {
         }
     }
 
-    /// Closes the connection that has the least claim to its place; false if every one has a request under way.
-    pub(super) fn make_room(&self) -> bool {
+    /// Closes the connection that has the least claim to its place, not younger than `young` seconds; false if there
+    /// is none.
+    pub(super) fn make_room(&self, young: u32) -> bool {
         let mut table = self.table();
         let all: Vec<_> = table.snapshots().collect();
-        match admission::oldest_of_largest(&all) {
+        match admission::oldest_of_largest(&all, self.now(), young) {
             Some(oldest) => table.close(oldest.id),
             None => false,
         }
@@ -183,14 +184,26 @@ impl Connections {
         }
     }
 
+    /// Not every connection has a request under way, so that one could make room.
+    pub(super) fn has_unfinished(&self) -> bool {
+        let table = self.table();
+        table.snapshots().any(|it| it.awaiting != Awaiting::Nothing)
+    }
+
+    fn now(&self) -> u32 {
+        self.now.load(Relaxed)
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Table {
+    /// Those that can be closed: not the one that is coming in, nor those that are closed already.
     fn snapshots(&self) -> impl Iterator<Item = Snapshot> {
-        self.open.values().map(|open| open.connection.snapshot())
+        let running = self.open.values().filter(|open| open.task.is_some());
+        running.map(|open| open.connection.snapshot())
     }
 
     /// Its task is gone a little later, and its entry with it.
@@ -239,7 +252,7 @@ impl Connection {
     }
 
     fn touch(&self) {
-        self.since.store(self.all.now.load(Relaxed), Relaxed);
+        self.since.store(self.all.now(), Relaxed);
     }
 
     fn snapshot(&self) -> Snapshot {
