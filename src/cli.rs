@@ -11,6 +11,7 @@ mod answer;
 mod args;
 mod demo;
 mod mcp;
+mod open_files;
 mod paste;
 mod problems;
 mod progress;

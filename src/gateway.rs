@@ -31,7 +31,7 @@ use std::{
 };
 
 use tokio::time::{Instant, timeout, timeout_at};
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     agent::{Job, admit::admit},
@@ -124,6 +124,8 @@ pub struct Gateway {
     /// The task ends with this.
     _start: AbortOnDropHandle<()>,
     handed: Handed,
+    /// Cancelled when requests that still run have to end.
+    ending: CancellationToken,
     /// Randomness of this process, and how often it was used.
     random: RandomState,
     used: AtomicU64,
@@ -162,6 +164,7 @@ impl Gateway {
             start_ends,
             _start: AbortOnDropHandle::new(start),
             handed: Handed::start(),
+            ending: CancellationToken::new(),
             random: RandomState::new(),
             used: AtomicU64::new(0),
         }))
@@ -242,6 +245,16 @@ impl Gateway {
             }
         }
         Err(CallError::Cancelled)
+    }
+
+    /// Ends every request that is running, each with an error to its client.
+    pub fn end_requests(&self) {
+        self.ending.cancel();
+    }
+
+    /// Cancelled when requests that still run have to end.
+    pub fn ending(&self) -> &CancellationToken {
+        &self.ending
     }
 
     /// Stops every server; nothing that toolway started is left running.

@@ -2,8 +2,10 @@
 //!
 //! The OpenAI side speaks OpenAI's words and envelope; `/health` and `/tools` are toolway's own.
 
+mod admission;
 mod body;
 mod chat;
+mod connections;
 mod cors;
 mod ended;
 pub mod error;
@@ -15,9 +17,12 @@ mod listener;
 pub mod mcp;
 mod mcp_sessions;
 mod models;
+mod stalled;
 mod status;
 pub mod stdio;
 mod values;
+
+pub use self::listener::bind;
 
 use std::{
     future::Future,
@@ -39,7 +44,11 @@ use tokio::{net::TcpListener, sync::Semaphore};
 
 use crate::{gateway::Gateway, quota::Sharing, room::Room, secret::Secret};
 
-use self::{error::Refusal, mcp::Face};
+use self::{
+    connections::{Connections, Ticket},
+    error::Refusal,
+    mcp::Face,
+};
 
 /// Where and for whom toolway listens.
 #[derive(Clone, Debug)]
@@ -62,6 +71,10 @@ pub struct Config {
     pub max_inflight_bytes: usize,
     /// Requests that are served side by side, streams included; more are told to come back. Default: 4096.
     pub max_requests: usize,
+    /// Connections that are kept beside those with a request. Default: 1024.
+    pub max_idle: usize,
+    /// How long requests may take to end when toolway stops; then they end with an error. Default: 10 s.
+    pub shutdown_grace: Duration,
     /// The bounds of the face for MCP clients.
     pub mcp: mcp::Config,
 }
@@ -78,6 +91,8 @@ impl Default for Config {
             max_body_depth: 128,
             max_inflight_bytes: 256 << 20,
             max_requests: 4096,
+            max_idle: 1024,
+            shutdown_grace: Duration::from_secs(10),
             mcp: mcp::Config::default(),
         }
     }
@@ -86,32 +101,36 @@ impl Default for Config {
 /// The header that names a request in answers and logs.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// How long requests may take to end when toolway stops.
-const DRAIN: Duration = Duration::from_secs(5);
+/// How long the errors take to be sent with which requests end at the end of [`Config::shutdown_grace`].
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// What every handler can reach.
 pub(crate) struct App {
     gateway: Arc<Gateway>,
     config: Config,
-    /// Free places for requests.
-    places: Arc<Semaphore>,
     /// The budget of all request bodies and of the values that are built from them.
     bodies: Room,
     /// Free places for long bodies that are read into values.
     parsing: Arc<Semaphore>,
     mcp: Face,
-    /// toolway was told to stop.
+    /// toolway is about to end, and new requests are refused.
     is_stopping: AtomicBool,
 }
 
-/// Serves until `shutdown` ends, then lets running requests end, for a while.
+/// Serves until `shutdown` ends, then lets running requests end for a while; those that do not end with an error.
 pub async fn serve(
     listener: TcpListener,
     gateway: Arc<Gateway>,
     config: Config,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
-    let connections = config.max_requests.saturating_add(config.mcp.max_streams);
+    let requests = config.max_requests.saturating_add(config.mcp.max_streams);
+    let connections = Connections::new(
+        requests.saturating_add(config.max_idle),
+        config.max_requests,
+        config.api_keys.len(),
+    );
+    let grace = config.shutdown_grace;
     let app = app(gateway, config);
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
     let told = app.clone();
@@ -124,26 +143,31 @@ pub async fn serve(
         let _ = stopping.send(());
     };
     let (routes, front) = (routes(app.clone()), app.clone());
-    let answer = move |request: Request| front::answer(front.clone(), routes.clone(), request);
-    let serving = listener::serve(listener, answer, connections, shutdown);
+    let answer = move |request: Request, ticket: Arc<Ticket>| {
+        front::answer(front.clone(), routes.clone(), request, ticket)
+    };
+    let serving = listener::serve(listener, answer, Arc::clone(&connections), shutdown);
     let overdue = async {
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
         }
-        tokio::time::sleep(DRAIN).await;
+        tokio::time::sleep(grace).await;
+        tracing::warn!("Ending the requests that are still running");
+        app.gateway.end_requests();
+        tokio::time::sleep(LAST_WORDS).await;
     };
     tokio::select! {
         () = serving => {}
         () = overdue => {}
         () = app.mcp.sweep() => {}
     }
+    connections.close_all();
 }
 
 fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
     let keys = config.api_keys.len();
     gateway.handed().share_among(keys);
     Arc::new(App {
-        places: Arc::new(Semaphore::new(config.max_requests)),
         bodies: Room::new(config.max_inflight_bytes),
         parsing: Arc::new(Semaphore::new(values::AT_ONCE)),
         mcp: Face::new(gateway.clone(), config.mcp.clone(), Sharing::among(keys)),

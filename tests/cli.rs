@@ -470,6 +470,41 @@ fn a_command_that_is_interrupted_leaves_nothing_running() {
     check_stopped_at_once(&stubborn("wait"), &["tools"], &[""]);
 }
 
+/// The log of a gateway with this limit of open files, until it listens.
+#[cfg(target_os = "linux")]
+fn log_with_open_files(limit: &str) -> String {
+    use nix::{sys::signal, unistd::Pid};
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sh");
+    let script = format!("ulimit {limit}; exec \"$0\" serve --bind 127.0.0.1:0");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_toolway")]);
+    command.current_dir(folder.path()).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = command.spawn().unwrap();
+    let mut line = String::new();
+    let mut out = BufReader::new(running.stdout.take().unwrap());
+    out.read_line(&mut line).unwrap();
+    assert!(line.starts_with("toolway listens on "), "{line}");
+    let pid = Pid::from_raw(i32::try_from(running.id()).unwrap());
+    signal::kill(pid, signal::SIGTERM).unwrap();
+    text(&running.wait_with_output().unwrap().stderr).to_owned()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_limit_of_open_files_is_raised_and_what_is_served_fits_it() {
+    let log = log_with_open_files("-Sn 256");
+    assert!(
+        log.contains("Raised the limit of open files from 256 to "),
+        "{log}"
+    );
+    let log = log_with_open_files("-n 256");
+    assert!(!log.contains("Raised"), "{log}");
+    let warning = "At most 256 files can be open, so 72 requests are served side by side and not 4096; \
+        that takes 10304 (`ulimit -n 10304`, `LimitNOFILE=10304`)";
+    assert!(log.contains(warning), "{log}");
+}
+
 /// What stands between the marks of a README is what the program says.
 #[test]
 fn the_help_in_the_readme_is_the_help_of_the_program() {

@@ -69,9 +69,9 @@ async fn free(bind: SocketAddr) -> Result<TcpListener> {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             let taken = format!("{bind} is taken; the demo takes another port\n");
             super::show(String::new(), taken).await?;
-            serve::bind(SocketAddr::new(bind.ip(), 0)).await
+            serve::bind(SocketAddr::new(bind.ip(), 0))
         }
-        Err(_) => serve::bind(bind).await,
+        Err(_) => serve::bind(bind),
     }
 }
 

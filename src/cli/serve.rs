@@ -7,7 +7,7 @@ use futures::poll;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::announce;
+use super::{announce, open_files};
 use crate::{
     config::Config,
     gateway::{Gateway, Setup},
@@ -15,8 +15,9 @@ use crate::{
 };
 
 /// Serves until it is told to stop, and leaves nothing running.
-pub(super) async fn run(config: Config, stop: CancellationToken) -> Result<()> {
-    let listener = bind(config.server.bind).await?;
+pub(super) async fn run(mut config: Config, stop: CancellationToken) -> Result<()> {
+    open_files::fit(&mut config);
+    let listener = bind(config.server.bind)?;
     let gateway = gateway(&config)?;
     say_where(&config, &listener).await?;
     let stopped = stop.cancelled_owned();
@@ -27,8 +28,8 @@ pub(super) async fn run(config: Config, stop: CancellationToken) -> Result<()> {
 }
 
 /// Binds an address, with a word on what to do when it is taken.
-pub(super) async fn bind(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| {
+pub(super) fn bind(address: SocketAddr) -> Result<TcpListener> {
+    server::bind(address).map_err(|error| {
         let hint = match error.kind() {
             ErrorKind::AddrInUse => {
                 "; something listens there already, choose another with `--bind`"

@@ -70,6 +70,8 @@ impl Check<'_> {
                 1..=1_000_000,
                 default.max_requests,
             ),
+            max_idle: default.max_idle,
+            shutdown_grace: self.time("shutdown_grace", raw.shutdown_grace, default.shutdown_grace),
             mcp: default.mcp,
         }
     }

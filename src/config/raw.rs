@@ -36,6 +36,9 @@ pub struct RawConfig {
     /// Requests that are served side by side, streams included, 1 to 1000000; more are told to come back.
     /// Default: `4096`.
     pub max_requests: Option<i64>,
+    /// How long running requests may take to end when toolway is stopped; those that are still running then end with
+    /// an error. Default: `"10s"`.
+    pub shutdown_grace: Option<RawDuration>,
     /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or a filter such as
     /// `info,toolway::upstream=debug`. Default: `"info"`.
     pub log: Option<String>,

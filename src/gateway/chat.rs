@@ -357,15 +357,17 @@ impl Chat<'_> {
         Running::new(&self.gateway.backends, lanes, patience)
     }
 
-    /// Waits for what belongs to this request, as long as the request may take.
+    /// Waits for what belongs to this request, as long as the request may take and toolway does not end.
     pub(super) async fn in_time<T>(
         &self,
         awaited: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let after = self.gateway.config.request_timeout;
-        match timeout_at(self.deadline, awaited).await {
-            Ok(ended) => ended,
-            Err(_) => Err(Failure::TimeIsUp { after }),
+        let in_time = timeout_at(self.deadline, awaited);
+        match self.gateway.ending.run_until_cancelled(in_time).await {
+            Some(Ok(ended)) => ended,
+            Some(Err(_)) => Err(Failure::TimeIsUp { after }),
+            None => Err(Failure::ShuttingDown),
         }
     }
 

@@ -35,6 +35,9 @@ pub enum Failure {
         /// What is wrong with its answer.
         error: StreamError,
     },
+    /// toolway is about to end, and the request has not ended before.
+    #[error("toolway is shutting down; the request was not finished")]
+    ShuttingDown,
     /// The whole request took too long.
     #[error("the request was not finished within {} s", after.as_secs_f64())]
     TimeIsUp {
@@ -51,6 +54,7 @@ impl Failure {
             Failure::Model(ModelError::Timeout { .. }) => Outcome::UpstreamTimeout,
             Failure::Model(_) | Failure::Answer { .. } => Outcome::UpstreamFailed,
             Failure::TimeIsUp { .. } => Outcome::Deadline,
+            Failure::ShuttingDown => Outcome::Stopped,
         }
     }
 }

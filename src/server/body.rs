@@ -1,30 +1,33 @@
-//! Reading a request's body: bounded in bytes and in silence.
+//! Reading a request's body: bounded in bytes and in time.
 
-use std::time::Duration;
+use std::{future::poll_fn, task::Poll, time::Duration};
 
 use axum::{
-    body::{Body, Bytes},
+    body::{Body, BodyDataStream, Bytes},
     http::{HeaderMap, header},
 };
 use futures::{
-    StreamExt,
+    FutureExt, StreamExt,
     stream::{self, BoxStream},
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::error::Refusal;
+use super::{connections::NoPlace, error::Refusal};
 use crate::{
     gathered::Gathered,
     room::{Room, Taken},
 };
 
-/// Longest silence of a client that is sending its body.
-const SILENCE: Duration = Duration::from_secs(30);
+/// Longest wait for the next [`LEAST`] bytes of a body, or for its end.
+const WINDOW: Duration = Duration::from_secs(30);
+
+/// So many bytes must come within [`WINDOW`]: a body that drips is given up, one that comes over a slow line is not.
+const LEAST: usize = 30 * 1024;
 
 /// Up to this length a body is copied out of the buffer it was read into, in bytes.
 pub(super) const SHORT: usize = 4096;
 
-/// A body did not arrive whole: its client was silent for too long, or went away.
+/// A body did not arrive whole: its client was too slow, or went away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the body of the request did not arrive")]
 pub(super) struct Incomplete;
@@ -34,16 +37,54 @@ pub(super) type Pieces = BoxStream<'static, Result<Bytes, Incomplete>>;
 
 /// The pieces of a body; a failure is the last of them.
 pub(super) fn pieces(body: Body) -> Pieces {
-    let arriving = Some(body.into_data_stream());
+    let arriving = Some((body.into_data_stream(), Pace::default()));
     let pieces = stream::unfold(arriving, |arriving| async {
-        let mut arriving = arriving?;
-        match timeout(SILENCE, arriving.next()).await {
-            Ok(None) => None,
-            Ok(Some(Ok(piece))) => Some((Ok(piece), Some(arriving))),
-            Ok(Some(Err(_))) | Err(_) => Some((Err(Incomplete), None)),
+        let (mut arriving, mut pace) = arriving?;
+        match pace.next(&mut arriving).await? {
+            Ok(piece) => Some((Ok(piece), Some((arriving, pace)))),
+            Err(_) => Some((Err(Incomplete), None)),
         }
     });
     pieces.boxed()
+}
+
+/// How fast a body comes. What the reader does between two pieces is not counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// How long the current window was waited for, and what came in it.
+    waited: Duration,
+    came: usize,
+}
+
+impl Pace {
+    /// The next piece, if it comes in time.
+    async fn next(&mut self, arriving: &mut BodyDataStream) -> Option<Result<Bytes, Refusal>> {
+        let mut next = arriving.next();
+        let piece = match poll_fn(|cx| Poll::Ready(next.poll_unpin(cx))).await {
+            Poll::Ready(piece) => piece,
+            Poll::Pending => {
+                let begun = Instant::now();
+                let in_time = timeout(WINDOW.saturating_sub(self.waited), next).await;
+                self.waited += begun.elapsed();
+                let Ok(piece) = in_time else {
+                    return Some(Err(Refusal::BodyIncomplete));
+                };
+                piece
+            }
+        };
+        let piece = piece?.map_err(|error| {
+            let error = error.into_inner();
+            match error.downcast::<NoPlace>() {
+                Ok(no_place) => no_place.0,
+                Err(_) => Refusal::BodyIncomplete,
+            }
+        });
+        self.came += piece.as_ref().map_or(0, Bytes::len);
+        if self.came >= LEAST {
+            *self = Pace::default();
+        }
+        Some(piece)
+    }
 }
 
 /// The whole body, at most `max` bytes. Unless it is short it takes them of `room` as they arrive, until it is dropped.
@@ -69,12 +110,9 @@ pub(super) async fn read(
     let mut arriving = body.into_data_stream();
     let mut whole = Gathered::expecting(declared.unwrap_or_default());
     let mut taken = room.take_nothing();
-    loop {
-        match timeout(SILENCE, arriving.next()).await {
-            Ok(None) => break,
-            Ok(Some(Ok(piece))) => whole.push(piece),
-            Ok(Some(Err(_))) | Err(_) => return Err(Refusal::BodyIncomplete),
-        }
+    let mut pace = Pace::default();
+    while let Some(piece) = pace.next(&mut arriving).await {
+        whole.push(piece?);
         if whole.len() > max {
             return Err(Refusal::BodyTooLarge(max));
         }
@@ -174,5 +212,58 @@ mod tests {
         assert_eq!(room.free(), 4000);
         drop(copy);
         assert_eq!(room.free(), 10_000);
+    }
+
+    /// A body of pieces of one length, each after a pause; and then it ends.
+    fn dripping(pieces: usize, bytes: usize, pause: Duration) -> Body {
+        let drops = stream::iter(0..pieces).then(move |_| async move {
+            tokio::time::sleep(pause).await;
+            Ok::<_, axum::Error>(Bytes::from(vec![b'x'; bytes]))
+        });
+        Body::from_stream(drops)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_drips_is_given_up_and_a_slow_one_is_not() {
+        let second = Duration::from_secs(1);
+        for (pieces, bytes, pause, is_read) in [
+            (100_000, 1, second / 500, false),
+            (100_000, 1, second * 2, false),
+            (1000, 512, second, false),
+            (1000, 1100, second, true),
+            (10, LEAST, second * 29, true),
+            (10, 1, second * 2, true),
+        ] {
+            let begun = Instant::now();
+            let read = read(
+                &HeaderMap::new(),
+                dripping(pieces, bytes, pause),
+                1 << 30,
+                &Room::new(1 << 30),
+            )
+            .await;
+            assert_eq!(read.is_ok(), is_read, "{bytes} bytes every {pause:?}");
+            assert!(is_read || begun.elapsed() <= Duration::from_secs(45));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_drips_after_a_burst_is_given_up_too() {
+        let burst = stream::once(async { Ok(Bytes::from(vec![b'x'; 10 << 20])) });
+        let rest = dripping(1000, 1, Duration::from_secs(1)).into_data_stream();
+        let begun = Instant::now();
+        let body = Body::from_stream(burst.chain(rest));
+        let read = read(&HeaderMap::new(), body, 1 << 30, &Room::new(1 << 30)).await;
+        assert_eq!(read, Err(Refusal::BodyIncomplete));
+        assert!(begun.elapsed() <= Duration::from_secs(45));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_upstream_is_not_the_fault_of_the_client() {
+        let mut pieces = pieces(dripping(100, 1, Duration::from_millis(100)));
+        while let Some(piece) = pieces.next().await {
+            assert_eq!(piece, Ok(Bytes::from("x")));
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
     }
 }

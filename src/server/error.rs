@@ -48,6 +48,10 @@ pub enum Refusal {
     Overloaded,
     /// The bodies of all requests together are longer than `max_inflight_bytes`.
     OverBudget,
+    /// Too many requests of this key, or of all borrowed sessions, are being served.
+    KeyOverloaded,
+    /// toolway is about to end.
+    ShuttingDown,
     /// A handler panicked.
     Internal,
 }
@@ -157,6 +161,18 @@ impl Refusal {
                 "the requests that are being served have too many bytes together; try again in a moment"
                     .to_owned(),
             ),
+            Refusal::KeyOverloaded => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "server_error",
+                "overloaded",
+                "too many requests with this key are being served; try again in a moment".to_owned(),
+            ),
+            Refusal::ShuttingDown => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "server_error",
+                "shutting_down",
+                "toolway is shutting down; try again in a moment".to_owned(),
+            ),
             Refusal::Internal => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "server_error",
@@ -193,14 +209,17 @@ pub fn response(failed: Failed) -> Response {
         outcome: failed.failure.outcome(),
         error: failed.failure.to_string(),
     };
+    let is_ending = matches!(failed.failure, Failure::ShuttingDown);
     let (status, error, headers) = parts(failed.failure);
     let mut response = respond(status, &error);
     response.extensions_mut().insert(failing);
     response.headers_mut().extend(headers);
     if failed.tools_ran {
-        response
-            .headers_mut()
-            .insert("x-should-retry", HeaderValue::from_static("false"));
+        let headers = response.headers_mut();
+        headers.insert("x-should-retry", HeaderValue::from_static("false"));
+        if is_ending {
+            headers.remove(header::RETRY_AFTER);
+        }
     }
     response
 }
@@ -232,6 +251,14 @@ fn parts(failure: Failure) -> (StatusCode, ErrorBody, HeaderMap) {
             body("server_error", message, None, "request_timeout"),
             none,
         ),
+        Failure::ShuttingDown => {
+            let retry = (header::RETRY_AFTER, HeaderValue::from_static("1"));
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                body("server_error", message, None, "shutting_down"),
+                HeaderMap::from_iter([retry]),
+            )
+        }
         Failure::Answer { error, .. } => (error_status(Some(error.status())), error.body(), none),
         Failure::Model(error) => model(error, message),
     }

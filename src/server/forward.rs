@@ -5,6 +5,7 @@
 use std::{sync::Arc, task::Poll, time::Duration};
 
 use axum::{
+    BoxError,
     body::{Body, Bytes},
     extract::{Request, State},
     http::{HeaderMap, Method, header},
@@ -14,6 +15,7 @@ use bytes::BytesMut;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     gateway::{failure::Failure, record::Record},
@@ -75,12 +77,16 @@ async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response
         outgoing.insert(header::CONTENT_LENGTH, length.clone());
     }
     let body = has_body.then_some(body);
-    let (status, incoming) = upstream.forward(parts.method, url, &outgoing, body).await?;
+    let ending = app.gateway.ending();
+    let forwarding = upstream.forward(parts.method, url, &outgoing, body);
+    let forwarded = ending.run_until_cancelled(forwarding).await;
+    let (status, incoming) = forwarded.ok_or(Failure::ShuttingDown)??;
     let headers = headers::to_client(&incoming.headers);
     let after = app.gateway.request_timeout();
     // The client sees no more of it than that its answer breaks off.
     let pieces = until(deadline, after, incoming.into_stream())
         .inspect_err(move |failure| record.fail(failure));
+    let pieces = until_ending(pieces.map_err(Into::into), ending.clone(), &headers);
     let mut response = (status, Body::from_stream(pieces)).into_response();
     *response.headers_mut() = headers;
     Ok(response)
@@ -96,6 +102,38 @@ fn until(
     stream::poll_fn(move |cx| match alarm.as_mut().poll(cx) {
         Poll::Ready(()) => Poll::Ready(Some(Err(Failure::TimeIsUp { after }))),
         Poll::Pending => pieces.poll_next_unpin(cx).map_err(Failure::from),
+    })
+}
+
+/// The pieces of an answer. If toolway ends before them, the last event of an event stream is an error; another body
+/// breaks off.
+fn until_ending(
+    pieces: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static,
+    ending: CancellationToken,
+    headers: &HeaderMap,
+) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
+    let content_type = headers.get(header::CONTENT_TYPE);
+    let is_events = content_type.is_some_and(|it| it.as_bytes().starts_with(b"text/event-stream"));
+    // It holds whether the last piece ended an event.
+    let state = Some((Box::pin(pieces), is_events));
+    stream::unfold(state, move |state| {
+        let ending = ending.clone();
+        async move {
+            let (mut pieces, is_between) = state?;
+            match ending.run_until_cancelled(pieces.next()).await {
+                Some(piece) => {
+                    let piece = piece?;
+                    let ends_event = |it: &Bytes| it.ends_with(b"\n\n") || it.ends_with(b"\n\r\n");
+                    let is_between = is_events && piece.as_ref().is_ok_and(ends_event);
+                    Some((piece, Some((pieces, is_between))))
+                }
+                None if is_between => {
+                    let error = error::in_band(Failure::ShuttingDown).to_value();
+                    Some((Ok(format!("data: {error}\n\n").into()), None))
+                }
+                None => Some((Err(Failure::ShuttingDown.into()), None)),
+            }
+        }
     })
 }
 

@@ -20,11 +20,13 @@ use futures::{
     future::{BoxFuture, ready},
 };
 use http_body::{Frame, SizeHint};
-use tokio::sync::OwnedSemaphorePermit;
 use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
-use super::{App, REQUEST_ID, chat, cors, ended::Ended, error::Refusal, guard, mcp, mcp_sessions};
+use super::{
+    App, REQUEST_ID, chat, connections::Ticket, cors, ended::Ended, error::Refusal, guard, mcp,
+    mcp_sessions,
+};
 use crate::translate::paths;
 
 /// Longest id that a client can give its request, in bytes: it goes into every line of the log about it.
@@ -35,6 +37,7 @@ pub(super) fn answer(
     app: Arc<App>,
     routes: Router,
     mut request: Request,
+    ticket: Arc<Ticket>,
 ) -> impl Future<Output = Response> + Send {
     for name in [header::AUTHORIZATION, header::COOKIE] {
         if let Entry::Occupied(mut values) = request.headers_mut().entry(name) {
@@ -50,71 +53,83 @@ pub(super) fn answer(
     request.extensions_mut().insert(ended.record());
     let answering = async move {
         let answered = async {
-            let (place, work) = admitted(&app, routes, request, is_clear);
-            (work.await, place)
+            let work = admitted(&app, routes, request, is_clear, &ticket);
+            work.await
         };
         let answered = AssertUnwindSafe(answered).catch_unwind().await;
         // The panic itself is in the log.
-        let (mut response, place) =
-            answered.unwrap_or_else(|_| (Refusal::Internal.into_response(), None));
+        let mut response = answered.unwrap_or_else(|_| Refusal::Internal.into_response());
         response.headers_mut().entry(REQUEST_ID).or_insert(id);
-        held(response, place, ended)
+        held(response, ticket, ended)
     };
     answering.instrument(span)
 }
 
-/// The place of a request and the work on it, whose answer a listed page may read.
+/// The work on a request, whose answer a listed page may read.
 fn admitted(
     app: &Arc<App>,
     routes: Router,
     request: Request,
     is_clear: bool,
-) -> (Option<OwnedSemaphorePermit>, BoxFuture<'static, Response>) {
+    ticket: &Ticket,
+) -> BoxFuture<'static, Response> {
     let Some(origin) = cors::reader(&app.config, request.headers()) else {
-        return checked(app, routes, request, is_clear);
+        return checked(app, routes, request, is_clear, ticket);
     };
-    let (place, work) = checked(app, routes, request, is_clear);
-    let readable = work.map(|response| cors::readable(response, origin));
-    (place, Box::pin(readable))
+    let work = checked(app, routes, request, is_clear, ticket);
+    Box::pin(work.map(|response| cors::readable(response, origin)))
 }
 
-/// The place of a request and the work on it; one that may not come in has no place, and its answer is there.
+/// The work on a request that has its place, or will have it; or the answer to one that may not come in.
 fn checked(
     app: &Arc<App>,
     routes: Router,
     request: Request,
     is_clear: bool,
-) -> (Option<OwnedSemaphorePermit>, BoxFuture<'static, Response>) {
+    ticket: &Ticket,
+) -> BoxFuture<'static, Response> {
     if !is_clear {
         let refused = Refusal::NotFound(request.uri().path().to_owned());
-        return (None, Box::pin(ready(refused.into_response())));
+        return Box::pin(ready(refused.into_response()));
     }
     if cors::is_preflight(&request) {
         let answer = match guard::source(&app.config, &request) {
             Ok(()) => cors::preflight(&app.config, request.headers()),
             Err(refusal) => refusal.into_response(),
         };
-        return (None, Box::pin(ready(answer)));
+        return Box::pin(ready(answer));
     }
-    let refused = match guard::admit(app, &request) {
-        Ok(place) => return (place, work(app, routes, request)),
+    let admitted = guard::admit(app, &request).and_then(|holder| match holder {
+        Some(holder) => ticket.take_place(holder, is_read_whole(&request)),
+        None => Ok(()),
+    });
+    let refused = match admitted {
+        Ok(()) => return work(app, routes, request),
         Err(refusal) if mcp::is_here(request.uri().path()) => mcp::reply::refusal(refusal),
         Err(refusal) => refusal.into_response(),
     };
-    (None, Box::pin(ready(refused)))
+    Box::pin(ready(refused))
+}
+
+/// Nothing is done before the body is complete. Other bodies are passed on as they come, which takes a connection to
+/// an upstream.
+fn is_read_whole(request: &Request) -> bool {
+    let path = request.uri().path();
+    chat::is_meant(request) || mcp::is_here(path) || mcp_sessions::is_below(path)
 }
 
 /// The place of a request is free again when its response has been sent, or at once if that lasts.
-fn held(mut response: Response, place: Option<OwnedSemaphorePermit>, mut ended: Ended) -> Response {
-    let is_lasting = response.extensions().get::<mcp::reply::Lasting>().is_some();
-    let place = place.filter(|_| !is_lasting);
+fn held(mut response: Response, ticket: Arc<Ticket>, mut ended: Ended) -> Response {
+    if response.extensions().get::<mcp::reply::Lasting>().is_some() {
+        ticket.leave_place();
+    }
     let left = ended.answered(&mut response);
     response.map(|body| {
         Body::new(Tracked {
             body,
             left,
             ended,
-            place,
+            ticket,
         })
     })
 }
@@ -186,7 +201,7 @@ fn span(id: &HeaderValue, request: &Request, is_clear: bool) -> Span {
     )
 }
 
-/// A body that holds its request's place, and whose work is logged as the request's.
+/// A body that holds its request's ticket, and whose work is logged as the request's.
 struct Tracked {
     // First, so that what is dropped with it is noted before `ended` is.
     body: Body,
@@ -194,7 +209,7 @@ struct Tracked {
     left: Option<u64>,
     ended: Ended,
     #[expect(dead_code, reason = "held")]
-    place: Option<OwnedSemaphorePermit>,
+    ticket: Arc<Ticket>,
 }
 
 impl http_body::Body for Tracked {

@@ -4,34 +4,35 @@
 //! here (DNS rebinding) shows itself by its `Host`, any other page by its `Origin` or `Sec-Fetch-Site`. Which pages
 //! may call from elsewhere, and read the answers, `cors_origins` says (`cors`).
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::atomic::Ordering};
 
 use axum::{
     extract::Request,
     http::{HeaderMap, Version, header, uri::Authority},
 };
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::secret::Secret;
 
-use super::{App, Config, cors, error::Refusal, mcp_sessions};
+use super::{App, Config, connections::Holder, cors, error::Refusal, mcp_sessions};
 
-/// A place for the request, if it needs one.
-pub(super) fn admit(app: &App, request: &Request) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
+/// Who takes a place for the request, if it needs one.
+pub(super) fn admit(app: &App, request: &Request) -> Result<Option<Holder>, Refusal> {
     source(&app.config, request)?;
     if is_open(request.uri().path()) {
         return Ok(None);
+    }
+    if app.is_stopping.load(Ordering::Relaxed) {
+        return Err(Refusal::ShuttingDown);
     }
     match mcp_sessions::token(request.uri().path()) {
         // The token is the key. Who has none that is known gets no further, and takes no place.
         Some(token) => {
             let known = app.gateway.handed().find(token);
             known.ok_or(Refusal::NoSession)?;
+            Ok(Some(Holder::Borrower))
         }
-        None => key(&app.config, request.headers())?,
+        None => holder(&app.config, request.headers()).map(Some),
     }
-    let place = app.places.clone().try_acquire_owned();
-    place.map(Some).map_err(|_| Refusal::Overloaded)
 }
 
 /// What monitors ask answers without a key; `/health` says less then. It takes no place either: a busy process counts
@@ -42,10 +43,16 @@ fn is_open(path: &str) -> bool {
 
 /// A valid key was shown, or none is needed.
 pub(super) fn key(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
+    holder(config, headers).map(|_| ())
+}
+
+/// Which of the keys was shown.
+fn holder(config: &Config, headers: &HeaderMap) -> Result<Holder, Refusal> {
     if config.api_keys.is_empty() {
-        return Ok(());
+        return Ok(Holder::Anyone);
     }
-    position(config, headers).map_or(Err(Refusal::Unauthorized), |_| Ok(()))
+    let known = position(config, headers).map(Holder::Key);
+    known.ok_or(Refusal::Unauthorized)
 }
 
 /// Which of `api_keys` was shown. All are compared, so that the time does not tell which.

@@ -2,13 +2,15 @@
 //!
 //! Everything behind a response is driven by its body, and the body only while the socket takes bytes. Without
 //! a bound on that, a client that does not read would hold its place, its model and its tools for good. And what
-//! has sent no request yet has no place that could be counted, so the connections themselves are.
+//! has sent no request yet has no place that could be counted, so the connections themselves are (`connections`).
 
 use std::{
     convert::Infallible,
+    fs::File,
     future::Future,
-    io,
-    pin::{Pin, pin},
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr},
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
@@ -22,19 +24,25 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::graceful::{GracefulShutdown, Watcher},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Sleep, sleep, timeout},
+    time::{Instant, Sleep, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
+use super::{
+    admission,
+    connections::{Arriving, Connection, Connections, Registered, Ticket},
+    stalled,
+};
+
 /// Longest time in which a client takes not a single byte of what is there for it.
-const STALL: Duration = Duration::from_secs(60);
+pub(super) const STALL: Duration = Duration::from_secs(60);
 
 /// Longest time until a new connection has sent its first byte, or all of [`PREFACE`], after which HTTP/2 minds the
 /// time itself.
@@ -46,65 +54,223 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Pause until a part of [`PREFACE`] is looked at again.
 const PEEK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Longest time for the head of a request, from the end of the one before. It is also how long an idle connection
-/// is kept.
-const HEAD: Duration = Duration::from_secs(75);
+/// Requests of one HTTP/2 connection that can be under way; hyper bounds floods of resets by itself.
+const STREAMS: u32 = 200;
 
-/// Connections beside those that have a request, as many as are kept for the next one.
-const IDLE: usize = 1024;
+/// How often connections are checked for deadlines.
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// Pause when the process is out of file descriptors and the like.
 const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 
-/// Serves connections until `shutdown` ends, then waits for those that have a request. More than `requests` and
-/// some idle ones wait to be accepted. `answer` answers a request.
+/// Pause until the log says again that connections are refused.
+const WARN_AGAIN: Duration = Duration::from_secs(30);
+
+/// Longest wait for the place of a connection that was closed to make room.
+const ROOM: Duration = Duration::from_secs(1);
+
+/// Connections that may wait to be accepted. The system lowers it to what it allows (`net.core.somaxconn`).
+const BACKLOG: u32 = 65_535;
+
+/// What a connection is told for which there is no room; nothing was read from it.
+const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
+    retry-after: 1\r\nconnection: close\r\ncontent-length: 131\r\n\r\n\
+    {\"error\":{\"message\":\"too many connections are open; try again in a moment\",\
+    \"type\":\"server_error\",\"param\":null,\"code\":\"overloaded\"}}";
+
+/// Listens on an address.
+///
+/// # Errors
+/// Those of the system, such as that the address is taken.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // So that connections of a process that has ended do not keep the next one from the address. On Windows the
+    // option would let two processes have it.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Serves connections until `shutdown` ends, then waits for those that have a request. `answer` answers a request.
 pub(super) async fn serve<A, F>(
     listener: TcpListener,
     answer: A,
-    requests: usize,
+    connections: Arc<Connections>,
     shutdown: impl Future<Output = ()>,
 ) where
-    A: Fn(Request) -> F + Clone + Send + 'static,
+    A: Fn(Request, Arc<Ticket>) -> F + Clone + Send + 'static,
     F: Future<Output = Response> + Send + 'static,
 {
-    let connections = requests.saturating_add(IDLE).min(Semaphore::MAX_PERMITS);
-    let places = Arc::new(Semaphore::new(connections));
     let graceful = GracefulShutdown::new();
     let stopping = CancellationToken::new();
-    let mut shutdown = pin!(shutdown);
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = &mut shutdown => break,
-            accepted = accept(&listener, &places) => accepted,
-        };
-        let (stream, place) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) if is_of_one_connection(&error) => continue,
-            Err(error) => {
-                tracing::warn!(%error, "No connection can be accepted; trying again");
-                tokio::select! {
-                    () = &mut shutdown => break,
-                    () = sleep(ACCEPT_AGAIN) => continue,
-                }
-            }
-        };
-        // A socket that refuses the option works all the same.
-        let _ = stream.set_nodelay(true);
-        let (answer, watcher) = (answer.clone(), graceful.watcher());
-        // Boxed, for its room is free again when the connection has begun.
-        let begun = Box::pin(stopping.clone().run_until_cancelled_owned(begun(stream)));
-        tokio::spawn(async move {
-            let Some(Some((stream, version))) = begun.await else {
-                return;
-            };
-            connection(stream, version, answer, watcher).await;
-            drop(place);
-        });
+    let accepting = async {
+        let mut door = Door::new(listener, Arc::clone(&connections));
+        loop {
+            let (stream, place, registered) = door.next().await;
+            // A socket that refuses the option works all the same.
+            let _ = stream.set_nodelay(true);
+            let (answer, watcher) = (answer.clone(), graceful.watcher());
+            // Boxed, for its room is free again when the connection has begun.
+            let begun = Box::pin(stopping.clone().run_until_cancelled_owned(begun(stream)));
+            let id = registered.0.id();
+            let task = tokio::spawn(async move {
+                let Some(Some((stream, version))) = begun.await else {
+                    return;
+                };
+                let handle = Arc::clone(&registered.0);
+                connection(stream, version, answer, watcher, handle).await;
+                drop((place, registered));
+            });
+            connections.runs_in(id, task.abort_handle());
+        }
+    };
+    let sweeping = sweep(&connections);
+    tokio::select! {
+        biased;
+        () = shutdown => {}
+        () = accepting => {}
+        () = sweeping => {}
     }
-    drop(listener);
     stopping.cancel();
-    graceful.shutdown().await;
+    tokio::select! {
+        () = graceful.shutdown() => {}
+        () = sweep(&connections) => {}
+    }
+}
+
+/// Closes what is overdue, for ever.
+async fn sweep(connections: &Connections) {
+    loop {
+        sleep(SWEEP).await;
+        connections.sweep();
+    }
+}
+
+/// Where connections come in.
+struct Door {
+    listener: TcpListener,
+    connections: Arc<Connections>,
+    places: Arc<Semaphore>,
+    /// Given up for a moment when there is no other file descriptor, so that whoever waits can be told.
+    spare: Option<File>,
+    /// When it was last said that there is none.
+    warned: Option<Instant>,
+}
+
+impl Door {
+    fn new(listener: TcpListener, connections: Arc<Connections>) -> Door {
+        Door {
+            listener,
+            places: Arc::new(Semaphore::new(
+                connections.max().min(Semaphore::MAX_PERMITS),
+            )),
+            connections,
+            spare: spare(),
+            warned: None,
+        }
+    }
+
+    /// The next connection and its place. Where there is none, an unfinished connection makes room; if there is none
+    /// of these either, the new one is refused.
+    async fn next(&mut self) -> (TcpStream, OwnedSemaphorePermit, Registered) {
+        loop {
+            let (stream, address) = match self.listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) if is_of_one_connection(&error) => continue,
+                Err(error) if is_out_of_files(&error) => {
+                    self.refuse_all(&error);
+                    sleep(ACCEPT_AGAIN / 10).await;
+                    continue;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "No connection can be accepted; trying again");
+                    sleep(ACCEPT_AGAIN).await;
+                    continue;
+                }
+            };
+            let (registered, has_made_room) = self.connections.add(address.ip());
+            match self.place(has_made_room).await {
+                Some(place) => return (stream, place, registered),
+                None => refuse(stream),
+            }
+        }
+    }
+
+    async fn place(&self, has_made_room: bool) -> Option<OwnedSemaphorePermit> {
+        if let Ok(free) = Arc::clone(&self.places).try_acquire_owned() {
+            return Some(free);
+        }
+        if has_made_room || self.connections.make_room(admission::YOUNG) {
+            return self.place_soon().await;
+        }
+        if !self.connections.has_unfinished() {
+            return None;
+        }
+        // So many came at once that none is old enough.
+        match self.place_soon().await {
+            Some(place) => Some(place),
+            None if self.connections.make_room(0) => self.place_soon().await,
+            None => None,
+        }
+    }
+
+    async fn place_soon(&self) -> Option<OwnedSemaphorePermit> {
+        let place = timeout(ROOM, Arc::clone(&self.places).acquire_owned());
+        place.await.ok()?.ok()
+    }
+
+    /// There is no file descriptor left: whoever waits is told, and what is unfinished makes room.
+    fn refuse_all(&mut self, error: &io::Error) {
+        if self.warned.is_none_or(|at| at.elapsed() > WARN_AGAIN) {
+            self.warned = Some(Instant::now());
+            tracing::warn!(
+                %error,
+                "Connections are refused, because too many files are open; raise the limit (`ulimit -n`, `LimitNOFILE=`)"
+            );
+        }
+        self.connections.make_room(0);
+        self.spare = None;
+        while let Some(Ok((stream, _))) = self.listener.accept().now_or_never() {
+            refuse(stream);
+        }
+        self.spare = spare();
+    }
+}
+
+fn spare() -> Option<File> {
+    File::open(if cfg!(windows) { "NUL" } else { "/dev/null" }).ok()
+}
+
+/// Tells a client that there is no room, without waiting.
+fn refuse(stream: TcpStream) {
+    let Ok(mut stream) = stream.into_std() else {
+        return;
+    };
+    // What is not read when it is closed makes the system reset the connection, and the answer would be lost.
+    let _ = stream.read(&mut [0; 4096]);
+    let _ = stream.write(NO_ROOM);
+    let _ = stream.shutdown(Shutdown::Write);
+}
+
+/// No file descriptor is left, in this process or on the whole machine.
+fn is_out_of_files(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    {
+        use nix::errno::Errno;
+        let codes = [Errno::EMFILE, Errno::ENFILE].map(|code| code as i32);
+        error
+            .raw_os_error()
+            .is_some_and(|code| codes.contains(&code))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = error;
+        false
+    }
 }
 
 /// Which protocol a client speaks.
@@ -138,47 +304,55 @@ async fn version(stream: &TcpStream) -> Option<Version> {
 }
 
 /// Serves a connection to its end. However it ends, nobody is left to be told.
-async fn connection<A, F>(stream: TcpStream, version: Version, answer: A, watcher: Watcher)
-where
-    A: Fn(Request) -> F + Send + 'static,
+async fn connection<A, F>(
+    stream: TcpStream,
+    version: Version,
+    answer: A,
+    watcher: Watcher,
+    handle: Arc<Connection>,
+) where
+    A: Fn(Request, Arc<Ticket>) -> F + Send + 'static,
     F: Future<Output = Response> + Send + 'static,
 {
-    // Boxed, because hyper keeps the room for as long as an answer is sent.
-    let service = service_fn(move |request: Request<Incoming>| {
-        Box::pin(answer(request.map(Body::new)).map(Ok::<_, Infallible>))
-    });
-    let timer = TokioTimer::new();
+    let bounded = Arc::clone(&handle);
+    let begin = move |request: Request<Incoming>| {
+        let ticket = handle.begin();
+        let request = request.map(|body| Body::new(Arriving::new(body, Arc::clone(&ticket))));
+        (answer(request, Arc::clone(&ticket)), ticket)
+    };
     let _ = match version {
         Version::Http1 => {
-            let stream = TokioIo::new(Bounded::new(Attended::new(stream)));
+            let stream = TokioIo::new(Bounded::new(Attended::new(stream), bounded));
             let connection = {
                 let mut server = http1::Builder::new();
-                server.timer(timer).header_read_timeout(HEAD);
+                // Deadlines are those of `connections`.
+                server.header_read_timeout(None);
                 // Whether the client is gone is `Attended`'s to hear.
                 server.half_close(true);
-                server.serve_connection(stream, service)
+                // Boxed, because hyper keeps the room for as long as an answer is sent.
+                let service = move |request| {
+                    let (answering, _) = begin(request);
+                    Box::pin(answering.map(Ok::<_, Infallible>))
+                };
+                server.serve_connection(stream, service_fn(service))
             };
             watcher.watch(connection).await
         }
         Version::Http2 => {
-            let stream = TokioIo::new(Bounded::new(stream));
-            let mut server = http2::Builder::new(TokioExecutor::new());
-            let server = server.timer(timer).keep_alive_interval(STALL);
+            bounded.is_http_2();
+            let stream = TokioIo::new(Bounded::new(stream, bounded));
+            let mut server = http2::Builder::new(stalled::Streams);
+            server.timer(TokioTimer::new()).keep_alive_interval(STALL);
+            server.max_concurrent_streams(STREAMS);
+            let service = move |request| {
+                let (answering, ticket) = begin(request);
+                Box::pin(stalled::watched(answering, ticket))
+            };
             // Boxed, because it takes twice the room of HTTP/1.
-            let connection = server.serve_connection(stream, service);
+            let connection = server.serve_connection(stream, service_fn(service));
             Box::pin(watcher.watch(connection)).await
         }
     };
-}
-
-async fn accept(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await;
-    let place = place.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, place))
 }
 
 /// The failure is that of one connection, which went away before it was accepted.
@@ -260,30 +434,34 @@ impl AsyncWrite for Attended {
     }
 }
 
-/// A stream whose writes fail when nothing of them was taken for [`STALL`].
+/// A stream whose writes fail when nothing of them was taken for [`STALL`]. It notes for its connection what comes and
+/// goes.
 struct Bounded<S> {
     stream: S,
+    connection: Arc<Connection>,
     /// Runs while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Bounded<S> {
-    fn new(stream: S) -> Bounded<S> {
+    fn new(stream: S, connection: Arc<Connection>) -> Bounded<S> {
         Bounded {
             stream,
+            connection,
             stalled: None,
         }
     }
 
     /// Gives a write back as it is, unless it has waited for too long.
-    fn bounded<T>(
+    fn bounded(
         &mut self,
         cx: &mut Context<'_>,
-        written: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if written.is_ready() {
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(written) = written {
             self.stalled = None;
-            return written;
+            self.connection.sent(*written.as_ref().unwrap_or(&0));
+            return Poll::Ready(written);
         }
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(STALL)));
         ready!(stalled.as_mut().poll(cx));
@@ -300,7 +478,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        if buffer.filled().len() > before {
+            self.connection.received();
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -342,7 +525,7 @@ mod tests {
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt, duplex},
         sync::Notify,
-        time::{Instant, advance},
+        time::advance,
     };
 
     use super::*;
@@ -351,7 +534,10 @@ mod tests {
     async fn a_write_that_nobody_takes_fails_after_a_minute() {
         let (near, _far) = duplex(8);
         let begun = Instant::now();
-        let error = Bounded::new(near).write_all(&[0; 100]).await.unwrap_err();
+        let error = Bounded::new(near, alone())
+            .write_all(&[0; 100])
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(begun.elapsed(), STALL);
     }
@@ -366,16 +552,28 @@ mod tests {
                 read += far.read(&mut [0; 8]).await.unwrap();
             }
         });
-        Bounded::new(near).write_all(&[0; 80]).await.unwrap();
+        Bounded::new(near, alone())
+            .write_all(&[0; 80])
+            .await
+            .unwrap();
         reading.await.unwrap();
+    }
+
+    fn alone() -> Arc<Connection> {
+        let (registered, _) = some(9).add([127, 0, 0, 1].into());
+        Arc::clone(&registered.0)
+    }
+
+    fn some(max: usize) -> Arc<Connections> {
+        Connections::new(max, 9, 0)
     }
 
     /// What comes back on a connection that sends this and then waits until it is closed, and after how long.
     async fn closed_after(sent: &[u8]) -> (String, Duration) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let answer = async |_| "hello".into_response();
-        let serving = tokio::spawn(serve(listener, answer, 1, std::future::pending()));
+        let answer = async |_, _| "hello".into_response();
+        let serving = tokio::spawn(serve(listener, answer, some(9), std::future::pending()));
         let mut client = TcpStream::connect(address).await.unwrap();
         let begun = Instant::now();
         client.write_all(sent).await.unwrap();
@@ -386,20 +584,26 @@ mod tests {
         (String::from_utf8(answer).unwrap(), begun.elapsed())
     }
 
+    /// It came after so many seconds, as exactly as connections are checked.
+    #[track_caller]
+    fn check_after(after: Duration, seconds: u32) {
+        let exact = Duration::from_secs(seconds.into());
+        assert!(after + SWEEP >= exact, "{after:?}");
+        assert!(after <= exact + 2 * SWEEP, "{after:?}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn half_a_head_is_not_waited_for_for_ever() {
         let (answer, after) = closed_after(b"GET / HTTP/1.1\r\nHost: x\r\n").await;
         assert!(!answer.contains("hello"), "{answer}");
-        assert!(after >= HEAD, "{after:?}");
-        assert!(after <= HEAD + Duration::from_secs(1), "{after:?}");
+        check_after(after, admission::HEAD);
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_idle_connection_is_closed_after_a_while() {
         let (answer, after) = closed_after(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
         assert!(answer.ends_with("hello"), "{answer}");
-        assert!(after >= HEAD, "{after:?}");
-        assert!(after <= HEAD + Duration::from_secs(1), "{after:?}");
+        check_after(after, admission::IDLE);
     }
 
     #[tokio::test(start_paused = true)]
@@ -424,8 +628,8 @@ mod tests {
     async fn a_preface_that_comes_in_pieces_is_one_all_the_same() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let answer = async |_| "hello".into_response();
-        let serving = tokio::spawn(serve(listener, answer, 9, std::future::pending()));
+        let answer = async |_, _| "hello".into_response();
+        let serving = tokio::spawn(serve(listener, answer, some(9), std::future::pending()));
         for cut in [1, 2, 3, 16] {
             let mut client = TcpStream::connect(address).await.unwrap();
             client.write_all(&PREFACE[..cut]).await.unwrap();
@@ -456,7 +660,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (begun, given_up) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (begins, ends) = (Arc::clone(&begun), Arc::clone(&given_up));
-        let answer = move |_| {
+        let answer = move |_, _| {
             let (begins, guard) = (Arc::clone(&begins), OnDrop(Arc::clone(&ends)));
             async move {
                 let _guard = guard;
@@ -464,7 +668,7 @@ mod tests {
                 std::future::pending().await
             }
         };
-        tokio::spawn(serve(listener, answer, 1, std::future::pending()));
+        tokio::spawn(serve(listener, answer, some(9), std::future::pending()));
         let mut client = TcpStream::connect(address).await.unwrap();
         let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
         client.write_all(request).await.unwrap();
@@ -477,8 +681,8 @@ mod tests {
     async fn a_client_that_knows_http_2_is_answered_in_it() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
-        let answer = async |request: Request| format!("{:?}", request.version()).into_response();
-        tokio::spawn(serve(listener, answer, 2, std::future::pending()));
+        let answer = async |request: Request, _| format!("{:?}", request.version()).into_response();
+        tokio::spawn(serve(listener, answer, some(9), std::future::pending()));
         for (prior_knowledge, version) in [(true, "HTTP/2.0"), (false, "HTTP/1.1")] {
             let client = reqwest::Client::builder().no_proxy();
             let client = match prior_knowledge {
@@ -494,10 +698,130 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silence_between_writes_is_no_stall() {
         let (near, mut far) = duplex(8);
-        let mut near = Bounded::new(near);
+        let mut near = Bounded::new(near, alone());
         near.write_all(&[0; 8]).await.unwrap();
         advance(STALL * 3).await;
         far.read_exact(&mut [0; 8]).await.unwrap();
         near.write_all(&[0; 8]).await.unwrap();
+    }
+
+    /// A server, and how many of its answers were dropped before their end.
+    async fn endless(all: Arc<Connections>) -> (SocketAddr, Arc<Notify>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let dropped = Arc::new(Notify::new());
+        let drops = Arc::clone(&dropped);
+        let answer = move |_, ticket: Arc<Ticket>| {
+            let guard = OnDrop(Arc::clone(&drops));
+            async move {
+                let pieces = futures::stream::repeat_with(move || {
+                    let _held = (&guard, &ticket);
+                    Ok::<_, Infallible>(vec![b'x'; 1000])
+                });
+                Response::new(Body::from_stream(pieces))
+            }
+        };
+        tokio::spawn(serve(listener, answer, all, std::future::pending()));
+        (address, dropped)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_over_http_2_that_nobody_takes_is_given_up() {
+        let all = some(9);
+        let (address, dropped) = endless(Arc::clone(&all)).await;
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (client, connection) = h2::client::handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        let mut client = client.ready().await.unwrap();
+        let request = http::Request::get("http://x/").body(()).unwrap();
+        let (response, _) = client.send_request(request, true).unwrap();
+        let begun = Instant::now();
+        let mut body = response.await.unwrap().into_body();
+        dropped.notified().await;
+        assert!(begun.elapsed() >= STALL, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() <= STALL * 2, "{:?}", begun.elapsed());
+        // Its window of 64 KB was used up, and then the stream was reset.
+        let mut came = 0;
+        let error = loop {
+            match body.data().await.unwrap() {
+                Ok(piece) => came += piece.len(),
+                Err(error) => break error,
+            }
+        };
+        assert!(came <= 65_535, "{came}");
+        assert_eq!(error.reason(), Some(h2::Reason::CANCEL));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_of_http_2_is_closed_after_a_while() {
+        let (address, _) = endless(some(9)).await;
+        let stream = TcpStream::connect(address).await.unwrap();
+        let begun = Instant::now();
+        let (_client, connection) = h2::client::handshake(stream).await.unwrap();
+        // It answers every probe.
+        let _ = connection.await;
+        check_after(begun.elapsed(), admission::IDLE);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_resets_every_request_is_gone() {
+        let (address, _) = endless(some(9)).await;
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        for _ in 0..2000 {
+            let request = http::Request::get("http://x/").body(()).unwrap();
+            let sent = client.send_request(request, true);
+            let Ok((response, mut sending)) = sent else {
+                return;
+            };
+            // Answered, so that it has cost something.
+            if response.await.is_err() {
+                return;
+            }
+            sending.send_reset(h2::Reason::CANCEL);
+            client = match client.ready().await {
+                Ok(client) => client,
+                Err(_) => return,
+            };
+        }
+        panic!("it may go on for ever");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_heads_make_room_for_whole_ones() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answer = async |_, _| "hello".into_response();
+        tokio::spawn(serve(listener, answer, some(8), std::future::pending()));
+        let mut halves = Vec::new();
+        for _ in 0..20 {
+            let mut half = TcpStream::connect(address).await.unwrap();
+            half.write_all(b"GET / HTTP/1.1\r\nHost:").await.unwrap();
+            halves.push(half);
+        }
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let request = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("hello"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn who_comes_when_all_places_are_at_work_is_told_so() {
+        let (address, _) = endless(some(1)).await;
+        let mut busy = TcpStream::connect(address).await.unwrap();
+        let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+        busy.write_all(request).await.unwrap();
+        busy.read_exact(&mut [0; 20]).await.unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+        assert!(head.contains(&format!("content-length: {}", body.len())));
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["error"]["code"], "overloaded");
     }
 }

@@ -142,6 +142,20 @@ async fn one_session_more_than_the_share() -> String {
     row_of(status, &refused.to_string())
 }
 
+async fn shutting_down() -> String {
+    let model = Model::start([events(&[], Then::Silence)]).await;
+    let config = "shutdown_grace = \"100ms\"\n";
+    let mut gw = toolway(model).config(config).start().await;
+    let request = gw.http.post(format!("{}/v1/chat/completions", gw.base));
+    let body = r#"{"model":"m","messages":[]}"#;
+    let asking = tokio::spawn(request.body(body).send());
+    while gw.model.asked().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    gw.stop();
+    row(gw, asking.await.unwrap().unwrap()).await
+}
+
 /// One session more than there can be.
 async fn one_session_too_many() -> String {
     let gw = plain_model().await.start().await;
@@ -313,6 +327,7 @@ async fn provoked() -> Vec<String> {
         )
         .await,
         overloaded().await,
+        shutting_down().await,
         chat(
             upstream(events(&["data: "], Then::Silence))
                 .await

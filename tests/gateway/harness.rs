@@ -132,12 +132,17 @@ impl Builder {
 }
 
 impl Toolway {
-    /// Stops it; a panic anywhere in it fails the test.
-    pub async fn join(mut self) {
-        drop(self.http);
+    /// Tells it to stop.
+    pub fn stop(&mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }
+    }
+
+    /// Stops it; a panic anywhere in it fails the test.
+    pub async fn join(mut self) {
+        self.stop();
+        drop(self.http);
         timeout(PATIENCE, self.serving)
             .await
             .expect("it stops")

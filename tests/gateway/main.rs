@@ -21,6 +21,8 @@ mod adversary;
 mod api;
 /// What requests may take of memory, alone and together.
 mod bounds;
+/// Clients that would keep others out.
+mod crowding;
 /// Servers that die, and results that are too big.
 mod dying;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.
@@ -65,5 +67,7 @@ mod sessions;
 mod several;
 /// Servers that are not ready yet: what waits for them, and what is said.
 mod starting;
+/// What runs when toolway is stopped.
+mod stopping;
 /// What a client sees of a streamed loop.
 mod streamed;

@@ -170,7 +170,7 @@ async fn only_what_is_there_can_be_connected_to() {
 }
 
 #[tokio::test]
-async fn a_body_over_the_bound_is_refused_and_one_too_many_comes_back() {
+async fn a_body_over_the_bound_is_refused_and_half_a_body_keeps_nobody_out() {
     let gw = toolway("max_body_bytes = 2000\nmax_requests = 1").await;
     let client = Client::begin(&gw, "2025-11-25", json!({})).await;
     let big = request(1, "ping", json!({"x": "x".repeat(3000)}));
@@ -179,7 +179,7 @@ async fn a_body_over_the_bound_is_refused_and_one_too_many_comes_back() {
     let packed = client.with("content-encoding", "gzip");
     let got = packed.post(request(1, "ping", json!({}))).await;
     assert_eq!(got.turned_away(), (415, "unsupported_encoding".to_owned()));
-    // One request has the only place; what comes beside it is told to come back.
+    // There is one place, and a request takes it when its body is complete.
     let (pieces, body) = tokio::sync::mpsc::channel::<reqwest::Result<&str>>(1);
     let body = futures::stream::unfold(body, async |mut body| Some((body.recv().await?, body)));
     let slow = client
@@ -187,14 +187,9 @@ async fn a_body_over_the_bound_is_refused_and_one_too_many_comes_back() {
         .body(reqwest::Body::wrap_stream(body));
     let slow = tokio::spawn(slow.send());
     pieces.send(Ok("{")).await.unwrap();
-    let deadline = tokio::time::Instant::now() + crate::harness::PATIENCE;
-    loop {
+    for _ in 0..5 {
         let got = client.post(request(1, "ping", json!({}))).await;
-        if got.status == 503 {
-            assert_eq!(got.turned_away().1, "overloaded");
-            break;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "{got:?}");
+        assert_eq!(got.status, 200, "{got:?}");
     }
     drop(pieces);
     assert_eq!(slow.await.unwrap().unwrap().status(), 400);

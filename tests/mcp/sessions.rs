@@ -155,6 +155,26 @@ async fn lasting_streams_are_bounded_and_take_no_place_of_requests() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_running_when_toolway_stops_is_answered_with_an_error() {
+    let mut gw = toolway(&format!(
+        "shutdown_grace = \"300ms\"\n{}",
+        crate::harness::scripted("s", json!({}))
+    ))
+    .await;
+    let client = Client::begin(&gw, "2025-11-25", json!({})).await;
+    let mut hanging = act(3, json!({"do": "progress", "and_hang": true}));
+    hanging["params"]["_meta"] = json!({"progressToken": "p"});
+    let mut stream = client.stream(hanging).await;
+    stream.method("notifications/progress").await;
+    gw.stop();
+    let last = stream.rest().await.pop().unwrap();
+    assert_eq!(last["id"], 3);
+    let why = last["error"]["message"].as_str().unwrap();
+    assert!(why.contains("shutting down"), "{last}");
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn a_thousand_sessions_opened_and_dropped_leave_nothing_behind() {
     let resources = json!({"results": {"resources/list": {"resources": [{"uri": "a:b", "name": "b"}]}, "resources/subscribe": {}, "resources/unsubscribe": {}},
         "capabilities": {"tools": {}, "resources": {"subscribe": true}}});

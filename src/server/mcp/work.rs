@@ -25,8 +25,23 @@ const WAITING: usize = 16;
 /// Has the gateway answer a request; its progress goes to the feed, if the request asks for it.
 ///
 /// # Errors
-/// Those of [`Gateway::request`].
+/// Those of [`Gateway::request`], and one when toolway has to end before the answer is there.
 pub(in crate::server) async fn run(
+    gateway: &Arc<Gateway>,
+    visit: &Visit,
+    method: &str,
+    params: JsonObject,
+    feed: Option<&Feed>,
+) -> Result<Value, RpcError> {
+    let mut work = pin!(answer(gateway, visit, method, params, feed));
+    let outcome = gateway.ending().run_until_cancelled(&mut work).await;
+    outcome.unwrap_or_else(|| {
+        let why = "toolway is shutting down; the request may have been carried out";
+        Err(RpcError::new(code::INTERNAL_ERROR, why))
+    })
+}
+
+async fn answer(
     gateway: &Arc<Gateway>,
     visit: &Visit,
     method: &str,

@@ -1,0 +1,605 @@
+//! The open connections and the requests on them: what each waits for, and which are closed for it.
+//!
+//! A request of a chat or of MCP takes its place of `max_requests` when its body is complete, so that unfinished
+//! bodies keep nobody out. Read next: `admission`, the rules.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    net::IpAddr,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Context, Poll, ready},
+};
+
+use axum::{BoxError, body::Bytes};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::{task::AbortHandle, time::Instant};
+
+use super::{
+    admission::{self, Awaiting, Peer, Snapshot},
+    error::Refusal,
+};
+
+/// Nothing of a request has come.
+const IDLE: u8 = 0;
+/// A part of a head has come.
+const HEAD: u8 = 1;
+/// HTTP/2, which reads heads and other frames alike.
+const HTTP_2: u8 = 2;
+
+/// Up to so many bytes HTTP/2 sends of its own accord, such as PING and answers to it.
+const PROBE: usize = 128;
+
+/// So many requests in a row that a client of HTTP/2 gives up, and its connection is closed: each has cost us work, and
+/// next to nothing to the client.
+const MAX_GIVEN_UP: u32 = 1000;
+
+/// Every open connection, and the places of their requests.
+pub(super) struct Connections {
+    /// Most connections.
+    max: usize,
+    places: Places,
+    /// Seconds since the start, as the last call of [`Connections::sweep`] had them.
+    begun: Instant,
+    now: AtomicU32,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// How many there ever were.
+    accepted: u64,
+    open: HashMap<u64, Open>,
+    /// How many each address has.
+    by_peer: HashMap<Peer, usize>,
+}
+
+struct Open {
+    connection: Arc<Connection>,
+    /// Known as soon as its task is.
+    task: Option<AbortHandle>,
+}
+
+/// One connection.
+pub(super) struct Connection {
+    all: Arc<Connections>,
+    id: u64,
+    peer: Peer,
+    /// Requests on it.
+    requests: AtomicU32,
+    /// Those whose bodies are complete.
+    complete: AtomicU32,
+    /// When it began to wait, in seconds since the start.
+    since: AtomicU32,
+    stage: AtomicU8,
+    /// Requests in a row that were given up before their answers were complete.
+    given_up: AtomicU32,
+}
+
+/// A connection's entry in the table; dropping it removes the entry.
+pub(super) struct Registered(pub(super) Arc<Connection>);
+
+impl Connections {
+    /// At most `max` connections; `max_requests` places for requests, of clients that show one of `keys` keys.
+    pub(super) fn new(max: usize, max_requests: usize, keys: usize) -> Arc<Connections> {
+        Arc::new(Connections {
+            max,
+            places: Places::new(max_requests, keys),
+            begun: Instant::now(),
+            now: AtomicU32::new(0),
+            table: Mutex::default(),
+        })
+    }
+
+    /// Most connections.
+    pub(super) fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Adds a connection. If its address has its share, the oldest unfinished connection of that address is closed;
+    /// whether one was.
+    pub(super) fn add(self: &Arc<Self>, address: IpAddr) -> (Registered, bool) {
+        let mut has_made_room = false;
+        let peer = Peer::of(address);
+        let mut table = self.table();
+        let share = admission::share_of_peer(self.max);
+        if table
+            .by_peer
+            .get(&peer)
+            .is_some_and(|count| *count >= share)
+        {
+            let own: Vec<_> = table.snapshots().filter(|it| it.peer == peer).collect();
+            if own.iter().map(|it| it.unfinished).sum::<usize>() >= share
+                && let Some(oldest) = admission::oldest(&own, self.now(), admission::YOUNG)
+            {
+                has_made_room = table.close(oldest.id);
+            }
+        }
+        table.accepted += 1;
+        let id = table.accepted;
+        *table.by_peer.entry(peer).or_default() += 1;
+        let connection = Arc::new(Connection {
+            all: Arc::clone(self),
+            id,
+            peer,
+            requests: AtomicU32::new(0),
+            complete: AtomicU32::new(0),
+            since: AtomicU32::new(self.now()),
+            stage: AtomicU8::new(IDLE),
+            given_up: AtomicU32::new(0),
+        });
+        let open = Open {
+            connection: Arc::clone(&connection),
+            task: None,
+        };
+        table.open.insert(id, open);
+        (Registered(connection), has_made_room)
+    }
+
+    /// Names the task of a connection, which is aborted to close it.
+    pub(super) fn runs_in(&self, id: u64, task: AbortHandle) {
+        if let Some(open) = self.table().open.get_mut(&id) {
+            open.task = Some(task);
+        }
+    }
+
+    /// Closes the connection that has the least claim to its place, not younger than `young` seconds; false if there
+    /// is none.
+    pub(super) fn make_room(&self, young: u32) -> bool {
+        let mut table = self.table();
+        let all: Vec<_> = table.snapshots().collect();
+        match admission::oldest_of_largest(&all, self.now(), young) {
+            Some(oldest) => table.close(oldest.id),
+            None => false,
+        }
+    }
+
+    /// Closes what is overdue or too much for one address.
+    pub(super) fn sweep(&self) {
+        let now = u32::try_from(self.begun.elapsed().as_secs()).unwrap_or(u32::MAX);
+        self.now.store(now, Relaxed);
+        let mut table = self.table();
+        let all = table.snapshots().collect();
+        let closed = admission::to_close(all, now, admission::share_of_peer(self.max));
+        for id in &closed {
+            table.close(*id);
+        }
+        drop(table);
+        if !closed.is_empty() {
+            let connections = closed.len();
+            tracing::debug!(connections, "Closed connections without a complete request");
+        }
+    }
+
+    /// Closes all of them, whatever they do.
+    pub(super) fn close_all(&self) {
+        for open in self.table().open.values() {
+            if let Some(task) = &open.task {
+                task.abort();
+            }
+        }
+    }
+
+    /// Not every connection has a request under way, so that one could make room.
+    pub(super) fn has_unfinished(&self) -> bool {
+        let table = self.table();
+        table.snapshots().any(|it| it.awaiting != Awaiting::Nothing)
+    }
+
+    fn now(&self) -> u32 {
+        self.now.load(Relaxed)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Those that can be closed: not the one that is coming in, nor those that are closed already.
+    fn snapshots(&self) -> impl Iterator<Item = Snapshot> {
+        let running = self.open.values().filter(|open| open.task.is_some());
+        running.map(|open| open.connection.snapshot())
+    }
+
+    /// Its task is gone a little later, and its entry with it.
+    fn close(&mut self, id: u64) -> bool {
+        let task = self.open.get_mut(&id).and_then(|open| open.task.take());
+        task.as_ref().map(AbortHandle::abort).is_some()
+    }
+}
+
+impl Connection {
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Bytes came from the client.
+    pub(super) fn received(&self) {
+        if self.stage.load(Relaxed) == IDLE && self.requests.load(Relaxed) == 0 {
+            self.stage.store(HEAD, Relaxed);
+            self.touch();
+        }
+    }
+
+    /// The client took so many bytes. In HTTP/2 they may be no more than a probe, which keeps nothing alive.
+    pub(super) fn sent(&self, bytes: usize) {
+        if bytes > PROBE || self.stage.load(Relaxed) != HTTP_2 {
+            self.touch();
+        }
+    }
+
+    /// It speaks HTTP/2.
+    pub(super) fn is_http_2(&self) {
+        self.stage.store(HTTP_2, Relaxed);
+    }
+
+    /// A request has begun.
+    pub(super) fn begin(self: &Arc<Self>) -> Arc<Ticket> {
+        self.requests.fetch_add(1, Relaxed);
+        if self.stage.load(Relaxed) == HEAD {
+            self.stage.store(IDLE, Relaxed);
+        }
+        self.touch();
+        Arc::new(Ticket {
+            connection: Arc::clone(self),
+            state: Mutex::default(),
+        })
+    }
+
+    fn touch(&self) {
+        self.since.store(self.all.now(), Relaxed);
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let requests = self.requests.load(Relaxed);
+        let complete = self.complete.load(Relaxed);
+        let awaiting = match (requests, complete) {
+            (0, _) if self.stage.load(Relaxed) == HEAD => Awaiting::Head,
+            (0, _) => Awaiting::Request,
+            (_, 0) => Awaiting::Bodies,
+            _ => Awaiting::Nothing,
+        };
+        let unfinished = match requests {
+            0 => 1,
+            _ => requests.saturating_sub(complete) as usize,
+        };
+        Snapshot {
+            id: self.id,
+            peer: self.peer,
+            awaiting,
+            since: self.since.load(Relaxed),
+            unfinished,
+        }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let Connection { all, id, peer, .. } = &*self.0;
+        let mut table = all.table();
+        table.open.remove(id);
+        if let Entry::Occupied(mut count) = table.by_peer.entry(*peer) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
+/// The places of `max_requests`.
+struct Places {
+    max: usize,
+    taken: AtomicUsize,
+    /// Most places of one key, and how many each has; the last are those of borrowed sessions.
+    max_of_key: usize,
+    by_key: Box<[AtomicUsize]>,
+}
+
+/// Who has sent a request, as far as places are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// A client that needs no key.
+    Anyone,
+    /// One that has shown this one of `api_keys`.
+    Key(usize),
+    /// One that has the URL of a session with another client's functions.
+    Borrower,
+}
+
+impl Places {
+    fn new(max: usize, keys: usize) -> Places {
+        Places {
+            max,
+            taken: AtomicUsize::new(0),
+            max_of_key: admission::share_of_key(max),
+            by_key: (0..=keys).map(|_| AtomicUsize::new(0)).collect(),
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.taken.load(Relaxed) >= self.max
+    }
+
+    fn take(&self, holder: Holder) -> Result<(), Refusal> {
+        if !add_up_to(&self.taken, self.max) {
+            return Err(Refusal::Overloaded);
+        }
+        if let Some(count) = self.counted(holder)
+            && !add_up_to(count, self.max_of_key)
+        {
+            self.taken.fetch_sub(1, Relaxed);
+            return Err(Refusal::KeyOverloaded);
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, holder: Holder) {
+        self.taken.fetch_sub(1, Relaxed);
+        if let Some(count) = self.counted(holder) {
+            count.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Where the requests of this client are counted. One key alone may take every place.
+    fn counted(&self, holder: Holder) -> Option<&AtomicUsize> {
+        let keys = self.by_key.len() - 1;
+        match holder {
+            Holder::Key(key) if keys > 1 => self.by_key.get(key),
+            Holder::Borrower => self.by_key.last(),
+            Holder::Key(_) | Holder::Anyone => None,
+        }
+    }
+}
+
+fn add_up_to(count: &AtomicUsize, max: usize) -> bool {
+    if count.fetch_add(1, Relaxed) < max {
+        return true;
+    }
+    count.fetch_sub(1, Relaxed);
+    false
+}
+
+/// One request, from its head until its response was sent. It holds the request's place, and its connection is not
+/// idle as long as it is there.
+pub(super) struct Ticket {
+    connection: Arc<Connection>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The body of the request has come.
+    is_complete: bool,
+    /// The answer was given whole; known of HTTP/2 only, where a connection outlives what it gives up.
+    is_answered: bool,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Default)]
+enum Place {
+    #[default]
+    None,
+    /// Taken when the body is complete.
+    Wanted(Holder),
+    Taken(Holder),
+}
+
+impl Ticket {
+    /// Takes a place for the request: at once, or when its body is complete if `after_body`. Where all places are
+    /// taken it is refused at once.
+    pub(super) fn take_place(&self, holder: Holder, after_body: bool) -> Result<(), Refusal> {
+        let places = &self.connection.all.places;
+        let mut state = self.state();
+        if after_body && !state.is_complete {
+            if places.is_full() {
+                return Err(Refusal::Overloaded);
+            }
+            state.place = Place::Wanted(holder);
+            return Ok(());
+        }
+        places.take(holder)?;
+        state.place = Place::Taken(holder);
+        Ok(())
+    }
+
+    /// Gives the place back before the end.
+    pub(super) fn leave_place(&self) {
+        let mut state = self.state();
+        if let Place::Taken(holder) = state.place {
+            self.connection.all.places.give_back(holder);
+        }
+        state.place = Place::None;
+    }
+
+    /// The answer was given whole.
+    pub(super) fn is_answered(&self) {
+        self.connection.given_up.store(0, Relaxed);
+        self.state().is_answered = true;
+    }
+
+    /// The body of the request is complete.
+    fn body_is_complete(&self) -> Result<(), Refusal> {
+        let mut state = self.state();
+        if !state.is_complete {
+            state.is_complete = true;
+            self.connection.complete.fetch_add(1, Relaxed);
+        }
+        if let Place::Wanted(holder) = state.place {
+            state.place = Place::None;
+            self.connection.all.places.take(holder)?;
+            state.place = Place::Taken(holder);
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.leave_place();
+        let connection = &self.connection;
+        let (is_complete, is_answered) = {
+            let state = self.state();
+            (state.is_complete, state.is_answered)
+        };
+        if is_complete {
+            connection.complete.fetch_sub(1, Relaxed);
+        }
+        if !is_answered && connection.stage.load(Relaxed) == HTTP_2 {
+            let in_a_row = connection.given_up.fetch_add(1, Relaxed) + 1;
+            if in_a_row == MAX_GIVEN_UP {
+                connection.all.table().close(connection.id);
+            }
+        }
+        connection.touch();
+        connection.requests.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The body of a request on its way in.
+pub(super) struct Arriving {
+    body: Incoming,
+    ticket: Arc<Ticket>,
+}
+
+impl Arriving {
+    pub(super) fn new(body: Incoming, ticket: Arc<Ticket>) -> Arriving {
+        if body.is_end_stream() {
+            // No place is wanted yet.
+            let _ = ticket.body_is_complete();
+        }
+        Arriving { body, ticket }
+    }
+}
+
+impl http_body::Body for Arriving {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Arriving { body, ticket } = self.get_mut();
+        Poll::Ready(match ready!(Pin::new(body).poll_frame(cx)) {
+            Some(frame) => Some(frame.map_err(Into::into)),
+            None => match ticket.body_is_complete() {
+                Ok(()) => None,
+                Err(refusal) => Some(Err(Box::new(NoPlace(refusal)))),
+            },
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        // Who knows its length does not ask for its end.
+        if self.body.is_end_stream() {
+            let _ = self.ticket.body_is_complete();
+        }
+    }
+}
+
+/// A body came to its end, and there is no place for its request.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("no place for the request")]
+pub(super) struct NoPlace(pub(super) Refusal);
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn connection(all: &Arc<Connections>) -> Registered {
+        all.add("192.0.2.1".parse().unwrap()).0
+    }
+
+    #[test]
+    fn a_request_takes_its_place_when_its_body_is_complete() {
+        let all = Connections::new(9, 1, 0);
+        let open = connection(&all);
+        let (first, second) = (open.0.begin(), open.0.begin());
+        first.take_place(Holder::Anyone, true).unwrap();
+        second.take_place(Holder::Anyone, true).unwrap();
+        second.body_is_complete().unwrap();
+        assert_eq!(first.body_is_complete(), Err(Refusal::Overloaded));
+        let third = open.0.begin();
+        let refused = Err(Refusal::Overloaded);
+        assert_eq!(third.take_place(Holder::Anyone, true), refused);
+        drop(second);
+        third.take_place(Holder::Anyone, false).unwrap();
+        assert_eq!(first.take_place(Holder::Anyone, false), refused);
+        third.leave_place();
+        first.take_place(Holder::Anyone, false).unwrap();
+    }
+
+    #[test]
+    fn one_key_of_several_leaves_places_for_the_others() {
+        #[track_caller]
+        fn check(keys: usize, holder: Holder, expected: usize, then: Refusal) {
+            let places = Places::new(8, keys);
+            let taken = (0..8).take_while(|_| places.take(holder).is_ok()).count();
+            assert_eq!(taken, expected);
+            assert_eq!(places.take(holder), Err(then));
+        }
+        check(0, Holder::Anyone, 8, Refusal::Overloaded);
+        check(1, Holder::Key(0), 8, Refusal::Overloaded);
+        check(2, Holder::Key(1), 6, Refusal::KeyOverloaded);
+        check(2, Holder::Anyone, 8, Refusal::Overloaded);
+        check(0, Holder::Borrower, 6, Refusal::KeyOverloaded);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_connection_waits_for_is_known() {
+        let all = Connections::new(9, 9, 0);
+        let open = connection(&all);
+        let awaiting = || open.0.snapshot().awaiting;
+        assert_eq!(awaiting(), Awaiting::Request);
+        advance(Duration::from_secs(3)).await;
+        all.sweep();
+        open.0.received();
+        assert_eq!(awaiting(), Awaiting::Head);
+        advance(Duration::from_secs(2)).await;
+        all.sweep();
+        open.0.received();
+        assert_eq!(open.0.snapshot().since, 3, "the head began then");
+        let ticket = open.0.begin();
+        assert_eq!(awaiting(), Awaiting::Bodies);
+        ticket.body_is_complete().unwrap();
+        assert_eq!(awaiting(), Awaiting::Nothing);
+        assert_eq!(open.0.snapshot().unfinished, 0);
+        drop(ticket);
+        assert_eq!(awaiting(), Awaiting::Request);
+        assert_eq!(open.0.snapshot().since, 5);
+    }
+
+    #[test]
+    fn a_connection_that_is_gone_is_counted_no_more() {
+        let all = Connections::new(9, 9, 0);
+        let open = connection(&all);
+        assert_eq!(all.table().by_peer.len(), 1);
+        drop(open);
+        assert!(all.table().by_peer.is_empty());
+        assert!(all.table().open.is_empty());
+    }
+}

@@ -1,0 +1,149 @@
+//! Answers over HTTP/2 of which the client takes nothing.
+//!
+//! An HTTP/1 client that does not read is noticed at its socket (`listener::Bounded`). In HTTP/2 one stream can wait
+//! for its window (RFC 9113, 5.2) for ever while its connection is alive, and its body, with the model call and the
+//! tools behind it, is not polled: no deadline within the body would be noticed. So the stream's task has one.
+
+use std::{
+    cell::Cell,
+    convert::Infallible,
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use axum::{
+    body::{Body, Bytes},
+    response::Response,
+};
+use http_body::{Frame, SizeHint};
+use tokio::time::{Sleep, sleep};
+
+use super::{connections::Ticket, listener::STALL};
+
+/// What a poll of a stream's task came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// It did not get to the answer: the client has to open its window first.
+    Blocked,
+    /// The answer gave something.
+    Progress,
+    /// The answer waits for a model or a tool.
+    Waiting,
+}
+
+thread_local! {
+    /// What the task that is polled on this thread has come to so far.
+    static STEP: Cell<Step> = const { Cell::new(Step::Blocked) };
+}
+
+/// Runs the tasks of one connection: one for each of its streams.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Streams;
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams {
+    fn execute(&self, stream: F) {
+        tokio::spawn(unless_stalled(stream));
+    }
+}
+
+/// Runs a stream's task, and drops it when the client has taken nothing for [`STALL`]. hyper resets the stream then.
+async fn unless_stalled(stream: impl Future<Output = ()>) {
+    let mut stream = pin!(stream);
+    let mut stalled: Option<Pin<Box<Sleep>>> = None;
+    poll_fn(|cx| {
+        STEP.set(Step::Blocked);
+        if stream.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        match STEP.get() {
+            Step::Waiting => {
+                stalled = None;
+                return Poll::Pending;
+            }
+            Step::Progress => stalled = None,
+            Step::Blocked => {}
+        }
+        let timer = stalled.get_or_insert_with(|| Box::pin(sleep(STALL)));
+        timer.as_mut().poll(cx)
+    })
+    .await;
+}
+
+/// Answers a request so that its task knows what it waits for.
+pub(super) async fn watched(
+    answering: impl Future<Output = Response>,
+    ticket: Arc<Ticket>,
+) -> Result<Response<Watched>, Infallible> {
+    let mut answering = pin!(answering);
+    let response = poll_fn(|cx| {
+        STEP.set(Step::Waiting);
+        answering.as_mut().poll(cx)
+    })
+    .await;
+    Ok(response.map(|body| Watched { body, ticket }))
+}
+
+/// The body of such an answer.
+pub(super) struct Watched {
+    body: Body,
+    ticket: Arc<Ticket>,
+}
+
+impl http_body::Body for Watched {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let Watched { body, ticket } = self.get_mut();
+        let polled = Pin::new(&mut *body).poll_frame(cx);
+        STEP.set(match polled {
+            Poll::Ready(_) => Step::Progress,
+            Poll::Pending => Step::Waiting,
+        });
+        if matches!(polled, Poll::Ready(None)) || body.is_end_stream() {
+            ticket.is_answered();
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    async fn runs_for(step: Option<Step>) -> Option<std::time::Duration> {
+        let begun = Instant::now();
+        let stream = async move {
+            if let Some(step) = step {
+                STEP.set(step);
+            }
+            pending::<()>().await;
+        };
+        let ended = tokio::time::timeout(STALL * 10, unless_stalled(stream)).await;
+        ended.ok().map(|()| begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_stream_that_waits_for_its_client_is_dropped() {
+        assert_eq!(runs_for(None).await, Some(STALL));
+        assert_eq!(runs_for(Some(Step::Progress)).await, Some(STALL));
+        assert_eq!(runs_for(Some(Step::Waiting)).await, None);
+    }
+}
