@@ -21,6 +21,7 @@ mod words;
 use std::{
     future::Future,
     io::{self, Write},
+    path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
@@ -53,6 +54,10 @@ enum Exit {
 
 /// Does what was asked for and says how it went.
 pub fn run(cli: Cli) -> ExitCode {
+    #[cfg(unix)]
+    if let Some(program) = own_program() {
+        crate::upstream::reaper::enable(program);
+    }
     let exit = dispatch(cli).unwrap_or_else(|error| {
         if is_broken_pipe(&error) {
             return Exit::Done;
@@ -188,6 +193,15 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
     })?;
     let all_ready = survey.is_none_or(|survey| survey.are_all_ready());
     Ok(if all_ready { Exit::Done } else { Exit::Failed })
+}
+
+/// This program, as it can be started again: on Linux also when its file has been replaced.
+#[cfg(unix)]
+fn own_program() -> Option<PathBuf> {
+    match cfg!(target_os = "linux") {
+        true => Some(PathBuf::from("/proc/self/exe")).filter(|it| it.exists()),
+        false => std::env::current_exe().ok(),
+    }
 }
 
 /// Loads the configuration, starts the log, says what is odd, and goes on; or says what is wrong.

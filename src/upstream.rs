@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
+#[cfg(unix)]
+pub use self::child::reaper;
 pub use self::wire::SetupError;
 
 /// The pause that an answer asks for before the request is made again; `Duration::MAX` where it cannot be read, which

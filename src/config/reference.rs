@@ -55,6 +55,9 @@ A key in plain text works with a warning, and so does a file that every user of 
 **A child process** gets of toolway's own environment only `PATH`, `HOME`, `LANG`, `LC_ALL`, `TERM`, `USER`, `LOGNAME`, `SHELL` and `TMPDIR`.
 Whatever else it needs goes into `env`: a token, or `HTTPS_PROXY`, `SSL_CERT_FILE` and `NODE_EXTRA_CA_CERTS` for `npx` and `uvx` behind a proxy of a company.
 
+**A program ends with toolway**, and so does everything that it started: each one runs under a small process of toolway's, `toolway __child`, which also hears of it when toolway is killed.
+Without Linux, helpers that leave the process group are not found.
+
 **toolway itself** heeds `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` for what it asks of models, functions and servers: with `HTTP_PROXY` set, a model on your own machine wants `NO_PROXY=localhost,127.0.0.1`.
 
 **Times** are written with their unit: `\"500ms\"`, `\"30s\"`, `\"10m\"`, `\"1h\"`, at most `\"24h\"`.
