@@ -23,6 +23,7 @@ mod words;
 use std::{
     future::Future,
     io::{self, IsTerminal, Write},
+    path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
@@ -55,6 +56,10 @@ enum Exit {
 
 /// Does what was asked for and says how it went.
 pub fn run(cli: Cli) -> ExitCode {
+    #[cfg(unix)]
+    if let Some(program) = own_program() {
+        crate::upstream::reaper::enable(program);
+    }
     let exit = dispatch(cli).unwrap_or_else(|error| {
         if is_broken_pipe(&error) {
             return Exit::Done;
@@ -211,6 +216,15 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
         Ok(if is_well { Exit::Done } else { Exit::Failed })
     };
     Ok(until(serve::signalled(), work)?.unwrap_or(Exit::Stopped))
+}
+
+/// This program, as it can be started again: on Linux also when its file has been replaced.
+#[cfg(unix)]
+fn own_program() -> Option<PathBuf> {
+    match cfg!(target_os = "linux") {
+        true => Some(PathBuf::from("/proc/self/exe")).filter(|it| it.exists()),
+        false => std::env::current_exe().ok(),
+    }
 }
 
 /// Loads the configuration, starts the log, says what is odd, and goes on; or says what is wrong.

@@ -14,6 +14,8 @@ use http::HeaderMap;
 
 use crate::json_size::{self, MAX_VALUES};
 
+#[cfg(unix)]
+pub use self::child::reaper;
 pub use self::wire::SetupError;
 #[cfg(fuzzing)]
 pub use self::wire::read_http_answer;

@@ -1,10 +1,14 @@
 //! `toolway serve`: bind, say where, serve, drain.
 
+#[cfg(unix)]
+use std::{future::poll_fn, task::Poll};
 use std::{io::ErrorKind, net::SocketAddr, pin::pin, sync::Arc};
 
 use anyhow::{Context, Result};
 use futures::poll;
 use tokio::net::TcpListener;
+#[cfg(unix)]
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::{announce, open_files};
@@ -69,10 +73,11 @@ async fn say_where(config: &Config, listener: &TcpListener) -> Result<()> {
     Ok(())
 }
 
-/// Passes the first Ctrl-C or SIGTERM on to `stop`, and ends with the second.
+/// Passes the first signal to stop on to `stop`, and ends with the second. SIGHUP is never the second: a terminal that
+/// is closed may send it twice.
 pub(super) async fn told_twice(stop: CancellationToken) {
     signalled().await;
-    let mut again = pin!(signalled());
+    let mut again = pin!(any_of(&[]));
     // It listens from here on, before anybody is told that a second one is heard.
     if poll!(again.as_mut()).is_pending() {
         tracing::info!("Stopping; once more to stop at once");
@@ -81,30 +86,53 @@ pub(super) async fn told_twice(stop: CancellationToken) {
     }
 }
 
-/// Ends with the next Ctrl-C or SIGTERM.
+/// Ends with the next Ctrl-C, SIGTERM, SIGQUIT or SIGHUP.
 pub(super) async fn signalled() {
-    let interrupted = async {
-        // Without a handler the process ends by the signal itself, which is as good.
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
     #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let terminated = async {
-            match signal(SignalKind::terminate()) {
-                Ok(mut signals) => {
-                    signals.recv().await;
-                }
-                Err(_) => std::future::pending::<()>().await,
-            }
-        };
-        tokio::select! {
-            () = interrupted => {}
-            () = terminated => {}
-        }
-    }
+    let hangup: &[SignalKind] = match ignores_hangup() {
+        true => &[],
+        false => &[SignalKind::hangup()],
+    };
     #[cfg(not(unix))]
-    interrupted.await;
+    let hangup: &[()] = &[];
+    any_of(hangup).await;
+}
+
+/// Ends with the next Ctrl-C, SIGTERM or SIGQUIT, or with one of these signals.
+#[cfg(unix)]
+async fn any_of(others: &[SignalKind]) {
+    let usual = [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::quit(),
+    ];
+    // Without a handler the process ends by the signal itself, which is as good.
+    let kinds = usual.iter().chain(others);
+    let mut signals: Vec<_> = kinds.filter_map(|kind| signal(*kind).ok()).collect();
+    poll_fn(|cx| {
+        let has_come = signals.iter_mut().any(|it| it.poll_recv(cx).is_ready());
+        match has_come {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+}
+
+#[cfg(not(unix))]
+async fn any_of(_: &[()]) {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// SIGHUP was ignored when the process was started, as `nohup` does it, and then stays so. Where that cannot be told,
+/// its meaning is left alone: the process ends by it, or does not.
+#[cfg(unix)]
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // The mask has signal 1 first.
+    ignored.is_none_or(|mask| mask & 1 == 1)
 }

@@ -62,6 +62,9 @@ Whatever else it needs goes into `env`, or is named in `inherit_env`: `inherit_e
 A server that is `disabled` there is not started; `includeTools` and `tools` show tools, `excludeTools` and `disabledTools` hide them, by the server's own names.
 `alwaysAllow`, `autoApprove` and `trust` have no effect, because toolway runs every call without asking; a key that is not understood is named in a warning.
 
+**A program ends with toolway**, and so does everything that it started: each one runs under a small process of toolway's, `toolway __child`, which also hears of it when toolway is killed.
+Without Linux, helpers that leave the process group are not found.
+
 **toolway itself** heeds `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` for what it asks of models, functions and servers: with `HTTP_PROXY` set, a model on your own machine wants `NO_PROXY=localhost,127.0.0.1`.
 
 **Times** are written with their unit: `\"500ms\"`, `\"30s\"`, `\"10m\"`, `\"1h\"`, at most `\"24h\"`.

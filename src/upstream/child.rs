@@ -1,18 +1,36 @@
-//! A child process in a group of its own, and the end of the whole group.
+//! A child process, and the end of it and of everything that it has started.
 //!
-//! `npx` and its like start the real server as a grandchild, so it is always the group that is stopped.
+//! `npx` and its like start the real server as a grandchild, and some servers start helpers that leave the process
+//! group, so a program is started by a [`reaper`] of its own. Where toolway is a library, and where there is no Unix,
+//! it is started directly; then its process group is stopped, or the program alone.
+
+#[cfg(unix)]
+pub mod reaper;
 
 use std::{
+    ffi::OsStr,
     path::Path,
     process::{ExitStatus, Stdio},
     time::Duration,
 };
+#[cfg(unix)]
+use std::{
+    io::Write,
+    os::fd::AsRawFd,
+    sync::{Mutex, PoisonError},
+};
 
+#[cfg(unix)]
+use nix::unistd::dup;
+#[cfg(unix)]
+use tokio::{io::AsyncReadExt, net::unix::pipe};
 use tokio::{
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
     time::{Instant, sleep, timeout},
 };
 
+#[cfg(unix)]
+use self::reaper::Report;
 use crate::secret::Secret;
 
 /// What a child gets of toolway's own environment.
@@ -23,7 +41,7 @@ const INHERITED: [&str; 9] = [
 /// How long a child has to end by itself once its input is closed.
 const AFTER_EOF: Duration = Duration::from_secs(2);
 
-/// How long the group has to end after SIGTERM.
+/// How long the processes have to end after SIGTERM.
 const AFTER_TERM: Duration = Duration::from_secs(2);
 
 /// A running child and the far ends of its pipes.
@@ -34,21 +52,49 @@ pub(super) struct Spawned {
     pub(super) stderr: ChildStderr,
 }
 
-/// A running child. Dropping it kills its whole group at once.
+/// A running program. Dropping it kills the program and what it has started.
 pub(super) struct Process {
     child: Child,
-    group: Group,
+    hold: Hold,
 }
 
-/// Starts a program with a clean environment, in a process group of its own.
-pub(super) fn spawn(
+/// By what a program is stopped.
+enum Hold {
+    /// The child is the program, and the leader of its group.
+    Direct(Group),
+    /// The child is a [`reaper`], which has started the program.
+    #[cfg(unix)]
+    Reaped(Reaped),
+}
+
+/// Starts a program with a clean environment, in a process group of its own. Dropping the future stops it.
+pub(super) async fn spawn(
     command: &str,
     args: &[String],
     env: &[(String, Secret)],
     cwd: Option<&Path>,
 ) -> std::io::Result<Spawned> {
-    let mut builder = Command::new(command);
-    builder.args(args).env_clear().kill_on_drop(true);
+    #[cfg(unix)]
+    if let Some(program) = reaper::program() {
+        let mut builder = builder(program, env, cwd);
+        let (child, reaped) = Reaped::spawn(&mut builder, command, args)?;
+        let mut spawned = Spawned::of(child, Hold::Reaped(reaped))?;
+        if let Hold::Reaped(reaped) = &mut spawned.process.hold {
+            reaped.started().await?;
+        }
+        return Ok(spawned);
+    }
+    let child = builder(OsStr::new(command), env, cwd)
+        .args(args)
+        .kill_on_drop(true)
+        .spawn()?;
+    let group = Group::of(&child);
+    Spawned::of(child, Hold::Direct(group))
+}
+
+fn builder(program: &OsStr, env: &[(String, Secret)], cwd: Option<&Path>) -> Command {
+    let mut builder = Command::new(program);
+    builder.env_clear();
     for name in INHERITED {
         if let Some(value) = std::env::var_os(name) {
             builder.env(name, value);
@@ -64,71 +110,177 @@ pub(super) fn spawn(
         .stderr(Stdio::piped());
     #[cfg(unix)]
     builder.process_group(0);
-    let mut child = builder.spawn()?;
-    let group = Group::of(&child);
-    let missing = || std::io::Error::other("the child has no pipes");
-    let stdin = child.stdin.take().ok_or_else(missing)?;
-    let stdout = child.stdout.take().ok_or_else(missing)?;
-    let stderr = child.stderr.take().ok_or_else(missing)?;
-    Ok(Spawned {
-        process: Process { child, group },
-        stdin,
-        stdout,
-        stderr,
-    })
+    builder
+}
+
+impl Spawned {
+    fn of(mut child: Child, hold: Hold) -> std::io::Result<Spawned> {
+        let missing = || std::io::Error::other("the child has no pipes");
+        let stdin = child.stdin.take().ok_or_else(missing)?;
+        let stdout = child.stdout.take().ok_or_else(missing)?;
+        let stderr = child.stderr.take().ok_or_else(missing)?;
+        Ok(Spawned {
+            process: Process { child, hold },
+            stdin,
+            stdout,
+            stderr,
+        })
+    }
 }
 
 impl Process {
-    /// Waits until the child ends by itself and says how. Cancel safe.
+    /// Waits until the program ends by itself and says how. Cancel safe.
     pub(super) async fn ended(&mut self) -> String {
-        match self.child.wait().await {
+        match self.wait().await {
             Ok(status) => format!("the process ended ({status})"),
             Err(error) => format!("the process was lost: {error}"),
         }
     }
 
-    /// Waits until the child ends by itself. Cancel safe.
+    /// Waits until the program ends by itself. Cancel safe.
     pub(super) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        #[cfg(unix)]
+        if let Hold::Reaped(reaped) = &mut self.hold {
+            if let Some(status) = reaped.ended().await {
+                return Ok(status);
+            }
+            // The reaper was killed, and its number is not another's before it is waited for.
+            reaped.group.kill();
+        }
         self.child.wait().await
     }
 
-    /// Ends the child and everything in its group, within about 5 s. Its input must have been closed.
+    /// Ends the program and everything it has started, within about 5 s. Its input must have been closed.
     pub(super) async fn stop(mut self) {
-        let _ = timeout(AFTER_EOF, self.child.wait()).await;
-        if self.group.terminate() {
-            let deadline = Instant::now() + AFTER_TERM;
-            while self.group.is_alive() && Instant::now() < deadline {
-                // Reaping the child is what lets the group become empty.
-                let _ = self.child.try_wait();
-                sleep(Duration::from_millis(20)).await;
+        let _ = timeout(AFTER_EOF, self.wait()).await;
+        match &mut self.hold {
+            Hold::Direct(group) => {
+                if group.terminate() {
+                    let deadline = Instant::now() + AFTER_TERM;
+                    while group.is_alive() && Instant::now() < deadline {
+                        // Reaping the child is what lets the group become empty.
+                        let _ = self.child.try_wait();
+                        sleep(Duration::from_millis(20)).await;
+                    }
+                }
+                group.kill();
+            }
+            #[cfg(unix)]
+            Hold::Reaped(reaped) => {
+                // The reaper ends when nothing is left.
+                if reaped.terminate() {
+                    let _ = timeout(AFTER_TERM, self.child.wait()).await;
+                }
+                reaped.kill();
             }
         }
-        self.group.kill();
         let _ = timeout(Duration::from_secs(1), self.child.wait()).await;
     }
 }
 
-/// A process group, killed when dropped.
+/// A program that was started by a [`reaper`], as toolway sees it. Dropping it kills everything that the program has
+/// started.
 #[cfg(unix)]
-struct Group(Option<nix::unistd::Pid>);
+struct Reaped {
+    /// `None` once everything is to be killed.
+    orders: Option<std::io::PipeWriter>,
+    reports: pipe::Receiver,
+    ended: Option<ExitStatus>,
+    /// Of the reaper and the program, for the case that somebody kills the reaper.
+    group: GroupNumber,
+}
 
 #[cfg(unix)]
-impl Group {
-    fn of(child: &Child) -> Group {
+impl Reaped {
+    fn spawn(
+        builder: &mut Command,
+        command: &str,
+        args: &[String],
+    ) -> std::io::Result<(Child, Reaped)> {
+        /// No other child may inherit the descriptors of this one.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+        let (orders, our_orders) = std::io::pipe()?;
+        let (our_reports, reports) = std::io::pipe()?;
+        let our_reports = pipe::Receiver::from_owned_fd(our_reports.into())?;
+        let child = {
+            let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+            // Unlike what they are copies of, these are inherited.
+            let (orders, reports) = (dup(&orders)?, dup(&reports)?);
+            let numbers = [orders.as_raw_fd(), reports.as_raw_fd()];
+            builder
+                .arg0("toolway")
+                .arg(reaper::SUBCOMMAND)
+                .args(numbers.map(|number| number.to_string()))
+                .arg(command)
+                .args(args)
+                .spawn()?
+        };
+        let reaped = Reaped {
+            orders: Some(our_orders),
+            reports: our_reports,
+            ended: None,
+            group: GroupNumber::of(&child),
+        };
+        Ok((child, reaped))
+    }
+
+    /// Waits until the program runs.
+    async fn started(&mut self) -> std::io::Result<()> {
+        match self.report().await {
+            Some(Report::Started) => Ok(()),
+            Some(Report::Failed(reason)) => Err(std::io::Error::from_raw_os_error(reason)),
+            _ => {
+                self.group.kill();
+                Err(std::io::Error::other(
+                    "the process that starts it has ended",
+                ))
+            }
+        }
+    }
+
+    /// Waits for the program's end; `None` if nobody can tell any more. Cancel safe.
+    async fn ended(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none()
+            && let Some(Report::Ended(status)) = self.report().await
+        {
+            self.ended = Some(status);
+        }
+        self.ended
+    }
+
+    /// Cancel safe, because a report is written and so read as one.
+    async fn report(&mut self) -> Option<Report> {
+        let mut report = [0; Report::LENGTH];
+        match self.reports.read(&mut report).await {
+            Ok(Report::LENGTH) => Report::read(report),
+            _ => None,
+        }
+    }
+
+    /// Asks everything to end; false when nothing is left.
+    fn terminate(&mut self) -> bool {
+        let orders = self.orders.as_mut();
+        orders.is_some_and(|orders| orders.write_all(&[reaper::TERMINATE]).is_ok())
+    }
+
+    fn kill(&mut self) {
+        self.orders = None;
+    }
+}
+
+/// The number of a process group.
+#[cfg(unix)]
+struct GroupNumber(Option<nix::unistd::Pid>);
+
+#[cfg(unix)]
+impl GroupNumber {
+    fn of(child: &Child) -> GroupNumber {
         let id = child.id().and_then(|id| i32::try_from(id).ok());
-        Group(id.map(nix::unistd::Pid::from_raw))
+        GroupNumber(id.map(nix::unistd::Pid::from_raw))
     }
 
-    /// Asks every process of the group to end; false when there is none.
-    fn terminate(&self) -> bool {
-        self.signal(nix::sys::signal::Signal::SIGTERM)
-    }
-
-    fn is_alive(&self) -> bool {
-        self.signal(None)
-    }
-
-    /// Kills what is left, once: afterwards the number may belong to somebody else.
+    /// Kills what is left, once: afterwards the number may belong to another group.
     fn kill(&mut self) {
         self.signal(nix::sys::signal::Signal::SIGKILL);
         self.0 = None;
@@ -137,6 +289,30 @@ impl Group {
     fn signal(&self, signal: impl Into<Option<nix::sys::signal::Signal>>) -> bool {
         self.0
             .is_some_and(|group| nix::sys::signal::killpg(group, signal).is_ok())
+    }
+}
+
+/// A process group, killed when dropped.
+#[cfg(unix)]
+struct Group(GroupNumber);
+
+#[cfg(unix)]
+impl Group {
+    fn of(child: &Child) -> Group {
+        Group(GroupNumber::of(child))
+    }
+
+    /// Asks every process of the group to end; false when there is none.
+    fn terminate(&self) -> bool {
+        self.0.signal(nix::sys::signal::Signal::SIGTERM)
+    }
+
+    fn is_alive(&self) -> bool {
+        self.0.signal(None)
+    }
+
+    fn kill(&mut self) {
+        self.0.kill();
     }
 }
 

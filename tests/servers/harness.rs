@@ -27,6 +27,9 @@ pub(crate) struct Rig {
 
 /// The configuration of a scripted server named `s`.
 pub(crate) fn scripted(script: Value) -> Config {
+    // As the program itself does it.
+    #[cfg(unix)]
+    toolway::upstream::reaper::enable(env!("CARGO_BIN_EXE_toolway"));
     Config {
         server: id("s"),
         transport: Transport::Stdio {

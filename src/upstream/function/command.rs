@@ -1,8 +1,8 @@
 //! Functions that are a program, started for each call: the arguments as JSON on its standard input, the
 //! result on its standard output, and exit code and standard error where it fails.
 //!
-//! No shell is between. The program gets a clean environment and a process group of its own, and the whole
-//! group is killed when the call ends, however it ends.
+//! No shell is between. The program gets a clean environment and a process group of its own, and it is killed with
+//! everything that it has started when the call ends, however it ends.
 
 use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
 
@@ -87,7 +87,7 @@ impl Command {
         function: &str,
         arguments: &JsonObject,
     ) -> Result<ToolResult, CallError> {
-        let spawned = self.spawn(function).map_err(|error| {
+        let spawned = self.spawn(function).await.map_err(|error| {
             let group = &self.group;
             tracing::warn!(functions.group = %group, %error, "The command of a function cannot be started");
             CallError::UpstreamUnavailable {
@@ -123,7 +123,7 @@ impl Command {
         })
     }
 
-    fn spawn(&self, function: &str) -> io::Result<Spawned> {
+    async fn spawn(&self, function: &str) -> io::Result<Spawned> {
         let args = self.config.args.iter();
         let args: Vec<String> = args.map(|arg| arg.replace(PLACE, function)).collect();
         let mut env = self.config.env.clone();
@@ -134,6 +134,7 @@ impl Command {
             &env,
             self.config.cwd.as_deref(),
         )
+        .await
     }
 
     fn failed(&self, ended: &str, written: &Written) -> ToolResult {

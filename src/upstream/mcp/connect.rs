@@ -136,6 +136,7 @@ async fn attempt_child(
         pending.clone(),
         &entry.stderr,
     )
+    .await
     .map_err(|error| Fault {
         message: not_started(program, &error),
         next: None,

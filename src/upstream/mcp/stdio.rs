@@ -53,7 +53,7 @@ pub(super) struct ChildLink {
 }
 
 /// Starts the program; `patience` is how long it may be silent on `server/discover`.
-pub(super) fn start(
+pub(super) async fn start(
     server: &ServerId,
     program: &Program,
     max_message_bytes: usize,
@@ -71,7 +71,8 @@ pub(super) fn start(
         &program.args,
         &program.env,
         program.cwd.as_deref(),
-    )?;
+    )
+    .await?;
     let (
         pipe,
         PipeEnd {

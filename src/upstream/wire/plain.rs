@@ -7,6 +7,7 @@
 use std::{
     future::poll_fn,
     io,
+    mem::MaybeUninit,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::{Context, Poll, ready},
@@ -17,6 +18,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures::Stream;
 use http::{Method, Response, Uri, uri::Authority};
 use hyper_util::client::legacy::connect::HttpConnector;
+use socket2::SockRef;
 use tokio::{
     net::TcpStream,
     task::JoinHandle,
@@ -106,6 +108,11 @@ impl Pool {
                 // The other side has closed it in the meantime, and has seen nothing of this. If it has said
                 // something, that was no answer to it.
                 _ if was_kept && left == length => {}
+                // No server answers like this before it has read the request, so it is the end of an earlier exchange.
+                Ok(head) if was_kept && left > 0 && head.response.status().is_success() => {
+                    let reason = "an answer came before the request was sent";
+                    return Err(HttpError::Broken(reason.to_owned()));
+                }
                 Ok(head) => {
                     connection.lasts = head.lasts.unwrap_or_default();
                     let goes_on = head.response.status().is_success();
@@ -180,12 +187,15 @@ async fn sweep(pool: Weak<Pool>) {
 }
 
 impl Connection {
-    /// It can be used: as far as the runtime has heard it is neither closed, nor says anything that nobody has asked
-    /// for. What has just arrived it may not have heard.
+    /// It can be used: it is neither closed nor has it received a byte since the last answer, which would be taken for
+    /// the beginning of the next one. The system is asked, because the runtime hears of a byte only later.
+    ///
+    /// What arrives between this look and the write of the request, or is then still on its way, cannot be told from the
+    /// answer to it: HTTP/1.1 names no request in an answer (RFC 9112, 9.3).
     fn is_fresh(&self, since: Instant) -> bool {
-        let read = || self.stream.try_read(&mut [0]);
+        let peek = || SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]);
         since.elapsed() < self.lasts
-            && matches!(read(), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+            && matches!(peek(), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Sends what is left of a message, and reads until the head of the answer is there, which may be before

@@ -21,15 +21,19 @@ impl Setup {
     async fn new() -> Setup {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri = format!("http://{}/a", listener.local_addr().unwrap());
+        Setup {
+            listener,
+            uri: uri.parse().unwrap(),
+            pool: Setup::pool(),
+        }
+    }
+
+    fn pool() -> Arc<Pool> {
         let connector = Connector {
             inner: HttpConnector::new(),
             timeout: Duration::from_secs(10),
         };
-        Setup {
-            listener,
-            uri: uri.parse().unwrap(),
-            pool: Arc::new(Pool::new(connector)),
-        }
+        Arc::new(Pool::new(connector))
     }
 
     /// Sends a request with this body, which the server takes.
@@ -163,6 +167,132 @@ async fn a_connection_that_was_closed_or_spoke_unasked_is_passed_over() {
         setup.answered().await;
         assert_eq!(setup.kept(), 1);
     }
+}
+
+const STRAY: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nstray";
+
+/// Says something that is in the other end's buffer when this returns, without a turn for the runtime.
+fn say_at_once(stream: &TcpStream, words: &[u8]) {
+    assert_eq!(stream.try_write(words).unwrap(), words.len());
+}
+
+#[tokio::test]
+async fn bytes_after_an_answer_are_never_the_next_answer() {
+    let answers: [(&[u8], &[u8]); 5] = [
+        (OK, STRAY),
+        (OK, b"\r\n"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b"body"),
+        (
+            b"HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n",
+            b"stray",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            STRAY,
+        ),
+    ];
+    for (answer, stray) in answers {
+        let setup = Setup::new().await;
+        let (mut stream, asking) = setup.asked().await;
+        stream.write_all(answer).await.unwrap();
+        whole(asking).await.unwrap();
+        assert_eq!(setup.kept(), 1);
+        say_at_once(&stream, stray);
+        let answered = timeout(Duration::from_secs(10), setup.answered()).await;
+        answered.expect("it is asked on a new connection");
+    }
+}
+
+#[tokio::test]
+async fn a_good_answer_to_half_a_request_is_none_on_a_connection_that_was_kept() {
+    let setup = Setup::new().await;
+    let stream = setup.answered().await;
+    let asking = setup.ask_again(&Bytes::from(vec![b'x'; 32 << 20]));
+    stream.readable().await.unwrap();
+    say_at_once(&stream, STRAY);
+    match timeout(Duration::from_secs(10), whole(asking))
+        .await
+        .unwrap()
+    {
+        Err(HttpError::Broken(_)) => assert_eq!(setup.kept(), 0),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Serves one connection: answers, and after a pause of so many microseconds sends what nobody asked for, with this
+/// number. True if the next request had not arrived by then.
+fn answer_and_stray(
+    mut stream: std::net::TcpStream,
+    number: usize,
+    pause: u64,
+) -> std::io::Result<bool> {
+    use std::io::{Read, Write};
+    let mut request = [0; 1024];
+    if stream.read(&mut request)? > 0 {
+        stream.write_all(OK)?;
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_micros(pause) {
+        std::hint::spin_loop();
+    }
+    let stray = format!("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n{number:06}");
+    stream.set_nonblocking(true)?;
+    let is_first = stream.peek(&mut [0]).is_err() && stream.write_all(stray.as_bytes()).is_ok();
+    let is_unasked = is_first && stream.peek(&mut [0]).is_err();
+    stream.set_nonblocking(false)?;
+    if stream.read(&mut request)? > 0 {
+        stream.write_all(OK)?;
+    }
+    Ok(is_unasked)
+}
+
+/// At random moments before the next request arrives. What comes between the look at the connection and the write of the
+/// request still gets through, so this says how often and does not fail by it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it prints a figure"]
+async fn how_often_what_nobody_asked_for_is_taken_for_an_answer() {
+    let trials = 3000;
+    let Setup { listener, uri, .. } = Setup::new().await;
+    let listener = listener.into_std().unwrap();
+    listener.set_nonblocking(false).unwrap();
+    let pause = |seed: usize, factor: usize| (seed.wrapping_mul(factor) >> 7) as u64 % 300;
+    let (report, reports) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let report = report.clone();
+            std::thread::spawn(move || {
+                let pause = pause(number, 2_654_435_761);
+                let unasked = stream.and_then(|stream| answer_and_stray(stream, number, pause));
+                let _ = report.send((number, unasked.unwrap_or(false)));
+            });
+        }
+    });
+    let mut strays = Vec::new();
+    for trial in 0..trials {
+        let pool = Setup::pool();
+        for _ in 0..2 {
+            let headers = HeaderMap::new();
+            let body = Pieces::of(b"hello");
+            let Ok(response) = pool.send(post(&uri, &headers, &body)).await else {
+                continue;
+            };
+            let pieces: Vec<_> = response.into_body().collect().await;
+            let body: Vec<u8> = pieces.into_iter().flatten().flatten().collect();
+            strays.extend(std::str::from_utf8(&body).unwrap().parse::<usize>().ok());
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_micros(pause(trial, 40_503)) {
+                yield_now().await;
+            }
+        }
+    }
+    let mut known = std::collections::HashMap::new();
+    while !strays.iter().all(|number| known.contains_key(number)) {
+        let (number, unasked) = reports.recv_timeout(Duration::from_secs(10)).unwrap();
+        known.insert(number, unasked);
+    }
+    let wrong = strays.iter().filter(|number| known[number]).count();
+    let crossed = strays.len() - wrong;
+    println!("{wrong} of {trials} were wrong, and {crossed} more crossed the request");
 }
 
 #[tokio::test]
