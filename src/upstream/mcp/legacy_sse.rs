@@ -18,7 +18,7 @@ use super::{
     pipe::{Outgoing, Pipe, PipeEnd, pipe},
     web::{self, WebFault},
 };
-use crate::upstream::too_long;
+use crate::{mcp::deep::read_message, upstream::too_long};
 
 /// How long a message waits for the answer to the one before it, which keeps their order.
 const IN_ORDER: Duration = Duration::from_secs(1);
@@ -115,10 +115,11 @@ async fn read_events(
     limit: usize,
 ) {
     while let Some(Ok(event)) = events.next().await {
+        let (bytes, answers) = (event.len(), pending.answers());
         let message = match event {
             RawEvent::Whole(bytes) => {
                 let event = parse(bytes).await.filter(|event| event.event == "message");
-                let message = event.and_then(|event| serde_json::from_str(&event.data).ok());
+                let message = event.and_then(|event| read_message(event.data.as_bytes()).ok());
                 message.and_then(|message| pending.read(message, None))
             }
             RawEvent::Cut { head, tail } => {
@@ -129,6 +130,9 @@ async fn read_events(
             && incoming.send(message).await.is_err()
         {
             return;
+        }
+        if pending.answers() == answers {
+            pending.slow_down(bytes).await;
         }
     }
 }

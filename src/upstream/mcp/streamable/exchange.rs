@@ -14,14 +14,17 @@ use sse_stream::{Sse, SseStream};
 use tokio::time::timeout;
 
 use super::{Asked, ERROR_BODY, Fault, Poster, Reply, SESSION_ID, headers_of, is_about_session};
-use crate::upstream::{
-    mcp::{
-        events::{RawEvent, raw_events},
-        pending::Pending,
-        web::{self, WebFault},
-        wrapped::{shows_header_arguments, wrap_message},
+use crate::{
+    mcp::deep::read_message,
+    upstream::{
+        mcp::{
+            events::{RawEvent, raw_events},
+            pending::Pending,
+            web::{self, WebFault},
+            wrapped::{shows_header_arguments, wrap_message},
+        },
+        too_long,
     },
-    too_long,
 };
 
 impl Poster {
@@ -113,7 +116,7 @@ impl Poster {
         let Some(body) = body else {
             return self.fail(asked, &too_long(self.limit), session);
         };
-        match serde_json::from_slice(&body)
+        match read_message(&body)
             .ok()
             .and_then(|body| self.pending.read(one(body), Some(&asked.id)))
         {
@@ -191,7 +194,12 @@ impl Poster {
                 async move {
                     match event {
                         Ok(RawEvent::Whole(bytes)) => {
-                            read_event(&pending, bytes, asked.as_ref()).await
+                            let (length, answers) = (bytes.len(), pending.answers());
+                            let read = read_event(&pending, bytes, asked.as_ref()).await;
+                            if pending.answers() == answers {
+                                pending.slow_down(length).await;
+                            }
+                            read
                         }
                         Ok(RawEvent::Cut { .. }) => {
                             let failure = pending.fail(&asked?, &too_long(limit))?;
@@ -268,7 +276,7 @@ async fn read_event(
         pending.note_event(asked, id);
     }
     if let Some(data) = event.data.take() {
-        let message = serde_json::from_str(&data)
+        let message = read_message(data.as_bytes())
             .ok()
             .and_then(|data| pending.read(data, asked));
         event.data = message.and_then(|message| to_text(&ready(pending, message)));
