@@ -4,6 +4,7 @@
 //! 2024-11-05 to 2026-07-28.
 
 pub mod asks;
+pub mod deep;
 pub mod envelope;
 pub mod features;
 pub mod headers;

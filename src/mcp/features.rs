@@ -63,9 +63,6 @@ fn what(fault: &PageFault) -> String {
     match fault {
         PageFault::NoEntries => "the answer has no list".to_owned(),
         PageFault::Circle => "the pages run in a circle".to_owned(),
-        PageFault::TooLong { pages, entries } => {
-            format!("the list does not end after {pages} pages and {entries} entries")
-        }
     }
 }
 
@@ -74,7 +71,7 @@ fn what(fault: &PageFault) -> String {
 pub struct Entries {
     /// What can be told from the others, in the server's order.
     pub entries: Vec<JsonObject>,
-    /// How many could not, or were listed before.
+    /// How many could not, or were listed before; all that are beyond the bounds of a list count as one.
     pub broken: usize,
     kind: Kind,
     keys: HashSet<String>,
@@ -113,6 +110,7 @@ impl Entries {
                 _ => self.broken += 1,
             }
         }
+        self.broken += usize::from(self.pages.cut().is_some());
         Ok(cursor)
     }
 }
@@ -164,22 +162,18 @@ mod tests {
     }
 
     #[test]
-    fn a_list_without_end_is_given_up() {
+    fn a_list_without_end_is_read_to_its_bound() {
         let mut list = Entries::new(Kind::Prompts);
         let many: Vec<_> = (0..=MAX_ENTRIES)
             .map(|n| json!({"name": n.to_string()}))
             .collect();
-        let error = list.add_page(&json!({"prompts": many})).unwrap_err();
-        assert!(matches!(error.fault, PageFault::TooLong { .. }));
+        assert_eq!(list.add_page(&json!({"prompts": many})), Ok(None));
+        assert_eq!((list.entries.len(), list.broken), (MAX_ENTRIES, 1));
 
         let mut list = Entries::new(Kind::Prompts);
-        let read = (0..=MAX_PAGES)
-            .find(|n| {
-                list.add_page(&json!({"prompts": [], "nextCursor": n.to_string()}))
-                    .is_err()
-            })
-            .expect("it is given up");
-        assert_eq!(read, MAX_PAGES - 1);
+        let page = |n: &usize| json!({"prompts": [], "nextCursor": n.to_string()});
+        let read = (1..).find(|n| list.add_page(&page(n)) == Ok(None));
+        assert_eq!(read, Some(MAX_PAGES));
     }
 
     #[test]

@@ -6,7 +6,10 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::pages::{PageFault, Pages};
+use super::{
+    deep::UNREADABLE,
+    pages::{PageFault, Pages},
+};
 use crate::tool::{Annotations, JsonObject, Tool};
 
 /// Most tools that are read of one list.
@@ -30,14 +33,6 @@ pub enum ListError {
     /// The server repeats a cursor, so its list would never end.
     #[error("the pages of tools/list run in a circle")]
     Circle,
-    /// There are more than [`MAX_PAGES`](super::pages::MAX_PAGES) pages or [`MAX_TOOLS`] tools.
-    #[error("tools/list does not end after {pages} pages and {tools} tools")]
-    TooLong {
-        /// Pages read.
-        pages: usize,
-        /// Tools read.
-        tools: usize,
-    },
 }
 
 /// A list being read, page by page.
@@ -57,20 +52,22 @@ impl From<PageFault> for ListError {
         match fault {
             PageFault::NoEntries => ListError::NoTools,
             PageFault::Circle => ListError::Circle,
-            PageFault::TooLong { pages, entries } => ListError::TooLong {
-                pages,
-                tools: entries,
-            },
         }
     }
 }
 
 impl Listing {
-    /// Adds the result of one `tools/list` and returns the cursor of the next page, if there is one.
+    /// Adds the result of one `tools/list` and returns the cursor of the next page, if there is one that is to be read.
     pub fn add_page(&mut self, page: &Value) -> Result<Option<String>, ListError> {
         let (tools, cursor) = self.pages.turn(page, "tools")?;
         for raw in tools {
             self.add_tool(raw);
+        }
+        if let Some(cut) = self.pages.cut() {
+            self.broken.push(BrokenTool {
+                name: format!("#{} and all after it", self.listed + 1),
+                reason: cut.to_string(),
+            });
         }
         Ok(cursor)
     }
@@ -108,6 +105,9 @@ pub fn read_tool(raw: &Value, place: usize) -> Result<Tool, BrokenTool> {
     else {
         return Err(broken(None, "it has no name"));
     };
+    if let Some(why) = object.get(UNREADABLE).and_then(Value::as_str) {
+        return Err(broken(Some(name), why));
+    }
     let input_schema = read_input_schema(object)
         .map_err(|reason| broken(Some(name), reason))?
         .clone();
@@ -232,7 +232,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::mcp::pages::MAX_PAGES;
+    use crate::mcp::pages::{MAX_ENTRIES, MAX_PAGES};
 
     #[track_caller]
     fn check_broken(raw: Value, name: &str, reason: &str) {
@@ -388,21 +388,48 @@ mod tests {
     }
 
     #[test]
-    fn a_list_without_end_is_given_up() {
+    fn a_list_without_end_is_read_to_its_bound() {
         let mut listing = Listing::default();
-        let mut last = Ok(None);
-        for n in 0..=MAX_PAGES {
-            last = listing.add_page(&json!({"tools": [], "nextCursor": n.to_string()}));
-            if last.is_err() {
-                break;
-            }
-        }
+        let page =
+            |n: usize| json!({"tools": [named(&n.to_string())], "nextCursor": n.to_string()});
+        let read = (1..).find(|n| listing.add_page(&page(*n)) == Ok(None));
+        assert_eq!(read, Some(MAX_PAGES));
+        assert_eq!(listing.tools.len(), MAX_PAGES);
+        let cut = listing.broken.last().unwrap();
+        assert_eq!(cut.name, "#201 and all after it");
         assert_eq!(
-            last,
-            Err(ListError::TooLong {
-                pages: MAX_PAGES,
-                tools: 0
-            })
+            cut.reason,
+            "the list goes on after 200 pages; the rest is left out"
+        );
+    }
+
+    #[test]
+    fn of_too_many_tools_the_first_are_kept() {
+        let mut listing = Listing::default();
+        let many: Vec<_> = (0..MAX_ENTRIES + 9)
+            .map(|n| named(&n.to_string()))
+            .collect();
+        assert_eq!(
+            listing.add_page(&json!({"tools": many, "nextCursor": "2"})),
+            Ok(None)
+        );
+        assert_eq!(listing.tools.len(), MAX_ENTRIES);
+        let cut = listing.broken.last().unwrap();
+        assert_eq!(cut.name, "#5001 and all after it");
+        assert_eq!(
+            cut.reason,
+            "the list has more than 5000 entries; the rest is left out"
+        );
+    }
+
+    #[test]
+    fn a_tool_that_could_not_be_read_says_why() {
+        let raw = json!({"name": "a", UNREADABLE: "it is too deep"});
+        check_broken(raw, "a", "it is too deep");
+        check_broken(
+            json!({UNREADABLE: "it is too deep"}),
+            "#3",
+            "it has no name",
         );
     }
 

@@ -202,10 +202,15 @@ impl Functions {
                 did_you_mean: Vec::new(),
             });
         };
-        let begun = Instant::now();
-        let patience = group.timeout.unwrap_or(options.silence);
+        let arrived = Instant::now();
+        let turn = options.deadline.min(arrived + options.silence);
+        let _place = group.queue.enter(turn).await?;
+        // A timeout of the group's own bounds the run alone.
+        let (begun, patience) = match group.timeout {
+            Some(timeout) => (Instant::now(), timeout),
+            None => (arrived, options.silence),
+        };
         let until = options.deadline.min(begun + patience);
-        let _place = group.queue.enter(until).await?;
         match timeout_at(until, group.runner.run(tool, arguments)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(CallError::Timeout {

@@ -17,6 +17,7 @@ mod faults;
 mod follow;
 mod legacy_sse;
 pub(crate) mod lines;
+mod pace;
 mod pending;
 mod pipe;
 mod progress;

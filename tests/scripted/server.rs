@@ -8,6 +8,7 @@
 //! - `initialize`: `silent` to never answer it, `careless` to answer with the version only.
 //! - `no_tools`: it knows no `tools/list` and says so in its capabilities.
 //! - `tools`: the tools it lists, word for word. Default: one tool `act`.
+//! - `deep`: one more tool, `deep`, whose schema is nested so many levels.
 //! - `page`: tools per page of the list. Default: all. `circle`: every page has the same cursor.
 //! - `list_error`: `tools/list` fails.
 //! - `start_delay_ms`: it reads nothing before that.
@@ -253,7 +254,21 @@ impl Server {
         if self.script["circle"] == true {
             result["nextCursor"] = json!("0");
         }
-        reply(&message["id"], result);
+        match self.script["deep"].as_u64() {
+            None => reply(&message["id"], result),
+            Some(levels) => {
+                let levels = levels as usize;
+                let schema = format!("{}true{}", r#"{"not":"#.repeat(levels), "}".repeat(levels));
+                let deep = format!(
+                    r#""tools":[{{"name":"deep","inputSchema":{{"type":"object","additionalProperties":{schema}}}}},"#
+                );
+                let result = result.to_string().replacen(r#""tools":["#, &deep, 1);
+                let id = &message["id"];
+                print_line(&format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
+                ));
+            }
+        }
     }
 
     /// Does what the argument `do` says.
@@ -367,6 +382,14 @@ impl Server {
                 None => reply(&id, arguments["result"].clone()),
                 Some(_) => say(&id, &message["params"].to_string()),
             },
+            // Says `times` times what nobody asked for, and answers.
+            "flood" => {
+                for n in 0..arguments["times"].as_u64().unwrap_or(0) {
+                    let params = json!({"level": "info", "data": n});
+                    notify("notifications/message", params);
+                }
+                say(&id, "flooded");
+            }
             // Answers with all the params of the call.
             "params" => say(&id, &message["params"].to_string()),
             // Writes `lines` as they are; answers unless one of them did.

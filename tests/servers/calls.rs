@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 use toolway::{
-    tool::{CallError, Content},
+    tool::{CallError, Content, JsonObject},
     upstream::mcp::CallOptions,
 };
 
-use crate::harness::{PATIENCE, Rig, options, scripted, text};
+use crate::harness::{PATIENCE, Rig, id, options, scripted, text};
 
 #[tokio::test]
 async fn an_unknown_block_costs_only_itself() {
@@ -357,4 +357,25 @@ async fn the_wait_for_a_place_counts_as_silence() {
     };
     let error = rig.act_with(json!({}), options).await.unwrap_err();
     assert_eq!(error, CallError::Busy);
+}
+
+#[tokio::test]
+async fn a_server_that_floods_its_pipe_is_read_slowly_and_others_as_ever() {
+    let mut other = scripted(json!({}));
+    other.server = id("other");
+    let rig = Rig::start(vec![scripted(json!({})), other]).await;
+    let begun = Instant::now();
+    let flood = rig.act_beside(json!({"do": "flood", "times": 14_000}));
+    let other = id("other");
+    let quick = rig
+        .servers
+        .call(&other, "act", JsonObject::new(), options());
+    assert!(quick.await.is_ok());
+    assert_eq!(
+        text(flood.await.unwrap()),
+        "flooded",
+        "its answer comes, too"
+    );
+    // 10,000 at once, and 4,000 at 2,000 a second.
+    assert!(begun.elapsed() >= Duration::from_secs(2));
 }

@@ -108,3 +108,12 @@ async fn a_careless_handshake_is_enough() {
     let rig = Rig::scripted(json!({"initialize": "careless"})).await;
     assert_eq!(rig.tool_names(), ["act"]);
 }
+
+#[tokio::test]
+async fn a_tool_that_is_nested_too_deep_costs_only_itself() {
+    let rig = Rig::scripted(json!({"deep": 240})).await;
+    assert_eq!(rig.tool_names(), ["act"]);
+    let dropped = rig.listed().dropped.remove(0);
+    assert_eq!(dropped.name, "deep");
+    assert_eq!(dropped.reason, "it is nested more than 100 levels deep");
+}

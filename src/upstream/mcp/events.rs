@@ -8,6 +8,9 @@ use std::{collections::VecDeque, mem};
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use memchr::memchr2;
+use tokio::time::sleep;
+
+use super::lines::{PAUSE, is_due};
 
 /// How much is kept of each end of an event that is too long.
 const KEPT: usize = 4096;
@@ -41,6 +44,17 @@ pub(super) struct Events<S, E> {
     splitter: Splitter,
     ready: VecDeque<RawEvent>,
     fault: Option<E>,
+    thrown_away: usize,
+}
+
+impl RawEvent {
+    /// How many bytes were kept.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            RawEvent::Whole(bytes) => bytes.len(),
+            RawEvent::Cut { head, tail } => head.len() + tail.len(),
+        }
+    }
 }
 
 impl<S, E> Events<S, E>
@@ -55,6 +69,7 @@ where
             splitter: Splitter::new(limit),
             ready: VecDeque::new(),
             fault: None,
+            thrown_away: 0,
         }
     }
 
@@ -71,7 +86,14 @@ where
                 return None;
             }
             match self.bytes.next().await {
-                Some(Ok(chunk)) => self.splitter.push(&chunk, &mut self.ready),
+                Some(Ok(chunk)) => {
+                    self.splitter.push(&chunk, &mut self.ready);
+                    // What is thrown away must not cost more than what is read.
+                    if self.splitter.tail.is_some() && is_due(&mut self.thrown_away, chunk.len()) {
+                        let pause = Box::pin(sleep(PAUSE));
+                        pause.await;
+                    }
+                }
                 Some(Err(error)) => return Some(Err(error)),
                 None => {
                     self.is_over = true;

@@ -19,7 +19,10 @@ use super::{
     pipe::{Outgoing, Pipe, PipeEnd, pipe},
     web::{self, WebFault},
 };
-use crate::upstream::{check_values, too_long};
+use crate::{
+    mcp::deep::read_message,
+    upstream::{check_values, too_long},
+};
 
 /// How long a message waits for the answer to the one before it, which keeps their order.
 const IN_ORDER: Duration = Duration::from_secs(1);
@@ -116,12 +119,13 @@ async fn read_events(
     limit: usize,
 ) {
     while let Some(Ok(event)) = events.next().await {
+        let (bytes, answers) = (event.len(), pending.answers());
         let message = match event {
             RawEvent::Whole(bytes) => {
                 let event = parse(bytes).await.filter(|event| event.event == "message");
                 let data = event.map(|event| event.data).unwrap_or_default();
                 match check_values(data.as_bytes()) {
-                    Ok(()) => serde_json::from_str(&data)
+                    Ok(()) => read_message(data.as_bytes())
                         .ok()
                         .and_then(|message| pending.read(message, None)),
                     Err(why) => {
@@ -138,6 +142,9 @@ async fn read_events(
             && incoming.send(message).await.is_err()
         {
             return;
+        }
+        if pending.answers() == answers {
+            pending.slow_down(bytes).await;
         }
     }
 }

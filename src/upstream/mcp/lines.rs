@@ -1,8 +1,11 @@
 //! Lines of a byte stream, with a bound on what is kept of each.
 
-use std::io;
+use std::{io, time::Duration};
 
-use tokio::io::{AsyncBufRead, AsyncBufReadExt};
+use tokio::{
+    io::{AsyncBufRead, AsyncBufReadExt},
+    time::sleep,
+};
 
 /// How much is kept of each end of a line that is too long.
 const KEPT: usize = 4096;
@@ -19,6 +22,32 @@ pub(crate) enum Line {
         /// Its last bytes, at most 4096.
         tail: Vec<u8>,
     },
+}
+
+/// So many bytes are thrown away before the next [`PAUSE`].
+const THROWN_AWAY: usize = 1 << 20;
+
+/// The pause that bounds what is thrown away to 64 MiB in a second.
+pub(super) const PAUSE: Duration = Duration::from_millis(16);
+
+/// Counts bytes that are thrown away; a pause is due.
+pub(super) fn is_due(counted: &mut usize, bytes: usize) -> bool {
+    *counted += bytes;
+    let is_due = *counted >= THROWN_AWAY;
+    if is_due {
+        *counted = 0;
+    }
+    is_due
+}
+
+impl Line {
+    /// How many bytes were kept.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Line::Whole(line) => line.len(),
+            Line::Cut { head, tail } => head.len() + tail.len(),
+        }
+    }
 }
 
 /// Reads the next line; `None` at the end of the stream. Not cancel safe: bytes read so far are lost.
@@ -51,6 +80,7 @@ pub(crate) async fn next_line(
 /// Reads on to the end of the line, keeping its last bytes.
 async fn drain(reader: &mut (impl AsyncBufRead + Unpin), head: Vec<u8>) -> io::Result<Line> {
     let mut tail = Vec::with_capacity(2 * KEPT);
+    let mut thrown_away = 0;
     loop {
         let chunk = reader.fill_buf().await?;
         let end = memchr::memchr(b'\n', chunk);
@@ -62,6 +92,10 @@ async fn drain(reader: &mut (impl AsyncBufRead + Unpin), head: Vec<u8>) -> io::R
         reader.consume(used);
         if is_over {
             return Ok(Line::Cut { head, tail });
+        }
+        if is_due(&mut thrown_away, used) {
+            let pause = Box::pin(sleep(PAUSE));
+            pause.await;
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
 };
 
@@ -18,9 +18,14 @@ use rmcp::model::{
     ServerRequest, ServerResult,
 };
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
+use tracing::warn;
 
 use super::{
+    pace::Pace,
     progress::{self, ProgressTable},
     questions::{Question, Questions},
     running::{Errand, Meant, Running, meant},
@@ -66,6 +71,11 @@ struct Shared {
     answered_late: AtomicBool,
     hello: Mutex<Value>,
     handshakes: watch::Sender<u64>,
+    /// How many answers came.
+    answers: AtomicU64,
+    pace: Mutex<Pace>,
+    /// It was said that the server is read slowly.
+    is_flooded: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -119,7 +129,31 @@ impl Pending {
             answered_late: AtomicBool::new(false),
             hello: Mutex::default(),
             handshakes: watch::Sender::new(0),
+            answers: AtomicU64::new(0),
+            pace: Mutex::new(Pace::new()),
+            is_flooded: AtomicBool::new(false),
         }))
+    }
+
+    /// How many answers came so far. A message that was read and does not change it was none.
+    pub(super) fn answers(&self) -> u64 {
+        self.0.answers.load(Ordering::Relaxed)
+    }
+
+    /// Counts a message that was no answer, and waits where the server sends too many of them.
+    pub(super) async fn slow_down(&self, bytes: usize) {
+        let pause = {
+            let pace = &self.0.pace;
+            let mut pace = pace.lock().unwrap_or_else(PoisonError::into_inner);
+            pace.count(bytes, Instant::now())
+        };
+        let Some(pause) = pause else { return };
+        if !self.0.is_flooded.swap(true, Ordering::Relaxed) {
+            let server = &self.0.unasked.server;
+            warn!(server.id = %server, "Server `{server}` sends more than 2,000 messages, or 2 MiB, a second that nobody asked for; it is read slowly");
+        }
+        let pause = Box::pin(sleep(pause));
+        pause.await;
     }
 
     /// Where the progress of these requests goes.
@@ -449,6 +483,7 @@ impl Pending {
             (None, None) => return None,
         };
         let request = self.requests().by_id.remove(&id)?;
+        self.0.answers.fetch_add(1, Ordering::Relaxed);
         Some((id, request))
     }
 

@@ -5,12 +5,17 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use tokio::{io::BufReader, process::ChildStderr};
+use tokio::{
+    io::BufReader,
+    process::ChildStderr,
+    time::{Instant, sleep},
+};
 use tracing::debug;
 
 use super::{
     faults::shorten,
     lines::{Line, next_line},
+    pace::Pace,
 };
 use crate::{secret::Secret, tool::ServerId};
 
@@ -52,17 +57,21 @@ impl StderrTail {
             .collect()
     }
 
-    /// Reads a child's standard error to its end, so that the child never waits for it.
+    /// Reads a child's standard error to its end, so that the child never waits for it, unless it floods it.
     pub(super) async fn read(self: Arc<Self>, server: ServerId, stderr: ChildStderr) {
         let mut reader = BufReader::new(stderr);
-        let mut is_first = true;
+        let (mut is_first, mut pace) = (true, Pace::new());
         while let Ok(Some(line)) = next_line(&mut reader, LINE_BYTES).await {
+            let pause = pace.count(line.len(), Instant::now());
             let line = self.strike_out(line);
             debug!(server.id = %server, line, "A server wrote to standard error");
             if std::mem::take(&mut is_first) {
                 self.clear();
             }
             self.push(line);
+            if let Some(pause) = pause {
+                sleep(pause).await;
+            }
         }
     }
 

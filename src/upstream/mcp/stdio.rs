@@ -21,6 +21,7 @@ use super::{
     stderr::StderrTail,
 };
 use crate::{
+    mcp::deep::{is_too_deep, read_message},
     secret::Secret,
     tool::ServerId,
     upstream::{
@@ -210,6 +211,7 @@ impl Reader {
         let mut reader = BufReader::with_capacity(64 << 10, stdout);
         let mut warned = false;
         while let Ok(Some(line)) = next_line(&mut reader, self.limit).await {
+            let (bytes, answers) = (line.len(), self.pending.answers());
             let (messages, is_sound) = self.read(line);
             if !is_sound && !warned {
                 warned = true;
@@ -219,6 +221,9 @@ impl Reader {
                 if incoming.send(message).await.is_err() {
                     return;
                 }
+            }
+            if self.pending.answers() == answers {
+                self.pending.slow_down(bytes).await;
             }
             if self.pending.was_answered_late() {
                 // The client shall hear that this is over, and the server shall end in peace.
@@ -247,7 +252,7 @@ impl Reader {
             let answer = self.pending.read_cut(head, tail, &why);
             return (answer.into_iter().collect(), true);
         }
-        match serde_json::from_slice(text) {
+        match read_message(text) {
             // Batches were allowed in 2025-03-26 only.
             Ok(Value::Array(batch)) => (
                 batch
@@ -264,8 +269,11 @@ impl Reader {
                 )
             }
             Err(_) if text.is_empty() => (Vec::new(), true),
-            Err(_) => {
-                let why = "the server's answer is not valid JSON";
+            Err(error) => {
+                let why = match is_too_deep(&error) {
+                    true => "the server's answer is nested too deep",
+                    false => "the server's answer is not valid JSON",
+                };
                 (
                     self.pending.read_cut(head, tail, why).into_iter().collect(),
                     false,

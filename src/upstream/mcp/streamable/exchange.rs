@@ -14,15 +14,18 @@ use sse_stream::{Sse, SseStream};
 use tokio::time::timeout;
 
 use super::{Asked, ERROR_BODY, Fault, Poster, Reply, SESSION_ID, headers_of, is_about_session};
-use crate::upstream::{
-    check_values,
-    mcp::{
-        events::{RawEvent, raw_events},
-        pending::Pending,
-        web::{self, WebFault},
-        wrapped::{shows_header_arguments, wrap_message},
+use crate::{
+    mcp::deep::read_message,
+    upstream::{
+        check_values,
+        mcp::{
+            events::{RawEvent, raw_events},
+            pending::Pending,
+            web::{self, WebFault},
+            wrapped::{shows_header_arguments, wrap_message},
+        },
+        too_long,
     },
-    too_long,
 };
 
 impl Poster {
@@ -117,7 +120,7 @@ impl Poster {
         if let Err(why) = check_values(&body) {
             return self.fail(asked, &why, session);
         }
-        match serde_json::from_slice(&body)
+        match read_message(&body)
             .ok()
             .and_then(|body| self.pending.read(one(body), Some(&asked.id)))
         {
@@ -197,7 +200,12 @@ impl Poster {
                 async move {
                     match event {
                         Ok(RawEvent::Whole(bytes)) => {
-                            read_event(&pending, bytes, asked.as_ref()).await
+                            let (length, answers) = (bytes.len(), pending.answers());
+                            let read = read_event(&pending, bytes, asked.as_ref()).await;
+                            if pending.answers() == answers {
+                                pending.slow_down(length).await;
+                            }
+                            read
                         }
                         Ok(RawEvent::Cut { .. }) => {
                             let failure = pending.fail(&asked?, &too_long(limit))?;
@@ -277,7 +285,7 @@ async fn read_event(
     }
     if let Some(data) = event.data.take() {
         let message = match check_values(data.as_bytes()) {
-            Ok(()) => serde_json::from_str(&data)
+            Ok(()) => read_message(data.as_bytes())
                 .ok()
                 .and_then(|data| pending.read(data, asked)),
             Err(why) => pending.fail(asked?, &why),
