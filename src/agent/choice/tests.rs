@@ -226,7 +226,7 @@ fn required_among_allowed_tools_holds_as_long_as_the_clients_functions_are_among
         let named = with_own(&files);
         check(&mixed, &OWN, &named, &named, Some(&only_own));
         // The client has no such function.
-        let relaxed = allowed("auto", &[&[own.clone()], &files[..]].concat());
+        let relaxed = allowed("auto", &[std::slice::from_ref(&own), &files[..]].concat());
         check(&mixed, &[], &named, &relaxed, None);
     }
     let gateways = allowed("required", &files);
