@@ -123,7 +123,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         }
         Command::Check(asked) => check(&asked, &log),
         Command::Tools(asked) => {
-            with_config(&asked.files.given(), &log.quiet_by_default(), |config| {
+            with_config(&asked.files.given(), &log.silent_by_default(), |config| {
+                // The answer says what the log would, and the line on the terminal stays whole.
+                let warnings = config.warnings.iter();
+                let warnings: String = warnings.map(problems::warning).collect();
+                write!(anstream::stderr(), "{warnings}")?;
                 let Some(survey) = until(serve::signalled(), run::survey(&config))? else {
                     return Ok(Exit::Stopped);
                 };
