@@ -120,8 +120,13 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         }
         Command::Check(asked) => check(&asked, &log),
         Command::Tools(asked) => {
-            with_config(&asked.files.given(), &log.quiet_by_default(), |config| {
+            with_config(&asked.files.given(), &log.silent_by_default(), |config| {
+                // The answer says what the log would, and the line on the terminal stays whole.
+                let warnings = config.warnings.iter();
+                let warnings: String = warnings.map(problems::warning).collect();
+                let warnings = printable::line(&warnings).into_owned();
                 let work = async {
+                    show(String::new(), warnings).await?;
                     let survey = run::survey(&config).await?;
                     let text = match asked.json {
                         true => printable::json(&survey.tools_json()?).into_owned(),

@@ -23,6 +23,15 @@ impl ToolFilter {
         filter
     }
 
+    /// The patterns that meet none of these names, as they were written.
+    pub fn unmet(&self, names: &[&str]) -> Vec<String> {
+        let is_unmet = |pattern: &&String| !names.iter().any(|name| meets(pattern, name));
+        let hidden = self.hidden.iter().filter(is_unmet);
+        let hidden = hidden.map(|pattern| format!("!{pattern}"));
+        let shown = self.shown.iter().filter(is_unmet).cloned();
+        shown.chain(hidden).collect()
+    }
+
     /// The tool of this name is shown.
     pub fn shows(&self, name: &str) -> bool {
         let is_met = |pattern: &String| meets(pattern, name);
@@ -44,6 +53,13 @@ mod tests {
         for name in hidden {
             assert!(!filter.shows(name), "{patterns:?} hides {name}");
         }
+    }
+
+    #[test]
+    fn patterns_that_meet_nothing_are_known() {
+        let patterns = ["read_*", "raed_*", "!delete", "!delte"].map(str::to_owned);
+        let unmet = ToolFilter::new(&patterns).unmet(&["read_a", "delete"]);
+        assert_eq!(unmet, ["raed_*", "!delte"]);
     }
 
     #[test]

@@ -23,6 +23,12 @@ pub(super) fn text(problems: &[Problem]) -> String {
     out
 }
 
+/// What is odd, in one line.
+pub(super) fn warning(Problem { path, message }: &Problem) -> String {
+    let (warning, message) = (words::odd("warning:"), words::safe(message));
+    format!("{warning} {path}: {message}\n")
+}
+
 /// One object.
 pub(super) fn json(problems: &[Problem]) -> serde_json::Result<String> {
     let all: Vec<_> = problems.iter().map(as_json).collect();

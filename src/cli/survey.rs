@@ -246,13 +246,8 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
         let message = words::safe(message);
         out.push_str(&format!("{} {path}: {message}\n", words::dim("note:")));
     }
-    for Problem { path, message } in &warnings(config, survey) {
-        out.push_str(&format!(
-            "{} {path}: {}\n",
-            words::odd("warning:"),
-            words::safe(message)
-        ));
-    }
+    let warnings = warnings(config, survey);
+    out.extend(warnings.iter().map(problems::warning));
     out
 }
 

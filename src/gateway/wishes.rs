@@ -5,6 +5,7 @@ use crate::{
     catalog::{Catalog, Selected, Selection},
     openai::request::{ChatRequest, ClientToolKind, McpChoice, RequestError, ToolChoice},
     tool::ServerId,
+    translate::names::SEPARATOR,
 };
 
 use super::{chat::Input, failure::Failure, watch::Watch};
@@ -44,7 +45,8 @@ pub(super) fn forced(choice: &ToolChoice<'_>, catalog: &Catalog) -> Vec<String> 
 pub(super) fn mentioned(messages: &str, catalog: &Catalog) -> Vec<String> {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let words = messages.split(|c| !is_of_name(c));
-    let names = words.filter(|word| (1..=64).contains(&word.len()) && catalog.find(word).is_some());
+    // Looking a word up costs more than reading it.
+    let names = words.filter(|word| word.contains(SEPARATOR) && catalog.find(word).is_some());
     let mut names: Vec<String> = names.map(str::to_owned).collect();
     names.sort_unstable();
     names.dedup();
