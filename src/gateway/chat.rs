@@ -27,7 +27,10 @@ use crate::{
         results::Media,
         stream::{Known, Mode, Owner, Settings, StreamError},
     },
-    upstream::model::{Incoming, Upstream, retry},
+    upstream::{
+        model::{Incoming, Upstream, retry},
+        read_text,
+    },
 };
 
 use super::{
@@ -110,7 +113,8 @@ impl Gateway {
     }
 
     fn prepare<'a>(&'a self, input: &'a Input) -> Result<Chat<'a>, Failure> {
-        let request = ChatRequest::parse(&input.body, input.max_depth).map_err(refused)?;
+        let parse = || ChatRequest::parse(&input.body, input.max_depth);
+        let request = read_text(input.body.len(), parse).map_err(refused)?;
         let model = request.model();
         let upstream = self.models.choose(model);
         let upstream = upstream.ok_or_else(|| Failure::ModelNotFound {

@@ -19,7 +19,7 @@ use super::{
     pipe::{Outgoing, Pipe, PipeEnd, pipe},
     web::{self, WebFault},
 };
-use crate::upstream::{check_values, too_long};
+use crate::upstream::{check_values, read_text, too_long};
 
 /// How long a message waits for the answer to the one before it, which keeps their order.
 const IN_ORDER: Duration = Duration::from_secs(1);
@@ -121,9 +121,10 @@ async fn read_events(
                 let event = parse(bytes).await.filter(|event| event.event == "message");
                 let data = event.map(|event| event.data).unwrap_or_default();
                 match check_values(data.as_bytes()) {
-                    Ok(()) => serde_json::from_str(&data)
-                        .ok()
-                        .and_then(|message| pending.read(message, None)),
+                    Ok(()) => read_text(data.len(), || {
+                        let message = serde_json::from_str(&data).ok()?;
+                        pending.read(message, None)
+                    }),
                     Err(why) => {
                         let (head, tail) = ends(data.as_bytes());
                         pending.read_cut(head, tail, &why)

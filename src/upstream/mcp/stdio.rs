@@ -26,7 +26,7 @@ use crate::{
     upstream::{
         check_values,
         child::{self, Process, Spawned},
-        too_long,
+        read_text, too_long,
     },
 };
 
@@ -209,7 +209,11 @@ impl Reader {
         let mut reader = BufReader::with_capacity(64 << 10, stdout);
         let mut warned = false;
         while let Ok(Some(line)) = next_line(&mut reader, self.limit).await {
-            let (messages, is_sound) = self.read(line);
+            let length = match &line {
+                Line::Whole(line) => line.len(),
+                Line::Cut { .. } => 0,
+            };
+            let (messages, is_sound) = read_text(length, || self.read(line));
             if !is_sound && !warned {
                 warned = true;
                 warn!(server.id = %self.server, "Server `{}` writes something other than MCP messages to its standard output; ignored", self.server);

@@ -22,7 +22,7 @@ use crate::upstream::{
         web::{self, WebFault},
         wrapped::{shows_header_arguments, wrap_message},
     },
-    too_long,
+    read_text, too_long,
 };
 
 impl Poster {
@@ -117,10 +117,11 @@ impl Poster {
         if let Err(why) = check_values(&body) {
             return self.fail(asked, &why, session);
         }
-        match serde_json::from_slice(&body)
-            .ok()
-            .and_then(|body| self.pending.read(one(body), Some(&asked.id)))
-        {
+        let read = || {
+            let body = serde_json::from_slice(&body).ok()?;
+            self.pending.read(one(body), Some(&asked.id))
+        };
+        match read_text(body.len(), read) {
             Some(message) => Ok(StreamableHttpPostResponse::Json(
                 ready(&self.pending, with_id(message, &asked.known_as)),
                 session,
@@ -273,9 +274,10 @@ async fn read_event(
     }
     if let Some(data) = event.data.take() {
         let message = match check_values(data.as_bytes()) {
-            Ok(()) => serde_json::from_str(&data)
-                .ok()
-                .and_then(|data| pending.read(data, asked)),
+            Ok(()) => read_text(data.len(), || {
+                let data = serde_json::from_str(&data).ok()?;
+                pending.read(data, asked)
+            }),
             Err(why) => pending.fail(asked?, &why),
         };
         event.data = message.and_then(|message| to_text(&ready(pending, message)));
