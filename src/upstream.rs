@@ -11,6 +11,7 @@ pub(crate) mod wire;
 use std::time::Duration;
 
 use http::HeaderMap;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::json_size::{self, MAX_VALUES};
 
@@ -57,6 +58,20 @@ fn too_long(limit: usize) -> String {
 fn check_values(result: &[u8]) -> Result<(), String> {
     let checked = json_size::check_values(result, MAX_VALUES);
     checked.map_err(|error| format!("the result has {error}"))
+}
+
+/// Longest text that is read into values where other tasks may have to wait for it, in bytes.
+const LONG: usize = 256 << 10;
+
+/// Reads a text of this length. While a long one is read, the other tasks of this thread run elsewhere.
+pub(crate) fn read_text<T>(length: usize, read: impl FnOnce() -> T) -> T {
+    if length <= LONG {
+        return read();
+    }
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(read),
+        _ => read(),
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use toolway::{
+    json_size::JsonSize,
     mcp::{
         results::{read_result, write_result},
         rpc::{self, Id},
@@ -34,7 +35,8 @@ const MAX_DEPTH: usize = 127;
 
 fn read(message: &Value) -> Body {
     let message = message.to_string();
-    body(move || rpc::read_within(message.as_bytes(), MAX_DEPTH).expect("a message"))
+    let most = JsonSize::up_to_depth(MAX_DEPTH);
+    body(move || rpc::read_within(message.as_bytes(), most).expect("a message"))
 }
 
 fn write_call() -> Body {

@@ -33,7 +33,10 @@ use crate::{
         stream::{Known, Mode, Owner, Settings, StreamError},
         usage::Counts,
     },
-    upstream::model::{ClientHeaders, Incoming, Upstream, retry},
+    upstream::{
+        model::{ClientHeaders, Incoming, Upstream, retry},
+        read_text,
+    },
 };
 
 use super::{
@@ -122,7 +125,8 @@ impl Gateway {
     }
 
     fn prepare<'a>(&'a self, input: &'a Input) -> Result<Chat<'a>, Failure> {
-        let request = ChatRequest::parse(&input.body, input.max_depth).map_err(refused)?;
+        let parse = || ChatRequest::parse(&input.body, input.max_depth);
+        let request = read_text(input.body.len(), parse).map_err(refused)?;
         let model = request.model();
         let upstream = self.models.choose(model);
         let upstream = upstream.ok_or_else(|| Failure::ModelNotFound {

@@ -255,7 +255,9 @@ async fn post(app: &App, visitor: &Visitor, body: axum::body::Body) -> Response 
         }
         Err(refusal) => return reply::refusal(refusal),
     };
-    let read = values::read(app, body, move |body| rpc::read_within(body, most));
+    let read = values::read(app, body, move |body| {
+        rpc::read_within(body, most).map_err(Box::new)
+    });
     let (incoming, taken) = match read.await {
         Ok((Ok(incoming), taken)) => (incoming, taken),
         Ok((Err(malformed), _)) => {
@@ -268,10 +270,10 @@ async fn post(app: &App, visitor: &Visitor, body: axum::body::Body) -> Response 
     match taken {
         // The work goes on for as long as its stream.
         Some(taken) if is_events(response.headers()) => response.map(|body| {
-            let held = body.into_data_stream().inspect(move |_| {
+            let pieces = body.into_data_stream().inspect(move |_| {
                 let _ = &taken;
             });
-            axum::body::Body::from_stream(held)
+            axum::body::Body::from_stream(pieces)
         }),
         _ => response,
     }

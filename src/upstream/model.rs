@@ -22,7 +22,12 @@ use url::Url;
 
 use super::wire::{self, Body, Client, Headers, HttpError, Outgoing, SetupError, Upload};
 use crate::{
-    catalog, openai::ErrorBody, pieces::Pieces, secret::Secret, tool::millis,
+    catalog,
+    json_size::{MAX_VALUES, check_values},
+    openai::ErrorBody,
+    pieces::Pieces,
+    secret::Secret,
+    tool::millis,
     translate::stream::TextCalls,
 };
 
@@ -302,8 +307,10 @@ impl Upstream {
         struct List {
             data: Vec<serde_json::Value>,
         }
-        let list: List = serde_json::from_slice(&body)
-            .map_err(|_| self.invalid("a list of models that cannot be read"))?;
+        let list: Option<List> = check_values(&body, MAX_VALUES)
+            .ok()
+            .and_then(|()| serde_json::from_slice(&body).ok());
+        let list = list.ok_or_else(|| self.invalid("a list of models that cannot be read"))?;
         Ok(list.data)
     }
 

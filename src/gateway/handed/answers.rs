@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::order::{check_values, not_json, refused};
 use crate::{
     gateway::failure::Failure,
+    json_size::MAX_VALUES,
     tool::{JsonObject, ToolResult},
     translate::functions::output,
 };
@@ -52,7 +53,7 @@ pub fn read(body: &[u8]) -> Result<Vec<Answer>, Failure> {
 
 /// The list, and under which name it stands.
 fn entries(body: &[u8]) -> Result<(&'static str, Vec<Value>), Failure> {
-    check_values(body)?;
+    check_values(body, MAX_VALUES)?;
     let mut members = match serde_json::from_slice(body) {
         Ok(Value::Array(entries)) => return Ok(("", entries)),
         Ok(Value::Object(members)) => members,

@@ -6,13 +6,16 @@ use serde_json::{Map, Value};
 
 use crate::{
     gateway::failure::Failure,
-    json_size::{self, MAX_VALUES},
+    json_size,
     tool::{JsonObject, Tool},
     translate::functions::definitions::{self, Fault},
 };
 
 /// Longest body, in bytes.
 pub const MAX_BYTES: usize = 4 << 20;
+
+/// Most JSON values of a body. They are copied a few times until every function is compiled.
+const MOST_VALUES: usize = 200_000;
 
 /// How long a session lives, in seconds: the least, if nothing is said, and the most.
 const LIFE: [u64; 3] = [10, 3600, 86400];
@@ -63,6 +66,7 @@ pub fn read(body: &[u8]) -> Result<Order, Failure> {
         let message = format!("the body is longer than {MAX_BYTES} bytes");
         return Err(refused(None, "invalid_request", message));
     }
+    check_values(body, MOST_VALUES)?;
     let mut members = object(body)?;
     if let Some(unknown) = members.keys().find(|key| !KNOWN.contains(&key.as_str())) {
         let message = format!(
@@ -83,7 +87,6 @@ pub fn read(body: &[u8]) -> Result<Order, Failure> {
 
 /// A body that is a JSON object.
 pub(super) fn object(body: &[u8]) -> Result<JsonObject, Failure> {
-    check_values(body)?;
     match serde_json::from_slice(body) {
         Ok(Value::Object(members)) => Ok(members),
         Ok(_) => {
@@ -95,8 +98,8 @@ pub(super) fn object(body: &[u8]) -> Result<JsonObject, Failure> {
 }
 
 /// Refuses a body of which building its values would take too much memory.
-pub(super) fn check_values(body: &[u8]) -> Result<(), Failure> {
-    let checked = json_size::check_values(body, MAX_VALUES);
+pub(super) fn check_values(body: &[u8], most: usize) -> Result<(), Failure> {
+    let checked = json_size::check_values(body, most);
     checked.map_err(|error| refused(None, "invalid_request", format!("the body has {error}")))
 }
 

@@ -30,7 +30,7 @@ use crate::{
     gathered::Gathered,
     sse::Event,
     tool::JsonObject,
-    upstream::{check_values, wire::Body},
+    upstream::{check_values, read_text, wire::Body},
 };
 
 const METHOD: &str = "tools/call";
@@ -182,7 +182,11 @@ async fn read_body(pieces: Body, limit: usize, id: i64) -> Met {
         Ok(body) => body,
         Err(fault) => return Met::Else(Err(fault)),
     };
-    match body.as_deref().and_then(|body| read_answer(body, id)) {
+    let answer = body.as_deref().and_then(|body| {
+        let length = body.len();
+        read_text(length, || read_answer(body, id))
+    });
+    match answer {
         Some(answer) => Met::Answer(answer),
         None => Met::Else(Ok(Reply::Body(body))),
     }
@@ -234,7 +238,9 @@ async fn read_events(pieces: Body, limit: usize, id: i64) -> Met {
             // It may say from where to go on, or that the server is still there.
             None | Some("") if empty.len() < MAX_EMPTY => empty.push(event),
             data => {
-                if let Some(answer) = data.and_then(|data| read_answer(data.as_bytes(), id)) {
+                let answer = data
+                    .and_then(|data| read_text(data.len(), || read_answer(data.as_bytes(), id)));
+                if let Some(answer) = answer {
                     drain(events.into_bytes());
                     return Met::Answer(answer);
                 }

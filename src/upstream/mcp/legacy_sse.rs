@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     mcp::deep::read_message,
-    upstream::{check_values, too_long},
+    upstream::{check_values, read_text, too_long},
 };
 
 /// How long a message waits for the answer to the one before it, which keeps their order.
@@ -125,9 +125,10 @@ async fn read_events(
                 let event = parse(bytes).await.filter(|event| event.event == "message");
                 let data = event.map(|event| event.data).unwrap_or_default();
                 match check_values(data.as_bytes()) {
-                    Ok(()) => read_message(data.as_bytes())
-                        .ok()
-                        .and_then(|message| pending.read(message, None)),
+                    Ok(()) => read_text(data.len(), || {
+                        let message = read_message(data.as_bytes()).ok()?;
+                        pending.read(message, None)
+                    }),
                     Err(why) => {
                         let (head, tail) = ends(data.as_bytes());
                         pending.read_cut(head, tail, &why)

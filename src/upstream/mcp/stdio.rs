@@ -27,7 +27,7 @@ use crate::{
     upstream::{
         check_values,
         child::{self, Process, Spawned},
-        too_long,
+        read_text, too_long,
     },
 };
 
@@ -212,7 +212,7 @@ impl Reader {
         let mut warned = false;
         while let Ok(Some(line)) = next_line(&mut reader, self.limit).await {
             let (bytes, answers) = (line.len(), self.pending.answers());
-            let (messages, is_sound) = self.read(line);
+            let (messages, is_sound) = read_text(bytes, || self.read(line));
             if !is_sound && !warned {
                 warned = true;
                 warn!(server.id = %self.server, "A server writes something other than MCP messages to its standard output; ignored");

@@ -24,7 +24,7 @@ use crate::{
             web::{self, WebFault},
             wrapped::{shows_header_arguments, wrap_message},
         },
-        too_long,
+        read_text, too_long,
     },
 };
 
@@ -120,10 +120,11 @@ impl Poster {
         if let Err(why) = check_values(&body) {
             return self.fail(asked, &why, session);
         }
-        match read_message(&body)
-            .ok()
-            .and_then(|body| self.pending.read(one(body), Some(&asked.id)))
-        {
+        let read = || {
+            let body = read_message(&body).ok()?;
+            self.pending.read(one(body), Some(&asked.id))
+        };
+        match read_text(body.len(), read) {
             Some(message) => Ok(StreamableHttpPostResponse::Json(
                 ready(&self.pending, with_id(message, &asked.known_as)),
                 session,
@@ -285,9 +286,10 @@ async fn read_event(
     }
     if let Some(data) = event.data.take() {
         let message = match check_values(data.as_bytes()) {
-            Ok(()) => read_message(data.as_bytes())
-                .ok()
-                .and_then(|data| pending.read(data, asked)),
+            Ok(()) => read_text(data.len(), || {
+                let data = read_message(data.as_bytes()).ok()?;
+                pending.read(data, asked)
+            }),
             Err(why) => pending.fail(asked?, &why),
         };
         event.data = message.and_then(|message| to_text(&ready(pending, message)));
