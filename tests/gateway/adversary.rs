@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use crate::{
-    harness::{Toolway, toolway},
+    harness::toolway,
     model::{Model, PATIENCE, Then, call, events, raw, say},
     tools::{Does, tools},
 };
