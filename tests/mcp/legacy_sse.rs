@@ -178,7 +178,7 @@ async fn what_is_no_message_is_refused() {
 #[tokio::test]
 async fn there_is_a_bound_on_streams() {
     let gw = tuned(&scripted("s", json!({})), |config| {
-        config.mcp.max_streams = 1
+        config.mcp.max_streams = 1;
     })
     .await;
     let client = Legacy::open(&gw, "/sse", ("x-none", "1")).await;
