@@ -206,6 +206,15 @@ fn routes(app: Arc<App>) -> Router {
             "/mcp/s/{token}",
             post(mcp::lent).get(mcp::lent).delete(mcp::lent),
         )
+        // Its transport of 2024-11-05.
+        .route(
+            "/sse",
+            post(mcp::legacy_sse::everything).get(mcp::legacy_sse::everything),
+        )
+        .route(
+            "/sse/{profile}",
+            post(mcp::legacy_sse::profile).get(mcp::legacy_sse::profile),
+        )
         // Functions that a caller lends.
         .route("/v1/mcp_sessions", post(mcp_sessions::open))
         .route(

@@ -35,7 +35,11 @@ use super::{
 pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Response {
     // CONNECT is for proxies, and TRACE would show the upstream's key to whoever asks.
     if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
-        return Refusal::MethodNotAllowed.into_response();
+        let allowed = [(
+            header::ALLOW,
+            "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS",
+        )];
+        return (allowed, Refusal::MethodNotAllowed).into_response();
     }
     let path = request.uri().path();
     if is_own(path) {

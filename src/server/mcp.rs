@@ -3,12 +3,13 @@
 //! This is our own server side, because a gateway passes results on as they came. Everything that is decided by
 //! rules alone is in `crate::mcp`; what a request brings about is the gateway's (`gateway::mcp`).
 //!
-//! Read next: `handshake` (2024-11-05 to 2025-11-25, with `sessions` and `talk`), `stateless` (2026-07-28, with
+//! Read next: `legacy_sse` (HTTP+SSE, at `/sse`), `handshake` (2024-11-05 to 2025-11-25, with `sessions` and `talk`), `stateless` (2026-07-28, with
 //! `once` and `listen`), `feed` and `events` for what is sent besides results.
 
 mod events;
 pub(super) mod feed;
 mod handshake;
+pub(super) mod legacy_sse;
 pub(super) mod listen;
 pub(super) mod once;
 mod questions;
@@ -30,7 +31,10 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use self::sessions::{Owner, Sessions};
+use self::{
+    legacy_sse::LegacySessions,
+    sessions::{Owner, Sessions},
+};
 use super::{App, body, error::Refusal, headers::principal, mcp_sessions, values};
 use crate::{
     gateway::{Gateway, mcp::View},
@@ -86,6 +90,8 @@ pub(super) struct Face {
     gateway: Arc<Gateway>,
     config: Config,
     sessions: Sessions,
+    /// Those at `/sse`.
+    legacy: Arc<LegacySessions>,
     /// Free places for streams that last.
     streams: Arc<Semaphore>,
     /// Cancelled when toolway stops, so that streams that last end.
@@ -105,6 +111,7 @@ impl Face {
         Face {
             gateway,
             sessions: Sessions::new(config.max_sessions, config.session_idle, sharing),
+            legacy: Arc::default(),
             streams: Arc::new(Semaphore::new(config.max_streams)),
             stopping: CancellationToken::new(),
             config,
@@ -129,7 +136,7 @@ impl Face {
     /// How many sessions there are, and how many streams that last.
     pub(super) fn counts(&self) -> (usize, usize) {
         let streams = self.config.max_streams - self.streams.available_permits();
-        (self.sessions.count(), streams)
+        (self.sessions.count() + self.legacy.count(), streams)
     }
 
     /// 128 random bits, in hexadecimal digits.
@@ -197,7 +204,8 @@ async fn no_profile(app: &App, request: Request) -> Response {
 
 /// Whether a path is one of this face.
 pub(super) fn is_here(path: &str) -> bool {
-    path == "/mcp" || path.starts_with("/mcp/")
+    let mut parts = path.split('/').skip(1);
+    matches!(parts.next(), Some("mcp" | "sse"))
 }
 
 /// Answers a request at an endpoint that shows this.

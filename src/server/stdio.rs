@@ -91,16 +91,7 @@ pub async fn serve(
     let (sender, mut lines) = mpsc::channel(WAITING);
     // On their own, because a line that is read in part must not be dropped.
     let reading = tokio::spawn(read(input, config.max_line_bytes, sender));
-    let mut pipe = Pipe {
-        gateway,
-        view,
-        feed: Arc::default(),
-        running: Arc::default(),
-        talk: None,
-        at_work: JoinSet::new(),
-        stopping: CancellationToken::new(),
-        max_depth: config.max_depth,
-    };
+    let mut pipe = Pipe::new(gateway, view, OWNER.to_owned(), CancellationToken::new());
     // Looked at in three places, and it ends once.
     let mut writing = tokio::spawn(write(output, pipe.feed.reader(0))).fuse();
     let mut shutdown = pin!(shutdown);
@@ -115,7 +106,7 @@ pub async fn serve(
             () = &mut shutdown => break true,
             _ = &mut writing => break true,
             line = line => match line {
-                Ok(Some(line)) => pipe.take(line),
+                Ok(Some(line)) => pipe.take(line, config.max_depth),
                 Ok(None) => break false,
                 Err(_) => {
                     tracing::warn!("The MCP client does not read its answers");
@@ -123,7 +114,7 @@ pub async fn serve(
                 }
             },
         }
-        while pipe.at_work.try_join_next().is_some() {}
+        pipe.is_idle();
     };
     pipe.stopping.cancel();
     if !is_stopped {
@@ -180,21 +171,49 @@ async fn write(mut output: impl AsyncWrite + Unpin, mut said: Reader) -> io::Res
     }
 }
 
-struct Pipe {
+/// One client's messages, both ways over one connection. Dropping it ends all that it works on.
+pub(super) struct Pipe {
     gateway: Arc<Gateway>,
     view: Arc<View>,
-    feed: Arc<Feed>,
+    /// Whose requests these are.
+    owner: String,
+    /// What the client is sent.
+    pub(super) feed: Arc<Feed>,
     /// The requests that stand for themselves.
     running: Arc<Running>,
     /// The conversation, once there was an `initialize`.
     talk: Option<Arc<Talk>>,
     at_work: JoinSet<()>,
     stopping: CancellationToken,
-    max_depth: usize,
 }
 
 impl Pipe {
-    fn take(&mut self, line: Line) {
+    /// A connection of a client that sees this. `stopping` ends what lasts until it is cancelled.
+    pub(super) fn new(
+        gateway: Arc<Gateway>,
+        view: Arc<View>,
+        owner: String,
+        stopping: CancellationToken,
+    ) -> Pipe {
+        Pipe {
+            gateway,
+            view,
+            owner,
+            feed: Arc::default(),
+            running: Arc::default(),
+            talk: None,
+            at_work: JoinSet::new(),
+            stopping,
+        }
+    }
+
+    /// Nothing is at work. Clears away what has ended.
+    pub(super) fn is_idle(&mut self) -> bool {
+        while self.at_work.try_join_next().is_some() {}
+        self.at_work.is_empty()
+    }
+
+    fn take(&mut self, line: Line, max_depth: usize) {
         let line = match line {
             Line::Whole(line) if line.trim_ascii().is_empty() => return,
             Line::Whole(line) => line,
@@ -204,10 +223,17 @@ impl Pipe {
                 return self.fail(id.as_ref(), RpcError::new(code::INVALID_REQUEST, why));
             }
         };
-        match rpc::read_within(&line, JsonSize::up_to_depth(self.max_depth)) {
-            Ok(Incoming::One(message)) => self.message(message),
-            Ok(Incoming::Batch(batch)) => self.batch(batch),
+        match rpc::read_within(&line, JsonSize::up_to_depth(max_depth)) {
+            Ok(incoming) => self.receive(incoming),
             Err(malformed) => self.feed.must_say(malformed.to_value().to_string().into()),
+        }
+    }
+
+    /// Takes what the client sent; answers go to the feed.
+    pub(super) fn receive(&mut self, incoming: Incoming) {
+        match incoming {
+            Incoming::One(message) => self.message(message),
+            Incoming::Batch(batch) => self.batch(batch),
         }
     }
 
@@ -239,7 +265,7 @@ impl Pipe {
         let client = super::mcp::client_name(&request.params);
         tracing::info!(client, "An MCP client came");
         let view = Arc::clone(&self.view);
-        match Talk::open(&self.gateway, view, OWNER.to_owned(), request.params) {
+        match Talk::open(&self.gateway, view, self.owner.clone(), request.params) {
             Ok((talk, result)) => {
                 let talk = Arc::new(talk);
                 self.talk = Some(Arc::clone(&talk));
@@ -259,7 +285,7 @@ impl Pipe {
 
     /// A request of the conversation.
     fn request(&mut self, request: Request) {
-        super::mcp::note(&request, OWNER);
+        super::mcp::note(&request, self.short());
         let Some(talk) = self.talk.clone() else {
             if request.method == "ping" {
                 let pong = rpc::write_answer(Some(&request.id), &Ok(json!({})));
@@ -300,7 +326,7 @@ impl Pipe {
 
     /// A request that stands for itself.
     fn once(&mut self, request: Request) {
-        super::mcp::note(&request, OWNER);
+        super::mcp::note(&request, self.short());
         let Request { id, method, params } = request;
         let begun =
             About::read(&params).and_then(|about| Ok((about, self.running.begin(id.clone())?)));
@@ -311,7 +337,7 @@ impl Pipe {
         let once = Once {
             gateway: Arc::clone(&self.gateway),
             view: Arc::clone(&self.view),
-            owner: OWNER.to_owned(),
+            owner: self.owner.clone(),
             about,
             feed: Some(Arc::clone(&self.feed)),
         };
@@ -330,6 +356,11 @@ impl Pipe {
                 feed.must_say(rpc::write_answer(Some(&id), &outcome).into());
             }
         });
+    }
+
+    /// As much of the owner as the log may have: it can be the id of a session.
+    fn short(&self) -> &str {
+        self.owner.get(..8).unwrap_or(&self.owner)
     }
 
     fn fail(&self, id: Option<&Id>, error: RpcError) {

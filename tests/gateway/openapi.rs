@@ -117,7 +117,7 @@ async fn every_documented_path_and_method_is_there() {
     let mut tried = 0;
     for (path, item) in document["paths"].as_object().unwrap() {
         // What is there for MCP clients is looked at in tests/mcp.
-        if path.starts_with("/mcp") {
+        if path.starts_with("/mcp") || path.starts_with("/sse") {
             continue;
         }
         for method in ["get", "post", "put", "patch", "delete"] {
@@ -145,6 +145,46 @@ async fn every_documented_path_and_method_is_there() {
     gw.join().await;
 }
 
+#[tokio::test]
+async fn a_refused_method_is_told_which_are_allowed() {
+    let gw = start("").await;
+    let body = br#"{"tools": [{"name": "f"}]}"#.as_slice();
+    let lent = gw.gateway.handed().open(body.into(), 0).await.unwrap();
+    for (path, item) in document()["paths"].as_object().unwrap() {
+        let real = path
+            .replace("{path}", "embeddings")
+            .replace("{token}", lent.token());
+        let real = real.replace(['{', '}'], "");
+        let mut refused = 0;
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
+            let asked = Method::from_bytes(method.as_bytes()).unwrap();
+            let request = gw.http.request(asked, format!("{}{real}", gw.base));
+            let response = request.send().await.unwrap();
+            if response.status() != 405 {
+                continue;
+            }
+            refused += 1;
+            let allow = response.headers().get("allow");
+            let allow = allow
+                .unwrap_or_else(|| panic!("{method} {path}"))
+                .to_str()
+                .unwrap();
+            let allowed: BTreeSet<&str> = allow.split(',').map(str::trim).collect();
+            assert!(!allowed.contains(method), "{method} {path}: {allow}");
+            for documented in ["get", "post", "put", "patch", "delete"] {
+                let known = allowed.contains(documented.to_uppercase().as_str());
+                let is_documented = !item[documented].is_null();
+                assert!(
+                    known || !is_documented,
+                    "{method} {path}: {allow} lacks {documented}"
+                );
+            }
+        }
+        assert!(refused > 0, "{path} takes TRACE");
+    }
+    gw.join().await;
+}
+
 #[test]
 fn every_route_is_documented() {
     let source = include_str!("../../src/server.rs");
@@ -164,7 +204,10 @@ fn every_route_is_documented() {
 async fn what_is_toolways_own_knows_no_other_path_or_method() {
     let gw = start("").await;
     for (path, item) in document()["paths"].as_object().unwrap() {
-        if path.starts_with("/v1/") || path.starts_with("/mcp") {
+        if ["/v1/", "/mcp", "/sse"]
+            .iter()
+            .any(|start| path.starts_with(start))
+        {
             continue;
         }
         for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {

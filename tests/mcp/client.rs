@@ -228,6 +228,24 @@ impl Events {
         }
     }
 
+    /// The URL that a stream of 2024-11-05 begins with.
+    pub async fn endpoint(&mut self) -> String {
+        while !self.text.contains("\n\n") {
+            let chunk = timeout(PATIENCE, self.response.chunk())
+                .await
+                .expect("an event");
+            let chunk = chunk.unwrap().expect("the stream goes on");
+            self.text.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
+        let (event, rest) = self.text.split_once("\n\n").unwrap();
+        let url = event
+            .strip_prefix("event: endpoint\ndata: ")
+            .expect("the endpoint");
+        let url = url.to_owned();
+        self.text = rest.to_owned();
+        url
+    }
+
     /// The next message; nothing when the stream is over.
     pub async fn next(&mut self) -> Option<Value> {
         loop {

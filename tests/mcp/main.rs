@@ -17,6 +17,8 @@ mod harness;
 mod bad_input;
 /// An old client with a new server, a new client with an old one, and many servers as one.
 mod eras;
+/// HTTP+SSE, the transport of 2024-11-05.
+mod legacy_sse;
 /// A second opinion: rmcp's own client, in both eras.
 mod sdk;
 /// Sessions: begun, bound, ended, left.

@@ -85,6 +85,11 @@ impl Sessions {
         }
     }
 
+    /// How many keys share the sessions.
+    pub(super) fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
     /// Adds a session. When there are too many, or its key has its share of them, the one that was idle for longest
     /// makes room.
     ///

@@ -1,0 +1,261 @@
+//! HTTP+SSE, the transport of 2024-11-05: a GET opens the event stream of a session, and what the client says is
+//! POSTed to the URL that the first event names. Answers come as events.
+//!
+//! A session is its stream: it has one, and ends with it. Messages are handled as on a pipe (`server::stdio`).
+//! See the specification of 2024-11-05, "Transports", "HTTP with SSE".
+
+use std::{
+    collections::HashMap,
+    future::ready,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use axum::{
+    body::Body,
+    extract::{Path, Request, State},
+    http::{HeaderMap, Method, StatusCode},
+    response::Response,
+};
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use tokio::time::{interval, timeout};
+
+use super::{
+    Face,
+    events::Events,
+    reply,
+    sessions::{NoRoom, Owner},
+};
+use crate::{
+    gateway::mcp::View,
+    json_size::JsonSize,
+    mcp::{
+        headers::{self, Accepts},
+        rpc,
+    },
+    quota::Sharing,
+    server::{App, body, error::Refusal, headers::principal, mcp_sessions, stdio::Pipe, values},
+};
+
+/// Messages that may wait for a client that does not read before nothing more is taken from it.
+const MAX_UNREAD: usize = 64;
+
+/// The same in bytes.
+const MAX_UNREAD_BYTES: usize = 4 << 20;
+
+/// How long a message waits for the client to read.
+const ROOM: Duration = Duration::from_secs(5);
+
+/// How often a session that ends looks whether its last requests are answered.
+const DRAINED: Duration = Duration::from_millis(50);
+
+/// The open sessions by id.
+#[derive(Default)]
+pub(super) struct LegacySessions {
+    table: Mutex<HashMap<String, Arc<LegacySession>>>,
+}
+
+struct LegacySession {
+    owner: Owner,
+    pipe: Mutex<Pipe>,
+}
+
+/// Takes a session out of the table when its stream ends.
+struct Registered {
+    sessions: Arc<LegacySessions>,
+    id: String,
+}
+
+/// `/sse`.
+pub(in crate::server) async fn everything(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Response {
+    match app.gateway.view(None) {
+        Some(view) => answer(&app, view, request).await,
+        None => super::no_profile(&app, request).await,
+    }
+}
+
+/// `/sse/{profile}`.
+pub(in crate::server) async fn profile(
+    State(app): State<Arc<App>>,
+    Path(profile): Path<String>,
+    request: Request,
+) -> Response {
+    match app.gateway.view(Some(&profile)) {
+        Some(view) => answer(&app, view, request).await,
+        None => super::no_profile(&app, request).await,
+    }
+}
+
+async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let owner = Owner {
+        endpoint: parts.uri.path().to_owned(),
+        principal: principal(&parts.headers),
+        account: mcp_sessions::owner(app, &parts.headers),
+    };
+    if parts.method != Method::POST {
+        return match Accepts::read(&parts.headers).events {
+            true => open(&app.mcp, view, owner),
+            false => {
+                let why = "what is here is read as text/event-stream";
+                reply::refused(StatusCode::NOT_ACCEPTABLE, why)
+            }
+        };
+    }
+    let mut query = parts.uri.query().unwrap_or_default().split('&');
+    let id = query.find_map(|pair| pair.strip_prefix("session_id="));
+    let session = id.and_then(|id| app.mcp.legacy.find(id, &owner));
+    match session {
+        Some(session) => post(app, &session, &parts.headers, body).await,
+        None => reply::no_session(None),
+    }
+}
+
+/// GET: a new session, and its stream.
+fn open(face: &Face, view: Arc<View>, owner: Owner) -> Response {
+    let Ok(place) = face.streams.clone().try_acquire_owned() else {
+        return reply::refusal(Refusal::Overloaded);
+    };
+    let Some(id) = face.unguessable() else {
+        return reply::refusal(Refusal::Internal);
+    };
+    let endpoint = format!(
+        "event: endpoint\ndata: {}?session_id={id}\n\n",
+        owner.endpoint
+    );
+    let stopping = face.stopping.child_token();
+    let pipe = Pipe::new(
+        Arc::clone(&face.gateway),
+        view,
+        id.clone(),
+        stopping.clone(),
+    );
+    let reader = pipe.feed.reader(0);
+    let session = Arc::new(LegacySession {
+        owner,
+        pipe: Mutex::new(pipe),
+    });
+    let (max, sharing) = (face.config.max_sessions, face.sessions.sharing());
+    let registered = match face.legacy.add(id, Arc::clone(&session), max, sharing) {
+        Ok(registered) => registered,
+        Err(NoRoom::AtAll) => return reply::refusal(Refusal::Overloaded),
+        Err(NoRoom::OfKey) => {
+            let why =
+                "this key has half of all sessions, which is its share; close those that are done";
+            return reply::refused(StatusCode::TOO_MANY_REQUESTS, why);
+        }
+    };
+    // Dropped with the stream, and with it the session and its work.
+    let drive = async move {
+        let _registered = registered;
+        stopping.cancelled().await;
+        let mut looks = interval(DRAINED);
+        while !session.pipe().is_idle() {
+            looks.tick().await;
+        }
+    };
+    let response = reply::events(Events {
+        reader,
+        number: None,
+        is_primed: false,
+        drive: Some(Box::pin(drive)),
+        keepalive: face.config.keepalive,
+        session: None,
+        place: Some(place),
+    });
+    let endpoint = stream::once(ready(Ok(Bytes::from(endpoint))));
+    response.map(|body| Body::from_stream(endpoint.chain(body.into_data_stream())))
+}
+
+/// POST: a message of the client.
+async fn post(app: &App, session: &LegacySession, headers: &HeaderMap, body: Body) -> Response {
+    if !headers::is_json(headers) {
+        let why = "the Content-Type must be application/json";
+        return reply::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, why);
+    }
+    let body = match body::read(headers, body, app.config.max_body_bytes, &app.bodies).await {
+        Ok(body) => body,
+        Err(refusal) => return reply::refusal(refusal),
+    };
+    let most = JsonSize::up_to_depth(app.config.max_body_depth);
+    let read = values::read(app, body, move |body| {
+        rpc::read_within(body, most).map_err(Box::new)
+    });
+    // What was taken of the budget is given back at once: the work goes on in the session.
+    let incoming = match read.await {
+        Ok((Ok(incoming), _)) => incoming,
+        Ok((Err(malformed), _)) => {
+            let answer = malformed.to_value().to_string();
+            return reply::json(StatusCode::BAD_REQUEST, answer);
+        }
+        Err(refusal) => return reply::refusal(refusal),
+    };
+    let feed = Arc::clone(&session.pipe().feed);
+    if timeout(ROOM, feed.has_room(MAX_UNREAD, MAX_UNREAD_BYTES))
+        .await
+        .is_err()
+    {
+        return reply::refusal(Refusal::Overloaded);
+    }
+    let mut pipe = session.pipe();
+    pipe.is_idle();
+    pipe.receive(incoming);
+    reply::accepted()
+}
+
+impl LegacySessions {
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.table().len()
+    }
+
+    /// Adds a session; none makes room, for each has an open stream.
+    fn add(
+        self: &Arc<Self>,
+        id: String,
+        session: Arc<LegacySession>,
+        max: usize,
+        sharing: Sharing,
+    ) -> Result<Registered, NoRoom> {
+        let mut table = self.table();
+        let account = session.owner.account;
+        let own = table.values().filter(|it| it.owner.account == account);
+        if table.len() >= max {
+            return Err(NoRoom::AtAll);
+        }
+        if own.count() >= sharing.share(max) {
+            return Err(NoRoom::OfKey);
+        }
+        table.insert(id.clone(), session);
+        Ok(Registered {
+            sessions: Arc::clone(self),
+            id,
+        })
+    }
+
+    /// The session of this id, if it is this owner's.
+    fn find(&self, id: &str, owner: &Owner) -> Option<Arc<LegacySession>> {
+        let table = self.table();
+        table.get(id).filter(|it| it.owner == *owner).cloned()
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<String, Arc<LegacySession>>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LegacySession {
+    fn pipe(&self) -> MutexGuard<'_, Pipe> {
+        self.pipe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.sessions.table().remove(&self.id);
+    }
+}
