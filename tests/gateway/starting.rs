@@ -98,10 +98,9 @@ async fn a_chat_that_wants_nothing_of_a_late_server_neither_waits_nor_is_warned(
     ];
     for (body, headers) in cases {
         let response = gw.send(body, &headers).await;
-        assert_eq!(
-            (response.status().as_u16(), warning(&response)),
-            (200, None)
-        );
+        assert_eq!(response.status().as_u16(), 200);
+        let warning = warning(&response).unwrap_or_default();
+        assert!(!warning.contains("not ready"), "{warning}");
     }
     gw.join().await;
 }

@@ -193,7 +193,7 @@ impl Stubborn {
             .spawn()
             .unwrap();
         let mut stubborn = Stubborn { folder, toolway };
-        stubborn.until_logged("Server `x` is ready");
+        stubborn.until_logged("A server is ready");
         for file in Stubborn::FILES {
             let path = stubborn.folder.path().join(file);
             while !path.exists() {
