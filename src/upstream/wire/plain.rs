@@ -6,8 +6,7 @@
 
 use std::{
     future::poll_fn,
-    io,
-    mem::MaybeUninit,
+    io::{self, Read},
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::{Context, Poll, ready},
@@ -40,6 +39,13 @@ const MAX_IDLE: usize = if cfg!(test) { 4 } else { 512 };
 /// How often connections that cannot be used any more are looked for.
 const SWEEP: Duration = Duration::from_secs(15);
 
+/// How long no connection to a server is used again that sent bytes which belong to no answer. The look before a reuse
+/// finds most such bytes, but not those that arrive just after it.
+const DISTRUST: Duration = Duration::from_secs(600);
+
+/// How the answer begins that some servers send unasked before they close an idle connection.
+const TIMED_OUT: &[u8] = b" 408";
+
 /// Room for what arrives: at first, and once that was filled.
 const ROOM: usize = 4 << 10;
 const MOST_ROOM: usize = 64 << 10;
@@ -56,6 +62,8 @@ struct Kept {
     connections: Vec<(Connection, Instant)>,
     /// Closes those that cannot be used any more.
     sweeper: Option<JoinHandle<()>>,
+    /// Until then none is kept: see [`DISTRUST`].
+    distrusted_until: Option<Instant>,
 }
 
 struct Connection {
@@ -146,8 +154,13 @@ impl Pool {
         let connections = &mut kept.connections;
         while let Some(at) = connections.iter().rposition(|(it, _)| it.to == *to) {
             let (connection, since) = connections.remove(at);
-            if connection.is_fresh(since) {
-                return Some(connection);
+            match connection.look(since) {
+                Idle::Fresh => return Some(connection),
+                Idle::Over => {}
+                Idle::Strayed => {
+                    kept.distrust(to);
+                    return None;
+                }
             }
         }
         None
@@ -155,6 +168,9 @@ impl Pool {
 
     fn keep(self: &Arc<Pool>, connection: Connection) {
         let mut kept = self.kept();
+        if kept.distrusted_until.is_some_and(|it| Instant::now() < it) {
+            return;
+        }
         if kept.connections.len() == MAX_IDLE {
             kept.connections.remove(0);
         }
@@ -178,7 +194,7 @@ async fn sweep(pool: Weak<Pool>) {
         };
         let mut kept = pool.kept();
         kept.connections
-            .retain(|(connection, since)| connection.is_fresh(*since));
+            .retain(|(connection, since)| connection.look(*since) == Idle::Fresh);
         if kept.connections.is_empty() {
             kept.sweeper = None;
             return;
@@ -186,16 +202,45 @@ async fn sweep(pool: Weak<Pool>) {
     }
 }
 
+impl Kept {
+    /// The server sent bytes that belong to no answer.
+    fn distrust(&mut self, to: &Authority) {
+        tracing::warn!(
+            host = %to,
+            "A server sent bytes that belong to no answer; for 10 minutes each request to it gets a connection of its own"
+        );
+        self.distrusted_until = Some(Instant::now() + DISTRUST);
+        self.connections.clear();
+    }
+}
+
+/// What has become of a connection that was kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Idle {
+    /// It can be used.
+    Fresh,
+    /// It is closed, or was kept for too long.
+    Over,
+    /// It received bytes after the last answer.
+    Strayed,
+}
+
 impl Connection {
-    /// It can be used: it is neither closed nor has it received a byte since the last answer, which would be taken for
+    /// It can be used if it is neither closed nor has received a byte since the last answer, which would be taken for
     /// the beginning of the next one. The system is asked, because the runtime hears of a byte only later.
     ///
     /// What arrives between this look and the write of the request, or is then still on its way, cannot be told from the
     /// answer to it: HTTP/1.1 names no request in an answer (RFC 9112, 9.3).
-    fn is_fresh(&self, since: Instant) -> bool {
-        let peek = || SockRef::from(&self.stream).peek(&mut [MaybeUninit::uninit()]);
-        since.elapsed() < self.lasts
-            && matches!(peek(), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    fn look(&self, since: Instant) -> Idle {
+        if since.elapsed() >= self.lasts {
+            return Idle::Over;
+        }
+        let mut start = [0; b"HTTP/1.1 408".len()];
+        match (&*SockRef::from(&self.stream)).read(&mut start) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Idle::Fresh,
+            Ok(1..) if !start.ends_with(TIMED_OUT) => Idle::Strayed,
+            _ => Idle::Over,
+        }
     }
 
     /// Sends what is left of a message, and reads until the head of the answer is there, which may be before
@@ -311,11 +356,12 @@ impl Incoming {
     fn end(&mut self) {
         self.framing = Framing::Length(0);
         let connection = self.connection.take();
-        if let (Some(connection), Some(pool)) = (connection, self.pool.take())
-            && self.buffer.is_empty()
-            && self.unsent.is_empty()
-        {
-            pool.keep(connection);
+        if let (Some(connection), Some(pool)) = (connection, self.pool.take()) {
+            match (self.buffer.is_empty(), self.unsent.is_empty()) {
+                (true, true) => pool.keep(connection),
+                (true, false) => {}
+                (false, _) => pool.kept().distrust(&connection.to),
+            }
         }
         self.buffer = BytesMut::new();
     }

@@ -204,6 +204,19 @@ async fn bytes_after_an_answer_are_never_the_next_answer() {
 }
 
 #[tokio::test]
+async fn a_server_that_sent_stray_bytes_once_gets_a_connection_for_each_request() {
+    let setup = Setup::new().await;
+    let stream = setup.answered().await;
+    assert_eq!(setup.kept(), 1);
+    say_at_once(&stream, STRAY);
+    for _ in 0..2 {
+        let answered = timeout(Duration::from_secs(10), setup.answered()).await;
+        answered.expect("it is asked on a new connection");
+        assert_eq!(setup.kept(), 0);
+    }
+}
+
+#[tokio::test]
 async fn a_good_answer_to_half_a_request_is_none_on_a_connection_that_was_kept() {
     let setup = Setup::new().await;
     let stream = setup.answered().await;
