@@ -283,10 +283,9 @@ async fn name_missing(servers: Arc<Servers>, start_wait: Duration) {
     let _ = timeout(start_wait, servers.settled()).await;
     let missing: Vec<&str> = servers.missing().map(ServerId::as_str).collect();
     if !missing.is_empty() {
-        let names = missing.join(", ");
         tracing::warn!(
-            servers = names,
-            "Not ready yet: {names}; what they offer is added when they are"
+            servers = missing.join(", "),
+            "Some servers are not ready yet; their tools are added once they are"
         );
     }
 }

@@ -460,7 +460,10 @@ fn check_stopped_at_once(config: &str, args: &[&str], after: &[&str]) {
 fn whoever_is_told_twice_stops_at_once_and_leaves_nothing_running() {
     let server = format!("{} demo-server", env!("CARGO_BIN_EXE_toolway"));
     let args = ["serve", "--bind", "127.0.0.1:0"];
-    let after = ["A server is ready server.id=x", "once more to stop at once"];
+    let after = [
+        "A server is ready server.id=x",
+        "a second signal ends toolway at once",
+    ];
     check_stopped_at_once(&stubborn(&server), &args, &after);
 }
 

@@ -18,12 +18,10 @@ use toolway::{
     translate::era,
 };
 
-const MAX_DEPTH: usize = 64;
-
 fuzz_target!(|bytes: &[u8]| {
     let (head, tail) = bytes.split_at(bytes.len() / 2);
     envelope::id_of_cut_response(head, tail);
-    match rpc::read_within(bytes, MAX_DEPTH) {
+    match rpc::read(bytes) {
         Ok(Incoming::One(message)) => check(message),
         Ok(Incoming::Batch(messages)) => messages.into_iter().flatten().for_each(check),
         Err(malformed) => assert!(malformed.to_value()["error"]["code"].is_i64()),

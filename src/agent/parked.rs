@@ -135,6 +135,9 @@ pub fn restore(messages: &[&RawValue], find: &dyn Fn(&str) -> Option<Found>) -> 
 /// The message with the ids that the model gave its calls; `None` where it has no id with a mark.
 fn without_marks(message: &RawValue) -> Option<Box<RawValue>> {
     memchr::memmem::find(message.get().as_bytes(), MARK.as_bytes())?;
+    if !matches!(&*head(message).role, "tool" | "assistant") {
+        return None;
+    }
     let mut message: Value = serde_json::from_str(message.get()).ok()?;
     let mut had_mark = false;
     let mut unmark = |id: Option<&mut Value>| {

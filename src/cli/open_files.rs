@@ -76,14 +76,18 @@ impl Bounds {
     }
 }
 
-/// Raises the soft limit to the hard one; the limit then. Nothing where there is no such limit.
+/// Most that the limit is raised to. Children inherit it, and some close every descriptor up to it when they start.
+const MOST: u64 = 1 << 20;
+
+/// Raises the soft limit to the hard one, at most to [`MOST`]; the limit then. Nothing where there is no such limit.
 #[cfg(unix)]
 fn raise() -> Option<u64> {
     use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
     let (soft, hard) = getrlimit(RLIMIT_NOFILE).ok()?;
-    if soft < hard {
-        match setrlimit(RLIMIT_NOFILE, hard, hard) {
-            Ok(()) => tracing::info!("Raised the limit of open files from {soft} to {hard}"),
+    let raised = hard.min(MOST);
+    if soft < raised {
+        match setrlimit(RLIMIT_NOFILE, raised, hard) {
+            Ok(()) => tracing::info!("Raised the limit of open files from {soft} to {raised}"),
             Err(error) => {
                 tracing::warn!(%error, "The limit of open files, {soft}, cannot be raised");
             }

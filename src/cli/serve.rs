@@ -80,7 +80,7 @@ pub(super) async fn told_twice(stop: CancellationToken) {
     let mut again = pin!(any_of(&[]));
     // It listens from here on, before anybody is told that a second one is heard.
     if poll!(again.as_mut()).is_pending() {
-        tracing::info!("Stopping; once more to stop at once");
+        tracing::info!("Stopping; a second signal ends toolway at once");
         stop.cancel();
         again.await;
     }

@@ -42,24 +42,15 @@ pub(super) async fn run(chat: &Chat<'_>, sink: Sink) -> Result<(), Failed> {
 }
 
 /// Streams an answer that no gateway tool applies to: the upstream's own bytes, mended where they are broken.
-pub(super) async fn pass_through(chat: &Chat<'_>, mut sink: Sink) -> Result<(), Failed> {
-    sink.without_comments();
+pub(super) async fn pass_through(chat: &Chat<'_>, sink: Sink) -> Result<(), Failed> {
     let mut streamed = Streamed::new(chat, Mode::PassThrough, sink);
+    streamed.sink.without_comments();
     let first = Ask::first();
     let asked = {
         let asking = pin!(streamed.ask(&first));
         chat.in_time(asking).await
     };
-    match asked {
-        Ok(round) => {
-            if let Some(usage) = &round.usage {
-                chat.note_usage(usage::counts(usage));
-            }
-            streamed.finish(round.finish, None).await;
-            Ok(())
-        }
-        Err(failure) => streamed.fail(failure.into()).await,
-    }
+    Box::pin(streamed.end_one(asked)).await
 }
 
 /// An answer on its way to the client.
@@ -208,6 +199,20 @@ impl<'a> Streamed<'a> {
                 Ok(())
             }
             Err(failed) => self.fail(failed).await,
+        }
+    }
+
+    /// Tells the client how an answer ended that is all of one round. Its caller boxes it, as [`Streamed::end`].
+    async fn end_one(&mut self, asked: Result<Round, Failure>) -> Result<(), Failed> {
+        match asked {
+            Ok(round) => {
+                if let Some(usage) = &round.usage {
+                    self.chat.note_usage(usage::counts(usage));
+                }
+                self.finish(round.finish, None).await;
+                Ok(())
+            }
+            Err(failure) => self.fail(failure.into()).await,
         }
     }
 

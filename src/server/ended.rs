@@ -40,6 +40,8 @@ pub(super) struct Ended {
     status: Option<u16>,
     /// Which of `api_keys` came with the request.
     key: Option<u16>,
+    /// A probe of a monitor, which comes again and again: its line is for debugging.
+    is_probe: bool,
     is_head: bool,
     is_complete: bool,
 }
@@ -54,6 +56,7 @@ impl Ended {
             begun: Instant::now(),
             status: None,
             key: key.and_then(|key| u16::try_from(key).ok()),
+            is_probe: guard::is_open(request.uri().path()),
             is_head: request.method() == Method::HEAD,
             is_complete: false,
             app,
@@ -139,6 +142,7 @@ impl Drop for Ended {
         }
         let _span = self.span.enter();
         match outcome.is_failure() {
+            _ if self.is_probe => log!(Level::DEBUG),
             true => log!(Level::WARN),
             false => log!(Level::INFO),
         }

@@ -165,7 +165,7 @@ impl Refusal {
                 StatusCode::SERVICE_UNAVAILABLE,
                 "server_error",
                 "overloaded",
-                "too many requests with this key are being served; try again in a moment".to_owned(),
+                "too many requests with this key, or with lent sessions, are being served; try again in a moment".to_owned(),
             ),
             Refusal::ShuttingDown => (
                 StatusCode::SERVICE_UNAVAILABLE,

@@ -37,7 +37,7 @@ pub(super) fn admit(app: &App, request: &Request) -> Result<Option<Holder>, Refu
 
 /// What monitors ask answers without a key; `/health` says less then. It takes no place either: a busy process counts
 /// as healthy, and must not be restarted for it.
-fn is_open(path: &str) -> bool {
+pub(super) fn is_open(path: &str) -> bool {
     matches!(path, "/livez" | "/readyz" | "/health")
 }
 

@@ -788,6 +788,23 @@ mod tests {
         panic!("it may go on for ever");
     }
 
+    #[tokio::test]
+    async fn a_client_that_is_answered_without_bodies_is_not_gone() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answer = async |_, _| http::StatusCode::ACCEPTED.into_response();
+        tokio::spawn(serve(listener, answer, some(9), std::future::pending()));
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        for _ in 0..1100 {
+            let request = http::Request::get("http://x/").body(()).unwrap();
+            let (response, _) = client.send_request(request, true).unwrap();
+            assert_eq!(response.await.unwrap().status(), 202);
+            client = client.ready().await.unwrap();
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn half_heads_make_room_for_whole_ones() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

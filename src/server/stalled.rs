@@ -82,6 +82,10 @@ pub(super) async fn watched(
         answering.as_mut().poll(cx)
     })
     .await;
+    // hyper does not poll a body that is empty.
+    if http_body::Body::is_end_stream(response.body()) {
+        ticket.is_answered();
+    }
     Ok(response.map(|body| Watched { body, ticket }))
 }
 

@@ -32,6 +32,7 @@ use crate::{
         stateless::{self, About},
         version::Version,
     },
+    room::Taken,
     upstream::mcp::lines::{Line, next_line},
 };
 
@@ -184,6 +185,8 @@ pub(super) struct Pipe {
     /// The conversation, once there was an `initialize`.
     talk: Option<Arc<Talk>>,
     at_work: JoinSet<()>,
+    /// What the message that is being received takes of the budget.
+    taken: Option<Arc<Taken>>,
     stopping: CancellationToken,
 }
 
@@ -203,6 +206,7 @@ impl Pipe {
             running: Arc::default(),
             talk: None,
             at_work: JoinSet::new(),
+            taken: None,
             stopping,
         }
     }
@@ -224,17 +228,32 @@ impl Pipe {
             }
         };
         match rpc::read_within(&line, JsonSize::up_to_depth(max_depth)) {
-            Ok(incoming) => self.receive(incoming),
+            Ok(incoming) => self.receive(incoming, None),
             Err(malformed) => self.feed.must_say(malformed.to_value().to_string().into()),
         }
     }
 
-    /// Takes what the client sent; answers go to the feed.
-    pub(super) fn receive(&mut self, incoming: Incoming) {
+    /// Takes what the client sent; answers go to the feed. What it takes of the budget is held until they are there.
+    pub(super) fn receive(&mut self, incoming: Incoming, taken: Option<Taken>) {
+        self.taken = taken.map(Arc::new);
         match incoming {
             Incoming::One(message) => self.message(message),
             Incoming::Batch(batch) => self.batch(batch),
         }
+        self.taken = None;
+    }
+
+    /// How much is at work: requests, and what lasts as long as the connection.
+    pub(super) fn at_work(&self) -> usize {
+        self.at_work.len()
+    }
+
+    fn spawn(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        let taken = self.taken.clone();
+        self.at_work.spawn(async move {
+            work.await;
+            drop(taken);
+        });
     }
 
     fn message(&mut self, message: Message) {
@@ -297,7 +316,7 @@ impl Pipe {
         };
         let feed = Arc::clone(&self.feed);
         let answer = talk.answer(request, Some(Arc::clone(&feed)));
-        self.at_work.spawn(async move {
+        self.spawn(async move {
             if let Some(answer) = answer.await {
                 feed.must_say(answer);
             }
@@ -314,7 +333,7 @@ impl Pipe {
             Ok(requests) => {
                 let feed = Arc::clone(&self.feed);
                 let answers = talk.answer_all(requests, Some(&feed));
-                self.at_work.spawn(async move {
+                self.spawn(async move {
                     if let Some(answers) = answers.await {
                         feed.must_say(answers);
                     }
@@ -342,7 +361,7 @@ impl Pipe {
             feed: Some(Arc::clone(&self.feed)),
         };
         let (feed, stopping) = (Arc::clone(&self.feed), self.stopping.clone());
-        self.at_work.spawn(async move {
+        self.spawn(async move {
             let outcome = if method == "subscriptions/listen" {
                 let listening = async {
                     let subscription = Subscription::open(&once, &id, &params).await?;

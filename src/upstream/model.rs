@@ -326,10 +326,7 @@ impl Upstream {
             upload: None,
         };
         let trying = async { self.accept(self.send(request).await?).await };
-        let has_key = self
-            .own
-            .iter()
-            .any(|(name, _)| *name == header::AUTHORIZATION);
+        let has_key = self.config.has_own_key();
         match timeout(PROBE, trying).await {
             Ok(Err(ModelError::Refused(refused)))
                 if match refused.status {

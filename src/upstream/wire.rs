@@ -48,8 +48,7 @@ use tower::{BoxError, Service};
 
 use crate::{pieces::Pieces, tool::millis};
 
-/// Longest time for which an idle connection is kept. It is shorter than what `server::listener` allows its clients, and must be:
-/// the runtime is woken for a timer that is due before all others, and every answer sets one.
+/// Longest time for which an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Silence until a connection is probed, and the pause between the probes.
@@ -183,7 +182,7 @@ impl http_body::Body for Parts {
 }
 
 impl Outgoing<'_> {
-    /// All that are sent, besides host and length. How long the body is says whoever writes it.
+    /// All that are sent, besides `Host` and `Content-Length`, which the writer of the body sets.
     fn headers(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
         let is_own = |name| self.own.iter().any(|(own, _)| own == name);
         let (map, list) = match self.headers {

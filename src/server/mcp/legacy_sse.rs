@@ -44,6 +44,9 @@ const MAX_UNREAD: usize = 64;
 /// The same in bytes.
 const MAX_UNREAD_BYTES: usize = 4 << 20;
 
+/// Requests of one session that may run side by side.
+const MAX_AT_WORK: usize = 64;
+
 /// How long a message waits for the client to read.
 const ROOM: Duration = Duration::from_secs(5);
 
@@ -185,9 +188,8 @@ async fn post(app: &App, session: &LegacySession, headers: &HeaderMap, body: Bod
     let read = values::read(app, body, move |body| {
         rpc::read_within(body, most).map_err(Box::new)
     });
-    // What was taken of the budget is given back at once: the work goes on in the session.
-    let incoming = match read.await {
-        Ok((Ok(incoming), _)) => incoming,
+    let (incoming, taken) = match read.await {
+        Ok((Ok(incoming), taken)) => (incoming, taken),
         Ok((Err(malformed), _)) => {
             let answer = malformed.to_value().to_string();
             return reply::json(StatusCode::BAD_REQUEST, answer);
@@ -203,7 +205,10 @@ async fn post(app: &App, session: &LegacySession, headers: &HeaderMap, body: Bod
     }
     let mut pipe = session.pipe();
     pipe.is_idle();
-    pipe.receive(incoming);
+    if pipe.at_work() > MAX_AT_WORK {
+        return reply::refusal(Refusal::Overloaded);
+    }
+    pipe.receive(incoming, taken);
     reply::accepted()
 }
 

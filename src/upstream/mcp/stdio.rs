@@ -43,7 +43,7 @@ pub(super) struct Program {
     pub(super) cwd: Option<PathBuf>,
 }
 
-/// A child process and the tasks that serve its pipes. Dropping it kills the child's whole group.
+/// A child process and the tasks that serve its pipes. Dropping it kills the child and everything that it started.
 pub(super) struct ChildLink {
     tasks: JoinSet<()>,
     minder: JoinHandle<()>,
@@ -226,7 +226,7 @@ impl Reader {
                 self.pending.slow_down(bytes).await;
             }
             if self.pending.was_answered_late() {
-                // The client shall hear that this is over, and the server shall end in peace.
+                // Tell the client first, and give the process time to exit before it is killed.
                 drop(incoming);
                 let _ = tokio::io::copy(&mut reader, &mut tokio::io::sink()).await;
                 return;

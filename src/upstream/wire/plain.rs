@@ -205,11 +205,14 @@ async fn sweep(pool: Weak<Pool>) {
 impl Kept {
     /// The server sent bytes that belong to no answer.
     fn distrust(&mut self, to: &Authority) {
-        tracing::warn!(
-            host = %to,
-            "A server sent bytes that belong to no answer; for 10 minutes each request to it gets a connection of its own"
-        );
-        self.distrusted_until = Some(Instant::now() + DISTRUST);
+        let now = Instant::now();
+        if self.distrusted_until.is_none_or(|it| it <= now) {
+            tracing::warn!(
+                host = %to,
+                "A server sent bytes that belong to no answer; its connections are not used again for 10 minutes"
+            );
+        }
+        self.distrusted_until = Some(now + DISTRUST);
         self.connections.clear();
     }
 }
