@@ -160,9 +160,10 @@ def side_by_side(world):
 
 
 def pid_of(world, *words):
-    """The one process below the gateway whose command line has all the words."""
+    """The one process below the gateway whose command line has all the words; not the one of toolway that started it."""
     below = descendants(world.gateway.child.pid)
-    found = [pid for pid, line in below.items() if all(word in line for word in words)]
+    programs = {pid: line for pid, line in below.items() if not line.startswith("toolway __child")}
+    found = [pid for pid, line in programs.items() if all(word in line for word in words)]
     assert len(found) == 1, f"processes with {words}: {found} among {below}"
     return found[0]
 

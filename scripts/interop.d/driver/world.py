@@ -89,7 +89,8 @@ class World:
     def small_config(self):
         """What MCP clients start for themselves: one server and the functions."""
         own = PARTS / "servers/modern.py"
-        return self.child("modern", self.servers / "bin/python", own) + self.functions()
+        # The Inspector lists once, and a Python server may take longer to start than a list waits by default.
+        return 'start_wait = "30s"\n' + self.child("modern", self.servers / "bin/python", own) + self.functions()
 
     def functions(self):
         definitions = self.folder / "functions.json"
