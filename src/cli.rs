@@ -261,7 +261,7 @@ fn start_log(asked: &args::LogArgs, mut config: telemetry::Config) -> io::Result
     telemetry::start(&config)
 }
 
-/// Somebody sees the colours of standard error.
+/// Standard error is a terminal that shows colours.
 fn has_colours() -> bool {
     anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never
 }
@@ -291,7 +291,7 @@ fn runtime() -> io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-/// Writes a result, and what is said beside it on standard error; colours only where somebody sees them.
+/// Writes a result to standard output and messages to standard error; colours only on a terminal.
 fn print(out: &str, err: &str) -> io::Result<()> {
     let mut stdout = anstream::stdout();
     stdout.write_all(out.as_bytes())?;

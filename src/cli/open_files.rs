@@ -1,6 +1,6 @@
 //! The limit of open files: raised at the start, and what is served side by side is made to fit it.
 //!
-//! A request takes two descriptors, one for its client and one for its model; where there are too few of them, nobody
+//! A request takes two descriptors, one for its client and one for its model; without enough of them, no client
 //! can connect any more. Children inherit the raised limit.
 
 use crate::{config::Config, server};
