@@ -223,7 +223,7 @@ proptest! {
         let request = ChatRequest::parse(body.as_bytes(), 64).unwrap();
         prop_assert_eq!(messages_of(request.messages()).len(), old.len());
         let new_text = join(&new);
-        let spliced = splice_messages(request.messages(), &new_text).concat();
+        let spliced = splice_messages(request.messages().get(), &new_text).concat();
         let spliced: Vec<Map<String, Value>> = serde_json::from_str(&spliced).unwrap();
         prop_assert_eq!(spliced, old.into_iter().chain(new).collect::<Vec<_>>());
     }

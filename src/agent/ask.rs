@@ -47,19 +47,17 @@ impl Ask {
     }
 }
 
-/// Writes the body of a question. `history` replaces the client's messages where parked calls were put back;
-/// it holds messages with commas between them.
+/// Writes the body of a question. `history`, a JSON array, replaces the client's messages where parked calls were
+/// restored.
 pub fn compose<'c>(
     request: &ChatRequest<'c>,
     ask: &'c Ask,
     selected: &'c Selected,
     history: Option<&'c str>,
 ) -> Pieces<'c> {
-    let messages = match history {
-        Some(history) => Some(joined(history, &ask.appended)),
-        None if ask.appended.is_empty() => None,
-        None => Some(splice_messages(request.messages(), &ask.appended)),
-    };
+    let is_changed = history.is_some() || !ask.appended.is_empty();
+    let messages = history.unwrap_or(request.messages().get());
+    let messages = is_changed.then(|| splice_messages(messages, &ask.appended));
     let read_more = if ask.read_more { read_more_tool() } else { "" };
     let tools = match ask.offer {
         Offer::All => request.tools_with(&[&*selected.json, read_more]),
@@ -87,11 +85,6 @@ pub fn compose<'c>(
         }
     }
     request.compose(&changes)
-}
-
-fn joined<'c>(history: &'c str, appended: &'c str) -> Vec<&'c str> {
-    let has_both = !history.is_empty() && !appended.is_empty();
-    vec!["[", history, if has_both { "," } else { "" }, appended, "]"]
 }
 
 #[cfg(test)]
@@ -215,7 +208,8 @@ mod tests {
     #[test]
     fn restored_messages_take_the_place_of_the_clients() {
         let with = |history: &str, ask: &Ask| {
-            let body = composed("", ask, &Selected::default(), Some(history));
+            let history = format!("[{history}]");
+            let body = composed("", ask, &Selected::default(), Some(&history));
             let body: Value = serde_json::from_str(&body).unwrap();
             body["messages"].to_string()
         };

@@ -16,14 +16,15 @@ use crate::{
         ask::{self, Ask},
         choice::forces_own_call,
         kept::READ_MORE,
-        parked::{self, Restored},
+        parked::{self, NoRoom, Restored},
     },
     catalog::{Catalog, Selected, Selection},
     openai::{
         ErrorBody,
-        request::{ChatRequest, RequestError, messages_of},
+        request::{ChatRequest, RequestError},
     },
     pieces::Pieces,
+    room::{Room, Taken},
     route::Order,
     store::{Claims, Principal},
     tool::ServerId,
@@ -59,6 +60,8 @@ pub struct Input {
     pub body: Bytes,
     /// Deepest nesting of the body.
     pub max_depth: usize,
+    /// The budget of bytes that a restored conversation counts against.
+    pub(crate) bodies: Room,
     /// Patterns of tools and servers that the client's headers ask for.
     pub tools: Option<Box<str>>,
     /// See `tools`.
@@ -163,7 +166,7 @@ impl Gateway {
             input.record.warn(&wishes::not_offered(request.n()));
         }
         let options = wishes::options(&request)?;
-        let restored = self.restore(&request, input.principal);
+        let restored = self.restore(&request, input)?;
         Ok(Chat {
             gateway: self,
             input,
@@ -205,16 +208,27 @@ impl Gateway {
         wanted.cloned().collect()
     }
 
-    fn restore(&self, request: &ChatRequest<'_>, principal: Principal) -> Option<Box<Restored>> {
-        let may_concern = match self.store.is_empty() {
-            true => parked::has_marks(request.messages()),
-            false => parked::may_concern(request.messages()),
-        };
-        if !may_concern {
-            return None;
-        }
-        let messages = messages_of(request.messages());
-        parked::restore(&messages, &|id| self.store.find(principal, id)).map(Box::new)
+    /// The conversation with what was parked, where there is something to restore.
+    fn restore(
+        &self,
+        request: &ChatRequest<'_>,
+        input: &Input,
+    ) -> Result<Option<Box<(Restored, Taken)>>, Failure> {
+        let messages = request.messages();
+        let find = |id: &str| self.store.find(input.principal, id);
+        let mut taken = input.bodies.take_nothing();
+        let restored = read_text(messages.get().len(), || {
+            let may_concern = match self.store.is_empty() {
+                true => parked::has_marks(messages),
+                false => parked::may_concern(messages),
+            };
+            match may_concern {
+                true => parked::restore(messages, &find, &mut |bytes| taken.grow_to(bytes)),
+                false => Ok(None),
+            }
+        });
+        let restored = restored.map_err(|NoRoom| Failure::OverBudget)?;
+        Ok(restored.map(|restored| Box::new((restored, taken))))
     }
 }
 
@@ -237,7 +251,8 @@ pub(super) struct Chat<'a> {
     pub(super) catalog: Arc<Catalog>,
     pub(super) selected: Arc<Selected>,
     pub(super) watch: Watch,
-    pub(super) restored: Option<Box<Restored>>,
+    /// With the bytes that it takes of the budget.
+    pub(super) restored: Option<Box<(Restored, Taken)>>,
     /// Ids of the client's own calls in this answer.
     claims: Claims<'a>,
     pub(super) deadline: Instant,
@@ -267,7 +282,7 @@ impl Chat<'_> {
                 && self
                     .restored
                     .as_ref()
-                    .is_some_and(|restored| !restored.kept.is_empty()))
+                    .is_some_and(|restored| !restored.0.kept.is_empty()))
     }
 
     pub(super) fn settings(&self, mode: Mode) -> Settings {
@@ -310,7 +325,7 @@ impl Chat<'_> {
         let history = self
             .restored
             .as_ref()
-            .map(|restored| restored.messages.as_str());
+            .map(|restored| restored.0.messages.as_str());
         let is_untouched = !self.is_loop()
             && history.is_none()
             && self.request.mcp_tools().is_empty()
@@ -325,7 +340,7 @@ impl Chat<'_> {
     /// The loop's state before its first question.
     pub(super) fn turn(&self) -> Turn {
         let restored = self.restored.as_ref();
-        let kept = restored.map(|restored| restored.kept.clone());
+        let kept = restored.map(|restored| restored.0.kept.clone());
         Turn::new(
             self.bounds(),
             self.catalog.clone(),
@@ -401,7 +416,8 @@ impl Chat<'_> {
 
     /// Keeps what the client cannot know until it comes back with the answers to its own calls.
     pub(super) fn park(&self, parked: parked::Parked) {
-        let question = parked::question(&messages_of(self.request.messages()));
+        let messages = self.request.messages();
+        let question = read_text(messages.get().len(), || parked::question(messages));
         self.gateway
             .store
             .park(self.input.principal, question, parked);

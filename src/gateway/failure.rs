@@ -35,6 +35,11 @@ pub enum Failure {
         /// What is wrong with its answer.
         error: StreamError,
     },
+    /// The request takes more memory than `max_inflight_bytes` leaves.
+    #[error(
+        "the requests that are being served have too many bytes together; try again in a moment"
+    )]
+    OverBudget,
     /// toolway is about to end, and the request has not ended before.
     #[error("toolway is shutting down; the request was not finished")]
     ShuttingDown,
@@ -50,7 +55,9 @@ impl Failure {
     /// How a request ends that fails so.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Failure::Request { .. } | Failure::ModelNotFound { .. } => Outcome::Refused,
+            Failure::Request { .. } | Failure::ModelNotFound { .. } | Failure::OverBudget => {
+                Outcome::Refused
+            }
             Failure::Model(ModelError::Timeout { .. }) => Outcome::UpstreamTimeout,
             Failure::Model(_) | Failure::Answer { .. } => Outcome::UpstreamFailed,
             Failure::TimeIsUp { .. } => Outcome::Deadline,

@@ -40,6 +40,7 @@ pub(super) async fn complete(State(app): State<Arc<App>>, request: Request) -> R
         headers: headers::to_model(&parts.headers, &app.config),
         body,
         max_depth: app.config.max_body_depth,
+        bodies: app.bodies.clone(),
         tools: joined(&parts.headers, "x-toolway-tools").map(Into::into),
         servers: joined(&parts.headers, "x-toolway-servers").map(Into::into),
         watch,

@@ -251,17 +251,21 @@ fn parts(failure: Failure) -> (StatusCode, ErrorBody, HeaderMap) {
             body("server_error", message, None, "request_timeout"),
             none,
         ),
-        Failure::ShuttingDown => {
-            let retry = (header::RETRY_AFTER, HeaderValue::from_static("1"));
-            (
-                StatusCode::SERVICE_UNAVAILABLE,
-                body("server_error", message, None, "shutting_down"),
-                HeaderMap::from_iter([retry]),
-            )
-        }
+        Failure::OverBudget => unavailable(message, "overloaded"),
+        Failure::ShuttingDown => unavailable(message, "shutting_down"),
         Failure::Answer { error, .. } => (error_status(Some(error.status())), error.body(), none),
         Failure::Model(error) => model(error, message),
     }
+}
+
+/// It may be repeated in a second.
+fn unavailable(message: String, code: &str) -> (StatusCode, ErrorBody, HeaderMap) {
+    let retry = (header::RETRY_AFTER, HeaderValue::from_static("1"));
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        body("server_error", message, None, code),
+        HeaderMap::from_iter([retry]),
+    )
 }
 
 fn model(error: ModelError, message: String) -> (StatusCode, ErrorBody, HeaderMap) {

@@ -67,6 +67,54 @@ async fn bodies_that_do_not_end_share_a_budget_that_comes_back() {
     gw.join().await;
 }
 
+/// A chat whose history has so many of the client's own calls, with the mark of a turn that is not parked any more.
+fn chat_with_marked_calls(calls: usize) -> String {
+    let pad = "x".repeat(1000);
+    let turn = |call: usize| {
+        let id = format!("call_{call}-toolway");
+        let call =
+            json!({"id": id, "type": "function", "function": {"name": "own", "arguments": "{}"}});
+        let asked = json!({"role": "assistant", "content": null, "tool_calls": [call]});
+        format!(
+            "{asked},{}",
+            json!({"role": "tool", "tool_call_id": id, "content": pad})
+        )
+    };
+    let turns: Vec<String> = (0..calls).map(turn).collect();
+    format!(r#"{{"model":"m","messages":[{}]}}"#, turns.join(","))
+}
+
+#[tokio::test]
+async fn a_history_that_has_to_be_restored_counts_against_the_budget() {
+    let body = chat_with_marked_calls(100);
+    let once = format!("max_inflight_bytes = {}\n", body.len() + 1000);
+    let max = format!("max_body_bytes = {}\n", body.len());
+    let gw = start(&format!("{once}{max}")).await;
+    let chat = format!("{}/v1/chat/completions", gw.base);
+    let (status, text) = post(&gw, &chat, body.clone()).await;
+    assert_eq!(status, 503, "{text}");
+    assert!(text.contains("bytes together"), "{text}");
+    // A history without marks takes nothing more than its body.
+    assert_eq!(
+        post(&gw, &chat, body.replace("-toolway", "-another"))
+            .await
+            .0,
+        200
+    );
+    gw.join().await;
+
+    let thrice = format!("max_inflight_bytes = {}\n", body.len() * 3);
+    let gw = start(&format!("{thrice}{max}")).await;
+    let chat = format!("{}/v1/chat/completions", gw.base);
+    for _ in 0..4 {
+        // The bytes come back when the request ends.
+        assert_eq!(post(&gw, &chat, body.clone()).await.0, 200);
+    }
+    let messages = Value::from(gw.model.messages(3)).to_string();
+    assert!(messages.contains("call_99") && !messages.contains("-toolway"));
+    gw.join().await;
+}
+
 #[tokio::test]
 async fn a_body_of_too_many_values_is_refused_at_every_face() {
     let gw = start("").await;

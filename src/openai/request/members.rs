@@ -153,16 +153,15 @@ impl<'c> Writer<'c> {
     }
 }
 
-/// The messages with more at the end, in parts; `appended` holds JSON objects joined by commas and may be empty.
-pub fn splice_messages<'c>(messages: Raw<'c>, appended: &'c str) -> Vec<&'c str> {
-    let text = messages.get();
-    let inner = text
+/// The messages, a JSON array, with more at the end, in parts; `appended` holds JSON objects joined by commas and may be empty.
+pub fn splice_messages<'c>(messages: &'c str, appended: &'c str) -> Vec<&'c str> {
+    let inner = messages
         .strip_prefix('[')
         .and_then(|text| text.strip_suffix(']'))
         .unwrap_or_default();
     let has_both = !inner.trim_ascii().is_empty() && !appended.is_empty();
     let comma = if has_both { "," } else { "" };
-    let opened = text.strip_suffix(']').unwrap_or_default();
+    let opened = messages.strip_suffix(']').unwrap_or_default();
     vec![opened, comma, appended, "]"]
 }
 

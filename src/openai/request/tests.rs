@@ -230,10 +230,7 @@ mod compose {
 
     #[test]
     fn messages_are_added_at_the_end() {
-        let spliced = |text: &str, appended: &str| {
-            let messages: &RawValue = serde_json::from_str(text).unwrap();
-            splice_messages(messages.into(), appended).concat()
-        };
+        let spliced = |text: &str, appended: &str| splice_messages(text, appended).concat();
         assert_eq!(spliced("[ ]", "{}"), "[ {}]");
         assert_eq!(spliced(r#"[{"a":1} ]"#, "{},{}"), r#"[{"a":1} ,{},{}]"#);
         assert_eq!(spliced("[1]", ""), "[1]");
