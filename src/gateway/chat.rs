@@ -136,35 +136,13 @@ impl Gateway {
             model: model.to_owned(),
         })?;
         let catalog = self.catalog();
-        let client = request.client_names();
-        let mut selected = if wishes::applies(&request) {
-            let mut selection = selection(&request, input, &catalog).map_err(refused)?;
-            if self.servers.are_any_missing() {
-                let missing = self.missing(&selection);
-                if !missing.is_empty() {
-                    input.record.warn(&wishes::not_ready(&missing));
-                }
+        let selected = match wishes::applies(&request) {
+            true => self.select(&request, input, upstream, &catalog)?,
+            false => {
+                wishes::check(&request, &Selected::default())?;
+                Arc::default()
             }
-            selection.prefer(wishes::forced(request.tool_choice(), &catalog));
-            let max_tools = upstream.config.max_tools;
-            if catalog.offered().len() + client.len() > max_tools {
-                selection.mention(wishes::mentioned(request.messages().get(), &catalog));
-            }
-            let selected = catalog.select(&selection, &client, max_tools);
-            let nothing = wishes::nothing_selected(input, &selection, &selected);
-            nothing.iter().for_each(|text| input.record.warn(text));
-            let left_out = wishes::left_out(&selected, &upstream.config.name, max_tools);
-            left_out.iter().for_each(|text| input.record.warn(text));
-            selected
-        } else {
-            Arc::default()
         };
-        wishes::check(&request, &selected)?;
-        if request.n() > 1 && !selected.tools.is_empty() {
-            wishes::check_several(&request, input, &selected)?;
-            selected = Arc::default();
-            input.record.warn(&wishes::not_offered(request.n()));
-        }
         let options = wishes::options(&request)?;
         let restored = self.restore(&request, input)?;
         Ok(Chat {
@@ -183,6 +161,44 @@ impl Gateway {
         })
     }
 
+    /// The tools that the request is offered. What it may miss is said in warnings.
+    fn select(
+        &self,
+        request: &ChatRequest<'_>,
+        input: &Input,
+        upstream: &Upstream,
+        catalog: &Catalog,
+    ) -> Result<Arc<Selected>, Failure> {
+        let client = request.client_names();
+        let mut selection = selection(request, input, catalog).map_err(refused)?;
+        let missing = self.missing(&selection);
+        if request.n() > 1 {
+            let selected = catalog.select(&selection, &client, usize::MAX);
+            wishes::check(request, &selected)?;
+            if !selected.tools.is_empty() || !missing.is_empty() {
+                wishes::check_several(request, input, catalog)?;
+                input.record.warn(&wishes::not_offered(request.n()));
+            }
+            return Ok(Arc::default());
+        }
+        if !missing.is_empty() {
+            input.record.warn(&wishes::not_ready(&missing));
+        }
+        selection.prefer(wishes::forced(request.tool_choice(), catalog));
+        let max_tools = upstream.config.max_tools;
+        if catalog.offered().len() + client.len() > max_tools {
+            selection.mention(wishes::mentioned(request.messages().get(), catalog));
+        }
+        let selected = catalog.select(&selection, &client, max_tools);
+        let nothing = wishes::nothing_selected(request, input, &selection, &selected);
+        let left_out = wishes::left_out(&selected, &upstream.config.name, max_tools);
+        for text in nothing.iter().chain(&left_out) {
+            input.record.warn(text);
+        }
+        wishes::check(request, &selected)?;
+        Ok(selected)
+    }
+
     /// Waits until the servers whose tools this request may be offered are ready or have failed, or the start is over.
     async fn wait_for_tools(&self, input: &Input) {
         let Some(missing) = self.awaited(input) else {
@@ -195,14 +211,21 @@ impl Gateway {
     }
 
     fn awaited(&self, input: &Input) -> Option<Vec<ServerId>> {
-        let request = ChatRequest::parse(&input.body, input.max_depth).ok()?;
+        let parse = || ChatRequest::parse(&input.body, input.max_depth);
+        let request = read_text(input.body.len(), parse).ok()?;
+        if !wishes::applies(&request) || request.n() > 1 {
+            return None;
+        }
         let selection = selection(&request, input, &self.catalog()).ok()?;
         let missing = self.missing(&selection);
-        (wishes::applies(&request) && !missing.is_empty()).then_some(missing)
+        (!missing.is_empty()).then_some(missing)
     }
 
     /// The servers that were never ready and may have tools for this selection.
     fn missing(&self, selection: &Selection) -> Vec<ServerId> {
+        if !self.servers.are_any_missing() {
+            return Vec::new();
+        }
         let missing = self.servers.missing();
         let wanted = missing.filter(|server| selection.may_select_of(server));
         wanted.cloned().collect()

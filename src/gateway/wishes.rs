@@ -73,16 +73,26 @@ pub(super) fn check(request: &ChatRequest<'_>, selected: &Selected) -> Result<()
         let message = "Invalid value for 'tool_choice': this request offers no tool that it means.";
         return Err(fault(message, "tool_choice", "invalid_value"));
     }
+    let is_own = |name: &str| request.client_names().contains(&name);
+    if let ToolChoice::Function(name) = request.tool_choice()
+        && !selected.tools.is_empty()
+        && !is_own(name)
+        && selected.find(name).is_none()
+    {
+        // Some upstreams refuse it, and others force a call of any tool.
+        let message = format!("Tool choice '{name}' is not among the tools of this request.");
+        return Err(fault(&message, "tool_choice", "invalid_value"));
+    }
     Ok(())
 }
 
-/// Refuses a request for several answers that itself asks for gateway tools; another one goes without them.
+/// Refuses a request for several answers that itself asks for tools of this catalog; another one goes without them.
 pub(super) fn check_several(
     request: &ChatRequest<'_>,
     input: &Input,
-    selected: &Selected,
+    catalog: &Catalog,
 ) -> Result<(), Failure> {
-    let is_gateways = |name: &String| selected.find(name).is_some();
+    let is_gateways = |name: &String| catalog.find(name).is_some();
     let is_chosen = match request.tool_choice() {
         ToolChoice::Function(name) => is_gateways(name),
         ToolChoice::AllowedTools { names, mcp, .. } => {
@@ -118,27 +128,30 @@ pub(super) fn not_ready(servers: &[ServerId]) -> String {
     format!("servers not ready: {}", names.join(", "))
 }
 
-/// The warning for headers that ask for tools and select none.
+/// The warning for a request that asks for tools and selects none.
 pub(super) fn nothing_selected(
+    request: &ChatRequest<'_>,
     input: &Input,
     selection: &Selection,
     selected: &Selected,
-) -> Option<&'static str> {
-    if !selected.tools.is_empty() || selection.is_nothing() {
+) -> Option<String> {
+    if !selected.tools.is_empty() || selection.is_nothing() || selection.is_everything() {
         return None;
     }
-    match (&input.tools, &input.servers) {
-        (Some(_), Some(_)) => Some(
-            "X-Toolway-Tools and X-Toolway-Servers select no tool; GET /tools lists those that are offered",
+    let asked = [
+        (input.tools.is_some(), "X-Toolway-Tools"),
+        (input.servers.is_some(), "X-Toolway-Servers"),
+        (
+            !request.mcp_tools().is_empty(),
+            "the mcp entries of the body",
         ),
-        (Some(_), None) => {
-            Some("X-Toolway-Tools selects no tool; GET /tools lists those that are offered")
-        }
-        (None, Some(_)) => {
-            Some("X-Toolway-Servers selects no tool; GET /tools lists those that are offered")
-        }
-        (None, None) => None,
-    }
+    ];
+    let asked = asked.iter().filter(|(is_there, _)| *is_there);
+    let asked: Vec<&str> = asked.map(|(_, name)| *name).collect();
+    let asked = asked.join(" and ");
+    Some(format!(
+        "no tool matches {asked}; GET /tools lists those that are offered"
+    ))
 }
 
 /// Reads the body's own field `toolway`.

@@ -286,3 +286,55 @@ async fn over_the_limit_what_the_request_names_stays_and_a_header_says_what_does
     assert_eq!(response.headers().get("x-toolway-warning"), None);
     gw.join().await;
 }
+
+#[tokio::test]
+async fn mcp_entries_that_select_nothing_are_named_in_a_warning() {
+    let gw = toolway(Model::start([]).await.then_always(say("ok")))
+        .server("calc", tools().add())
+        .start()
+        .await;
+    let entry = json!({"type": "mcp", "server_label": "calc", "allowed_tools": ["ad"]});
+    let body = json!({"tools": [entry]});
+    let warned = async |headers: &[(&str, &str)]| {
+        let response = gw.send(body.clone(), headers).await;
+        assert_eq!(response.status(), 200);
+        let warning = response.headers()["x-toolway-warning"].to_str().unwrap();
+        warning.to_owned()
+    };
+    assert_eq!(
+        warned(&[]).await,
+        "no tool matches the mcp entries of the body; GET /tools lists those that are offered"
+    );
+    assert_eq!(
+        warned(&[("x-toolway-servers", "calc")]).await,
+        "no tool matches X-Toolway-Servers and the mcp entries of the body; GET /tools lists those that are offered"
+    );
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_tool_choice_that_names_no_tool_of_the_request_is_refused() {
+    let gw = toolway(Model::start([]).await.then_always(say("ok")))
+        .server("calc", tools().add())
+        .start()
+        .await;
+    let choose = |name: &str| json!({"tool_choice": {"type": "function", "function": {"name": name}}, "tools": [own_function("own")]});
+    for (name, headers, status) in [
+        ("calc__ad", None, 400),
+        ("another", None, 400),
+        ("calc__add", None, 200),
+        ("own", None, 200),
+        // No tool of the gateway applies: the model provider decides.
+        ("calc__add", Some(("x-toolway-tools", "none")), 200),
+    ] {
+        let response = gw.send(choose(name), headers.as_slice()).await;
+        assert_eq!(response.status(), status, "{name}");
+        if status == 400 {
+            let error: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+            assert_eq!(error["error"]["param"], "tool_choice");
+            let message = format!("Tool choice '{name}' is not among the tools of this request.");
+            assert_eq!(error["error"]["message"], message);
+        }
+    }
+    gw.join().await;
+}

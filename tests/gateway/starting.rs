@@ -92,6 +92,7 @@ async fn a_chat_that_wants_nothing_of_a_late_server_neither_waits_nor_is_warned(
     let none = json!({"tool_choice": "none"});
     let cases = [
         (none, vec![]),
+        (json!({"n": 2}), vec![]),
         (json!({}), vec![("x-toolway-tools", "none")]),
         (json!({}), vec![("x-toolway-servers", "other")]),
         (json!({}), vec![("x-toolway-tools", "other__*")]),
