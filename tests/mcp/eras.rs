@@ -113,6 +113,24 @@ async fn a_new_client_is_asked_with_a_result_when_an_old_server_asks_while_it_wo
 }
 
 #[tokio::test]
+async fn a_server_that_dies_after_its_question_was_answered_is_the_reason_that_is_told() {
+    let act = json!({"name": "act", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}});
+    let script = json!({"tools": [act], "exit_when_answered": true});
+    let gw = toolway(&scripted("s", script)).await;
+    let client = New::at(&gw, "/mcp");
+    let asked = client.call(asking(), json!({})).await.unwrap();
+    let key = asked["inputRequests"].as_object().unwrap().keys().next();
+    let more =
+        json!({"inputResponses": {key.unwrap(): yes()}, "requestState": asked["requestState"]});
+    // The call may be repeated, and the answer to its question is used up.
+    let done = client.call(asking(), more).await.unwrap();
+    assert_eq!(done["isError"], true);
+    let why = done["content"][0]["text"].as_str().unwrap();
+    assert!(why.contains("was lost during the call"), "{why}");
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn a_parked_call_is_not_taken_over_by_another_request() {
     let gw = old_server().await;
     let client = New::at(&gw, "/mcp");

@@ -20,6 +20,7 @@
 //! - `instructions`: what it tells models.
 //! - `results`: an object; a request whose method is a member is answered with it, word for word; a list of results is
 //!   a list of pages.
+//! - `exit_when_answered`: it exits when the client answers a request of its own.
 //! - `ignore_eof`: it goes on when its input is closed.
 //!
 //! A call does what the argument `do` says; see [`Server::act`].
@@ -411,6 +412,9 @@ impl Server {
 
     fn pass_answer_on(&mut self, message: &Value) {
         let question = message["id"].as_str().unwrap_or_default();
+        if self.script["exit_when_answered"] == true {
+            exit(1);
+        }
         if let Some(call) = self.asked.remove(question) {
             say(&call, &message.to_string());
         }

@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{Gateway, Visit, ask::Inquiry};
+use super::{Gateway, Visit, ask::Inquiry, parked::Parked};
 use crate::{
     catalog::Offered,
     gateway::backends::Method,
@@ -151,6 +151,9 @@ impl Attempts<'_> {
         progress: Option<mpsc::Sender<Progress>>,
     ) -> Result<Value, CallError> {
         let mut attempts = 1;
+        let state = params.get("requestState").and_then(Value::as_str);
+        // The answer for a call that waited is used up, so that the call cannot be repeated.
+        let is_resumed = state.is_some_and(Parked::is_key);
         self.visit.ask_for_logs(&mut params);
         params.insert("name".to_owned(), json!(self.tool.tool.name));
         params.insert("arguments".to_owned(), Value::Object(arguments));
@@ -163,7 +166,8 @@ impl Attempts<'_> {
                 deadline: self.deadline,
             };
             let outcome = inquiry.make(gateway, self.visit).await;
-            match self.pause(gateway, &outcome, attempts) {
+            let pause = self.pause(gateway, &outcome, attempts);
+            match pause.filter(|_| !is_resumed) {
                 // Rare, so its timer has no room in the future of every call.
                 Some(pause) => Box::pin(sleep(pause)).await,
                 None => return outcome,
