@@ -65,7 +65,7 @@ impl Subscription {
                     watches.push(watch);
                     filter.uris.push(uri);
                 }
-                Err(error) => tracing::debug!(%error, "A resource cannot be watched"),
+                Err(error) => tracing::debug!(error.code, "A resource cannot be watched"),
             }
         }
         Ok(Subscription {
