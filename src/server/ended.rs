@@ -33,6 +33,10 @@ pub(super) struct Failing {
     pub(super) error: String,
 }
 
+/// Goes with a response that ends only when toolway stops, what it tells of ends, or the client goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenEnded;
+
 /// A request that has not ended. It is logged when this is dropped.
 pub(super) struct Ended {
     app: Arc<App>,
@@ -49,7 +53,7 @@ pub(super) struct Ended {
     is_complete: bool,
     /// Its answer is one of MCP, which ends with an error where toolway stops.
     is_mcp: bool,
-    /// Its answer ends only when toolway stops, or the client goes.
+    /// See [`OpenEnded`].
     is_lasting: bool,
 }
 
@@ -85,7 +89,8 @@ impl Ended {
     /// Reads the head of the response; gives how many bytes of its body make it complete, where that is known.
     pub(super) fn answered(&mut self, response: &mut Response) -> Option<u64> {
         self.status = Some(response.status().as_u16());
-        self.is_lasting = response.extensions().get::<Lasting>().is_some();
+        let marks = response.extensions();
+        self.is_lasting = marks.get::<Lasting>().is_some() || marks.get::<OpenEnded>().is_some();
         if let Some(Failing { outcome, error }) = response.extensions_mut().remove() {
             self.record
                 .note(|details| details.failure = Some((outcome, error)));

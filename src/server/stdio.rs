@@ -145,6 +145,10 @@ pub async fn serve(
     };
     stopping.cancel();
     if is_read {
+        // What was sent before that is refused.
+        while let Ok(line) = lines.try_recv() {
+            pipe.take(line, config.max_depth);
+        }
         pipe.gateway.end_requests();
         let ended = async { while pipe.at_work.join_next().await.is_some() {} };
         tokio::select! {

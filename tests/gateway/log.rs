@@ -324,16 +324,21 @@ async fn what_mcp_refuses_has_its_reason() {
 
 #[tokio::test]
 async fn a_stream_that_ends_because_toolway_stops_says_so() {
-    let (log, _guard) = Log::start();
-    let mut gw = start([]).await;
-    let stream = gw.http.get(format!("{}/sse", gw.base));
-    let stream = stream.header("accept", "text/event-stream");
-    let stream = stream.send().await.unwrap();
-    gw.stop();
-    stream.text().await.unwrap();
-    let found = log.only().await;
-    assert_eq!(found["outcome"], "stopped", "{found}");
-    gw.join().await;
+    for path in ["/sse", "/v1/mcp_sessions/ID/events"] {
+        let (log, _guard) = Log::start();
+        let mut gw = start([]).await;
+        let order = br#"{"tools": [{"name": "f"}]}"#.as_slice();
+        let lent = gw.gateway.handed().open(order.into(), 0).await.unwrap();
+        let path = path.replace("ID", lent.id());
+        let stream = gw.http.get(format!("{}{path}", gw.base));
+        let stream = stream.header("accept", "text/event-stream");
+        let stream = stream.send().await.unwrap();
+        gw.stop();
+        stream.text().await.unwrap();
+        let found = log.only().await;
+        assert_eq!(found["outcome"], "stopped", "{found}");
+        gw.join().await;
+    }
 }
 
 #[tokio::test]
