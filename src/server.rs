@@ -125,11 +125,12 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
     let requests = config.max_requests.saturating_add(config.mcp.max_streams);
-    let connections = Connections::new(
-        requests.saturating_add(config.max_idle),
-        config.max_requests,
-        config.api_keys.len(),
-    );
+    let connections = Connections::new(connections::Config {
+        max: requests.saturating_add(config.max_idle),
+        max_requests: config.max_requests,
+        keys: config.api_keys.len(),
+        stall: listener::STALL.min(gateway.request_timeout()),
+    });
     let grace = config.shutdown_grace;
     let app = app(gateway, config);
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();

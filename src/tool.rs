@@ -3,7 +3,7 @@
 //! A [`Tool`] is what a server offers, a [`ToolCall`] what a model asks for, and a [`ToolResult`] or a
 //! [`CallError`] what came of it. Neither the OpenAI nor the MCP wire format is known here.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
 
@@ -306,6 +306,26 @@ pub enum CallError {
         /// What the server added.
         data: Option<Value>,
     },
+}
+
+impl CallError {
+    /// The error for the log: without what a server, a model or a client wrote, such as arguments and keys.
+    pub fn for_log(&self) -> Cow<'static, str> {
+        match self {
+            CallError::InvalidArgumentsJson { .. } => "the arguments are not a JSON object".into(),
+            CallError::InvalidParams { .. } => "the arguments do not fit the tool's schema".into(),
+            CallError::UnknownTool { .. } => "there is no such tool".into(),
+            CallError::Protocol { code, .. } => {
+                format!("the server answered with the JSON-RPC error {code}").into()
+            }
+            CallError::Timeout { .. }
+            | CallError::Cancelled
+            | CallError::Denied { .. }
+            | CallError::Busy
+            | CallError::UpstreamUnavailable { .. }
+            | CallError::Refused { .. } => self.to_string().into(),
+        }
+    }
 }
 
 /// What the HTTP status of a refused call says of it.

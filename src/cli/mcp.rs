@@ -20,7 +20,7 @@ pub(super) async fn run(config: Config, show: Show, stop: CancellationToken) -> 
     let bounds = stdio::Config {
         max_line_bytes: config.server.max_body_bytes,
         max_depth: config.server.max_body_depth,
-        ..stdio::Config::default()
+        shutdown_grace: config.server.shutdown_grace,
     };
     let pipes = (tokio::io::stdin(), tokio::io::stdout());
     let stopped = stop.cancelled_owned();

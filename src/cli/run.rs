@@ -18,7 +18,10 @@ use crate::{
     config::Config,
     gateway::{Gateway, listing},
     health::{ServerHealth, State},
-    upstream::{function::GroupHealth, model::Models},
+    upstream::{
+        function::GroupHealth,
+        model::{ModelError, Models},
+    },
 };
 
 /// How much longer than their own `start_timeout` servers are waited for: a process that never answered is stopped
@@ -40,7 +43,11 @@ pub(super) async fn survey_all(config: &Config) -> Result<Survey> {
         let error = upstream.probe().await.err();
         Tried {
             name: upstream.config.name.clone(),
-            error: error.map(|error| error.to_string()),
+            // The log would not have its words; who asks here is to see them.
+            error: error.map(|error| match &error {
+                ModelError::Refused(refused) => format!("{error}: {}", refused.error.message),
+                error => error.to_string(),
+            }),
         }
     });
     let services = config.functions.iter().map(|group| async {

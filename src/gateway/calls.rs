@@ -161,6 +161,6 @@ fn log(job: &Job, outcome: &Result<ToolResult, CallError>, duration_ms: u64, att
         Ok(_) => tracing::info!(tool.name = %name, server.id = %server, duration_ms, attempts,
             status = status(outcome), "Called a tool"),
         Err(error) => tracing::warn!(tool.name = %name, server.id = %server, duration_ms, attempts,
-            status = status(outcome), %error, "The call of a tool failed"),
+            status = status(outcome), error = &*error.for_log(), "The call of a tool failed"),
     }
 }

@@ -12,6 +12,10 @@ use crate::{
 /// Longest message that is passed on, in bytes.
 pub const MAX_MESSAGE: usize = 2000;
 
+/// Longest type or code that is logged, in bytes; and longest if it is a number.
+const MAX_NAME: usize = 64;
+const MAX_NUMBER: usize = 6;
+
 /// What stands inside `{"error": …}`. All four keys are always written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ErrorBody {
@@ -34,6 +38,17 @@ impl ErrorBody {
             param: None,
             code: Some(code.into()),
         }
+    }
+
+    /// Its type and code, for the log. They are an upstream's as well, so only what cannot be a key is shown.
+    pub fn names(&self) -> String {
+        let code = self.code.as_ref().map(|code| match code {
+            Value::String(code) => code.clone(),
+            code => code.to_string(),
+        });
+        let names = [Some(self.kind.clone()), code].into_iter().flatten();
+        let names: Vec<String> = names.filter(|name| is_name(name)).collect();
+        names.join(", ")
     }
 
     /// The whole envelope.
@@ -197,6 +212,13 @@ fn described_by(message: &str, around: &JsonObject) -> (ErrorBody, Option<u16>) 
         code: None,
     };
     (body, status_in(around))
+}
+
+/// A word such as `invalid_api_key` or a number such as `1113`; keys are long, and have both letters and digits.
+fn is_name(text: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphabetic() || b"_.-".contains(&byte);
+    let is_number = text.len() <= MAX_NUMBER && text.bytes().all(|byte| byte.is_ascii_digit());
+    (1..=MAX_NAME).contains(&text.len()) && (is_number || text.bytes().all(is_word))
 }
 
 /// What a list of FastAPI's reasons, or of texts, says.
@@ -413,6 +435,37 @@ mod tests {
             r#"[{"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT"}}]"#,
             &json!({"message": "m", "type": "INVALID_ARGUMENT", "param": null, "code": 400}),
         );
+    }
+
+    #[test]
+    fn only_names_are_for_the_log() {
+        let key = "sk-proj-4f9aB7";
+        for (kind, code, names) in [
+            (
+                "requests",
+                json!("rate_limit_exceeded"),
+                "requests, rate_limit_exceeded",
+            ),
+            (
+                "invalid_request_error",
+                json!(1113),
+                "invalid_request_error, 1113",
+            ),
+            ("BadRequestError", json!(null), "BadRequestError"),
+            (
+                "",
+                json!("InvalidParameter.Model"),
+                "InvalidParameter.Model",
+            ),
+            ("server_error", json!(key), "server_error"),
+            (key, json!("12345678901234567890"), ""),
+            ("a b", json!({"x": 1}), ""),
+        ] {
+            let mut error = ErrorBody::new(kind, "", key);
+            error.code = Some(code);
+            error.code = error.code.filter(|code| !code.is_null());
+            assert_eq!(error.names(), names);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! of a request. Unfinished connections cost a client nothing, so one address may hold only a share of the places,
 //! and its oldest ones make room for new ones. Nothing here ends a request that is being answered.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{cmp::Reverse, collections::HashMap, net::IpAddr};
 
 /// Longest time for the head of a request, from its first byte, in seconds.
 pub(super) const HEAD: u32 = 10;
@@ -66,9 +66,17 @@ impl Snapshot {
         }
     }
 
-    fn can_be_closed(&self, now: u32, young: u32) -> bool {
+    /// It may make room for others.
+    pub(super) fn can_be_closed(&self, now: u32, young: u32) -> bool {
         self.awaiting != Awaiting::Nothing && now.saturating_sub(self.since) >= young
     }
+}
+
+/// The connections that can be closed now, the oldest last; see [`oldest`].
+pub(super) fn by_age(mut connections: Vec<Snapshot>, now: u32) -> Vec<u64> {
+    connections.retain(|it| it.can_be_closed(now, YOUNG));
+    connections.sort_unstable_by_key(|it| Reverse((it.since, it.id)));
+    connections.iter().map(|it| it.id).collect()
 }
 
 /// The oldest connection that can be closed, not younger than `young` seconds. Of the same age it is the one that was

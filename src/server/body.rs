@@ -1,6 +1,6 @@
 //! Reading a request's body: bounded in bytes and in time.
 
-use std::{future::poll_fn, task::Poll, time::Duration};
+use std::{future::poll_fn, io, iter, task::Poll, time::Duration};
 
 use axum::{
     body::{Body, BodyDataStream, Bytes},
@@ -27,25 +27,44 @@ const LEAST: usize = 30 * 1024;
 /// Up to this length a body is copied out of the buffer it was read into, in bytes.
 pub(super) const SHORT: usize = 4096;
 
-/// A body did not arrive whole: its client was too slow, or went away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+/// A body did not arrive whole, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the body of the request did not arrive")]
-pub(super) struct Incomplete;
+pub(super) struct Incomplete(pub(super) Refusal);
 
 /// A body as it arrives.
 pub(super) type Pieces = BoxStream<'static, Result<Bytes, Incomplete>>;
 
-/// The pieces of a body; a failure is the last of them.
-pub(super) fn pieces(body: Body) -> Pieces {
-    let arriving = Some((body.into_data_stream(), Pace::default()));
-    let pieces = stream::unfold(arriving, |arriving| async {
-        let (mut arriving, mut pace) = arriving?;
-        match pace.next(&mut arriving).await? {
-            Ok(piece) => Some((Ok(piece), Some((arriving, pace)))),
-            Err(_) => Some((Err(Incomplete), None)),
-        }
+/// The pieces of a body of at most `max` bytes; a failure is the last of them.
+///
+/// # Errors
+/// When the body is declared to be longer.
+pub(super) fn pieces(headers: &HeaderMap, body: Body, max: usize) -> Result<Pieces, Refusal> {
+    declared_length(headers, max)?;
+    let arriving = Some((body.into_data_stream(), Pace::default(), max));
+    let pieces = stream::unfold(arriving, move |arriving| async move {
+        let (mut arriving, mut pace, left) = arriving?;
+        let piece = pace.next(&mut arriving).await?.and_then(|piece| {
+            let left = left.checked_sub(piece.len());
+            left.map(|left| (piece, left))
+                .ok_or(Refusal::BodyTooLarge(max))
+        });
+        Some(match piece {
+            Ok((piece, left)) => (Ok(piece), Some((arriving, pace, left))),
+            Err(refusal) => (Err(Incomplete(refusal)), None),
+        })
     });
-    pieces.boxed()
+    Ok(pieces.boxed())
+}
+
+/// How long the body is declared to be, where it is.
+fn declared_length(headers: &HeaderMap, max: usize) -> Result<Option<usize>, Refusal> {
+    let length = headers.get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    match length {
+        Some(length) if length > max => Err(Refusal::BodyTooLarge(max)),
+        length => Ok(length),
+    }
 }
 
 /// How fast a body comes. What the reader does between two pieces is not counted.
@@ -76,7 +95,8 @@ impl Pace {
             let error = error.into_inner();
             match error.downcast::<NoPlace>() {
                 Ok(no_place) => no_place.0,
-                Err(_) => Refusal::BodyIncomplete,
+                Err(error) if is_malformed(&*error) => Refusal::BodyIncomplete,
+                Err(_) => Refusal::ClientLeft,
             }
         });
         self.came += piece.as_ref().map_or(0, Bytes::len);
@@ -87,6 +107,15 @@ impl Pace {
     }
 }
 
+/// The framing of a body is broken, a chunk's length for instance; of any other body that breaks off the client is
+/// gone.
+fn is_malformed(error: &(dyn std::error::Error + 'static)) -> bool {
+    let of_framing = [io::ErrorKind::InvalidInput, io::ErrorKind::InvalidData];
+    let causes = iter::successors(Some(error), |error| error.source());
+    let mut faults = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
+    faults.any(|fault| of_framing.contains(&fault.kind()))
+}
+
 /// The whole body, at most `max` bytes. Unless it is short it takes them of `room` as they arrive, until it is dropped.
 pub(super) async fn read(
     headers: &HeaderMap,
@@ -94,12 +123,7 @@ pub(super) async fn read(
     max: usize,
     room: &Room,
 ) -> Result<Bytes, Refusal> {
-    let declared = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    if declared.is_some_and(|length| length > max) {
-        return Err(Refusal::BodyTooLarge(max));
-    }
+    let declared = declared_length(headers, max)?;
     let is_encoded = |value: &http::HeaderValue| value.as_bytes() != b"identity";
     if headers
         .get(header::CONTENT_ENCODING)
@@ -214,6 +238,16 @@ mod tests {
         assert_eq!(room.free(), 10_000);
     }
 
+    #[tokio::test]
+    async fn pieces_over_the_bound_are_not_passed_on() {
+        let refused = Refusal::BodyTooLarge(3);
+        let declared = pieces(&declared("4"), arriving(&[], true), 3);
+        assert_eq!(declared.err(), Some(refused.clone()));
+        let passed = pieces(&HeaderMap::new(), arriving(&["ab", "cd"], true), 3).unwrap();
+        let expected = [Ok(Bytes::from("ab")), Err(Incomplete(refused))];
+        assert_eq!(passed.collect::<Vec<_>>().await, expected);
+    }
+
     /// A body of pieces of one length, each after a pause; and then it ends.
     fn dripping(pieces: usize, bytes: usize, pause: Duration) -> Body {
         let drops = stream::iter(0..pieces).then(move |_| async move {
@@ -260,7 +294,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_upstream_is_not_the_fault_of_the_client() {
-        let mut pieces = pieces(dripping(100, 1, Duration::from_millis(100)));
+        let body = dripping(100, 1, Duration::from_millis(100));
+        let mut pieces = pieces(&HeaderMap::new(), body, 100).unwrap();
         while let Some(piece) = pieces.next().await {
             assert_eq!(piece, Ok(Bytes::from("x")));
             tokio::time::sleep(Duration::from_secs(10)).await;

@@ -32,8 +32,8 @@ pub(super) async fn complete(State(app): State<Arc<App>>, request: Request) -> R
         Ok(body) => body,
         Err(refusal) => return refusal.into_response(),
     };
-    let watch = match watch(&parts.headers) {
-        Ok(watch) => watch,
+    let chosen = match Chosen::read(&parts.headers) {
+        Ok(chosen) => chosen,
         Err(failure) => return error::response(failure.into()),
     };
     let input = Input {
@@ -41,9 +41,9 @@ pub(super) async fn complete(State(app): State<Arc<App>>, request: Request) -> R
         body,
         max_depth: app.config.max_body_depth,
         bodies: app.bodies.clone(),
-        tools: joined(&parts.headers, "x-toolway-tools").map(Into::into),
-        servers: joined(&parts.headers, "x-toolway-servers").map(Into::into),
-        watch,
+        tools: chosen.tools.map(Into::into),
+        servers: chosen.servers.map(Into::into),
+        watch: chosen.watch,
         principal: headers::principal(&parts.headers),
         tell: error::in_band,
         record: record.unwrap_or_default(),
@@ -72,25 +72,42 @@ fn respond(answer: Answer) -> Response {
     response
 }
 
-/// All values of a header that may come several times.
-fn joined(headers: &HeaderMap, name: &str) -> Option<String> {
-    let values: Vec<&str> = headers
-        .get_all(name)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .collect();
-    headers.contains_key(name).then(|| values.join(","))
+/// What the headers of a chat choose.
+struct Chosen {
+    tools: Option<String>,
+    servers: Option<String>,
+    watch: Option<Watch>,
 }
 
-fn watch(headers: &HeaderMap) -> Result<Option<Watch>, Failure> {
-    let Some(text) = joined(headers, "x-toolway-progress") else {
-        return Ok(None);
-    };
-    Watch::parse(&text)
-        .map(Some)
-        .ok_or_else(|| Failure::Request {
-            message: "X-Toolway-Progress is `on`, `open-webui` or `off`".to_owned(),
-            param: None,
-            code: "invalid_value",
+impl Chosen {
+    fn read(headers: &HeaderMap) -> Result<Chosen, Failure> {
+        let watch = joined(headers, "X-Toolway-Progress")?;
+        let watch = watch.map(|text| {
+            let watch = Watch::parse(&text);
+            watch.ok_or_else(|| invalid("X-Toolway-Progress is `on`, `open-webui` or `off`".into()))
+        });
+        Ok(Chosen {
+            tools: joined(headers, "X-Toolway-Tools")?,
+            servers: joined(headers, "X-Toolway-Servers")?,
+            watch: watch.transpose()?,
         })
+    }
+}
+
+/// All values of a header that may come several times.
+fn joined(headers: &HeaderMap, name: &str) -> Result<Option<String>, Failure> {
+    let values = headers.get_all(name).iter();
+    let values: Result<Vec<&str>, _> = values
+        .map(|value| std::str::from_utf8(value.as_bytes()))
+        .collect();
+    let values = values.map_err(|_| invalid(format!("the header {name} is not UTF-8")))?;
+    Ok((!values.is_empty()).then(|| values.join(",")))
+}
+
+fn invalid(message: String) -> Failure {
+    Failure::Request {
+        message,
+        param: None,
+        code: "invalid_value",
+    }
 }

@@ -12,6 +12,7 @@ use std::{
         atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use axum::{BoxError, body::Bytes};
@@ -38,10 +39,24 @@ const PROBE: usize = 128;
 /// next to nothing to the client.
 const MAX_GIVEN_UP: u32 = 1000;
 
+/// The bounds of all connections.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Config {
+    /// Most connections.
+    pub(super) max: usize,
+    /// Most requests that are served side by side.
+    pub(super) max_requests: usize,
+    /// How many keys clients may show.
+    pub(super) keys: usize,
+    /// Longest time in which a client takes nothing of what is there for it.
+    pub(super) stall: Duration,
+}
+
 /// Every open connection, and the places of their requests.
 pub(super) struct Connections {
     /// Most connections.
     max: usize,
+    stall: Duration,
     places: Places,
     /// Seconds since the start, as the last call of [`Connections::sweep`] had them.
     begun: Instant,
@@ -56,6 +71,17 @@ struct Table {
     open: HashMap<u64, Open>,
     /// How many each address has.
     by_peer: HashMap<Peer, usize>,
+    /// Those of addresses that have their share, as they were looked at since the last sweep.
+    crowds: HashMap<Peer, Crowd>,
+}
+
+/// The connections of one address. The clock stands between two sweeps, so no other of them becomes old enough to be
+/// closed before the next one, and the table is not walked for each that comes in.
+struct Crowd {
+    /// Unfinished requests; what was finished since then is not taken off.
+    unfinished: usize,
+    /// Connections that could be closed, the oldest last.
+    closable: Vec<u64>,
 }
 
 struct Open {
@@ -84,11 +110,11 @@ pub(super) struct Connection {
 pub(super) struct Registered(pub(super) Arc<Connection>);
 
 impl Connections {
-    /// At most `max` connections; `max_requests` places for requests, of clients that show one of `keys` keys.
-    pub(super) fn new(max: usize, max_requests: usize, keys: usize) -> Arc<Connections> {
+    pub(super) fn new(config: Config) -> Arc<Connections> {
         Arc::new(Connections {
-            max,
-            places: Places::new(max_requests, keys),
+            max: config.max,
+            stall: config.stall,
+            places: Places::new(config.max_requests, config.keys),
             begun: Instant::now(),
             now: AtomicU32::new(0),
             table: Mutex::default(),
@@ -103,22 +129,12 @@ impl Connections {
     /// Adds a connection. If its address has its share, the oldest unfinished connection of that address is closed;
     /// whether one was.
     pub(super) fn add(self: &Arc<Self>, address: IpAddr) -> (Registered, bool) {
-        let mut has_made_room = false;
         let peer = Peer::of(address);
         let mut table = self.table();
         let share = admission::share_of_peer(self.max);
-        if table
-            .by_peer
-            .get(&peer)
-            .is_some_and(|count| *count >= share)
-        {
-            let own: Vec<_> = table.snapshots().filter(|it| it.peer == peer).collect();
-            if own.iter().map(|it| it.unfinished).sum::<usize>() >= share
-                && let Some(oldest) = admission::oldest(&own, self.now(), admission::YOUNG)
-            {
-                has_made_room = table.close(oldest.id);
-            }
-        }
+        let connections = table.by_peer.get(&peer);
+        let has_made_room = connections.is_some_and(|count| *count >= share)
+            && table.make_room_of(peer, share, self.now());
         table.accepted += 1;
         let id = table.accepted;
         *table.by_peer.entry(peer).or_default() += 1;
@@ -161,8 +177,9 @@ impl Connections {
     /// Closes what is overdue or too much for one address.
     pub(super) fn sweep(&self) {
         let now = u32::try_from(self.begun.elapsed().as_secs()).unwrap_or(u32::MAX);
-        self.now.store(now, Relaxed);
         let mut table = self.table();
+        self.now.store(now, Relaxed);
+        table.crowds.clear();
         let all = table.snapshots().collect();
         let closed = admission::to_close(all, now, admission::share_of_peer(self.max));
         for id in &closed {
@@ -206,6 +223,33 @@ impl Table {
         running.map(|open| open.connection.snapshot())
     }
 
+    /// Closes the oldest unfinished connection of an address that has its share of unfinished requests, since another
+    /// of its connections comes in.
+    fn make_room_of(&mut self, peer: Peer, share: usize, now: u32) -> bool {
+        let mut crowd = self.crowds.remove(&peer).unwrap_or_else(|| {
+            let own: Vec<_> = self.snapshots().filter(|it| it.peer == peer).collect();
+            Crowd {
+                unfinished: own.iter().map(|it| it.unfinished).sum(),
+                closable: admission::by_age(own, now),
+            }
+        });
+        let mut has_made_room = false;
+        while crowd.unfinished >= share
+            && !has_made_room
+            && let Some(id) = crowd.closable.pop()
+        {
+            let open = self.open.get(&id);
+            let oldest = open.map(|open| open.connection.snapshot());
+            if let Some(oldest) = oldest.filter(|it| it.can_be_closed(now, admission::YOUNG)) {
+                crowd.unfinished = crowd.unfinished.saturating_sub(oldest.unfinished);
+                has_made_room = self.close(id);
+            }
+        }
+        crowd.unfinished += 1;
+        self.crowds.insert(peer, crowd);
+        has_made_room
+    }
+
     /// Its task is gone a little later, and its entry with it.
     fn close(&mut self, id: u64) -> bool {
         let task = self.open.get_mut(&id).and_then(|open| open.task.take());
@@ -216,6 +260,11 @@ impl Table {
 impl Connection {
     pub(super) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Longest time in which its client takes nothing of what is there for it.
+    pub(super) fn stall(&self) -> Duration {
+        self.all.stall
     }
 
     /// Bytes came from the client.
@@ -524,11 +573,18 @@ pub(super) struct NoPlace(pub(super) Refusal);
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tokio::time::advance;
+    use tokio::{task::JoinHandle, time::advance};
 
     use super::*;
+
+    fn some(max: usize, max_requests: usize) -> Arc<Connections> {
+        Connections::new(Config {
+            max,
+            max_requests,
+            keys: 0,
+            stall: Duration::from_secs(60),
+        })
+    }
 
     fn connection(all: &Arc<Connections>) -> Registered {
         all.add("192.0.2.1".parse().unwrap()).0
@@ -536,7 +592,7 @@ mod tests {
 
     #[test]
     fn a_request_takes_its_place_when_its_body_is_complete() {
-        let all = Connections::new(9, 1, 0);
+        let all = some(9, 1);
         let open = connection(&all);
         let (first, second) = (open.0.begin(), open.0.begin());
         first.take_place(Holder::Anyone, true).unwrap();
@@ -571,7 +627,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_a_connection_waits_for_is_known() {
-        let all = Connections::new(9, 9, 0);
+        let all = some(9, 9);
         let open = connection(&all);
         let awaiting = || open.0.snapshot().awaiting;
         assert_eq!(awaiting(), Awaiting::Request);
@@ -593,9 +649,45 @@ mod tests {
         assert_eq!(open.0.snapshot().since, 5);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn an_address_with_its_share_makes_room_with_its_oldest() {
+        let all = some(8, 9);
+        let mut open: Vec<(Registered, JoinHandle<()>)> = Vec::new();
+        let come = |open: &mut Vec<_>| {
+            let (registered, has_made_room) = all.add("192.0.2.1".parse().unwrap());
+            let task = tokio::spawn(std::future::pending::<()>());
+            all.runs_in(registered.0.id(), task.abort_handle());
+            open.push((registered, task));
+            has_made_room
+        };
+        let second = async || {
+            advance(Duration::from_secs(1)).await;
+            all.sweep();
+        };
+        assert!((0..3).all(|_| !come(&mut open)), "it has not its share");
+        second().await;
+        come(&mut open);
+        second().await;
+        assert!(come(&mut open));
+        // What is being answered keeps its place, although it was idle when the sweep looked.
+        let ticket = open[1].0.0.begin();
+        ticket.body_is_complete().unwrap();
+        assert!(come(&mut open));
+        assert!(!come(&mut open), "the rest is young");
+        second().await;
+        assert!(come(&mut open));
+        tokio::task::yield_now().await;
+        let closed = open.iter().map(|(_, task)| task.is_finished());
+        let closed: Vec<_> = closed
+            .enumerate()
+            .filter_map(|(at, is)| is.then_some(at))
+            .collect();
+        assert_eq!(closed, [0, 2, 3]);
+    }
+
     #[test]
     fn a_connection_that_is_gone_is_counted_no_more() {
-        let all = Connections::new(9, 9, 0);
+        let all = some(9, 9);
         let open = connection(&all);
         assert_eq!(all.table().by_peer.len(), 1);
         drop(open);

@@ -10,7 +10,10 @@ use axum::{
 use tokio::time::Instant;
 use tracing::{Level, Span};
 
-use super::{App, guard};
+use super::{
+    App, guard,
+    mcp::{self, reply::Lasting},
+};
 use crate::{
     gateway::record::{Details, Outcome, Record},
     tool::millis,
@@ -30,6 +33,10 @@ pub(super) struct Failing {
     pub(super) error: String,
 }
 
+/// Goes with a response that ends only when toolway stops, what it tells of ends, or the client goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenEnded;
+
 /// A request that has not ended. It is logged when this is dropped.
 pub(super) struct Ended {
     app: Arc<App>,
@@ -44,21 +51,27 @@ pub(super) struct Ended {
     is_probe: bool,
     is_head: bool,
     is_complete: bool,
+    /// Its answer is one of MCP, which ends with an error where toolway stops.
+    is_mcp: bool,
+    /// See [`OpenEnded`].
+    is_lasting: bool,
 }
 
 impl Ended {
     /// A request that has just begun.
-    pub(super) fn new(app: Arc<App>, request: &Request, span: Span) -> Ended {
-        let key = guard::position(&app.config, request.headers());
+    pub(super) fn new(app: Arc<App>, request: &Request, key: Option<usize>, span: Span) -> Ended {
+        let path = request.uri().path();
         Ended {
             record: Arc::default(),
             span,
             begun: Instant::now(),
             status: None,
             key: key.and_then(|key| u16::try_from(key).ok()),
-            is_probe: guard::is_open(request.uri().path()),
+            is_probe: guard::is_open(path),
+            is_mcp: mcp::is_here(path),
             is_head: request.method() == Method::HEAD,
             is_complete: false,
+            is_lasting: false,
             app,
         }
     }
@@ -76,6 +89,8 @@ impl Ended {
     /// Reads the head of the response; gives how many bytes of its body make it complete, where that is known.
     pub(super) fn answered(&mut self, response: &mut Response) -> Option<u64> {
         self.status = Some(response.status().as_u16());
+        let marks = response.extensions();
+        self.is_lasting = marks.get::<Lasting>().is_some() || marks.get::<OpenEnded>().is_some();
         if let Some(Failing { outcome, error }) = response.extensions_mut().remove() {
             self.record
                 .note(|details| details.failure = Some((outcome, error)));
@@ -101,13 +116,21 @@ impl Ended {
         match (&details.failure, self.status) {
             (Some((outcome, _)), _) => *outcome,
             _ if std::thread::panicking() => Outcome::Failed,
-            _ if !self.is_complete && self.app.mcp.is_stopping() => Outcome::Stopped,
+            _ if self.was_stopped() => Outcome::Stopped,
             _ if !self.is_complete => Outcome::ClientLeft,
             // A status of the upstream's.
             _ if details.upstream.is_some() => Outcome::Completed,
             (_, Some(400..500)) => Outcome::Refused,
             (_, Some(500..)) => Outcome::Failed,
             _ => Outcome::Completed,
+        }
+    }
+
+    /// toolway stopped, and the request ended for it.
+    fn was_stopped(&self) -> bool {
+        match self.is_lasting || !self.is_complete {
+            true => self.app.mcp.is_stopping(),
+            false => self.is_mcp && self.app.gateway.ending().is_cancelled(),
         }
     }
 }

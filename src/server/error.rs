@@ -40,8 +40,10 @@ pub enum Refusal {
     MethodNotAllowed,
     /// The body is longer than the bound, in bytes.
     BodyTooLarge(usize),
-    /// The body did not arrive in time, or broke off.
+    /// The body came too slowly, or its framing is broken.
     BodyIncomplete,
+    /// The client closed the connection before the end of the body.
+    ClientLeft,
     /// The body is compressed.
     BodyEncoded,
     /// Too many requests are being served.
@@ -57,6 +59,19 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// How a request ends that is refused so, and the word for it in the log.
+    pub(super) fn failing(&self) -> Failing {
+        let (_, _, code, _) = self.clone().parts();
+        Failing {
+            outcome: match self {
+                Refusal::Internal => Outcome::Failed,
+                Refusal::ClientLeft => Outcome::ClientLeft,
+                _ => Outcome::Refused,
+            },
+            error: code.to_owned(),
+        }
+    }
+
     /// Status and words, for a face that does not speak OpenAI's.
     pub(super) fn status_and_message(self) -> (StatusCode, String) {
         let (status, _, _, message) = self.parts();
@@ -136,7 +151,7 @@ impl Refusal {
                 "body_too_large",
                 format!("the body is longer than {max} bytes; `max_body_bytes` sets the bound"),
             ),
-            Refusal::BodyIncomplete => (
+            Refusal::BodyIncomplete | Refusal::ClientLeft => (
                 StatusCode::REQUEST_TIMEOUT,
                 "invalid_request_error",
                 "body_incomplete",
@@ -185,15 +200,10 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
+        let failing = self.failing();
         let (status, kind, code, message) = self.parts();
         let mut response = respond(status, &body(kind, message, None, code));
-        response.extensions_mut().insert(Failing {
-            outcome: match code {
-                "internal_error" => Outcome::Failed,
-                _ => Outcome::Refused,
-            },
-            error: code.to_owned(),
-        });
+        response.extensions_mut().insert(failing);
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response
                 .headers_mut()

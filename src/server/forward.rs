@@ -2,7 +2,11 @@
 //!
 //! The path that the upstream receives is the normalized one that the request was routed by.
 
-use std::{sync::Arc, task::Poll, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    task::Poll,
+    time::Duration,
+};
 
 use axum::{
     BoxError,
@@ -26,7 +30,8 @@ use crate::{
 
 use super::{
     App,
-    body::{self, Pieces},
+    body::{self, Incomplete, Pieces},
+    ended::Failing,
     error::{self, Refusal},
     headers, mcp_sessions,
 };
@@ -80,16 +85,33 @@ async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response
     if let Some(length) = parts.headers.get(header::CONTENT_LENGTH) {
         outgoing.insert(header::CONTENT_LENGTH, length.clone());
     }
-    let body = has_body.then_some(body);
+    // Why the body did not come to its end, which is no fault of the upstream then.
+    let cut = Arc::new(OnceLock::new());
+    let noted = Arc::clone(&cut);
+    let body = has_body.then_some(body.inspect_err(move |Incomplete(refusal)| {
+        let _ = noted.set(refusal.clone());
+    }));
     let ending = app.gateway.ending();
     let forwarding = upstream.forward(parts.method, url, &outgoing, body);
     let forwarded = ending.run_until_cancelled(forwarding).await;
-    let (status, incoming) = forwarded.ok_or(Failure::ShuttingDown)??;
+    let forwarded = forwarded.ok_or(Failure::ShuttingDown)?;
+    let (status, incoming) = forwarded.map_err(|error| match cut.get() {
+        Some(refusal) => Unsent::Refused(refusal.clone()),
+        None => error.into(),
+    })?;
     let headers = headers::to_client(&incoming.headers);
     let after = app.gateway.request_timeout();
     // The client sees no more of it than that its answer breaks off.
-    let pieces = until(deadline, after, incoming.into_stream())
-        .inspect_err(move |failure| record.fail(failure));
+    let pieces =
+        until(deadline, after, incoming.into_stream()).inspect_err(move |failure| {
+            match cut.get() {
+                Some(refusal) => {
+                    let Failing { outcome, error } = refusal.failing();
+                    record.note(|details| details.failure = Some((outcome, error)));
+                }
+                None => record.fail(failure),
+            }
+        });
     let pieces = until_ending(pieces.map_err(Into::into), ending.clone(), &headers);
     let mut response = (status, Body::from_stream(pieces)).into_response();
     *response.headers_mut() = headers;
@@ -157,19 +179,18 @@ async fn choose<'a>(
     body: Body,
 ) -> Result<(&'a Upstream, Pieces), Unsent> {
     let models = app.gateway.models();
-    let pieces = body::pieces(body);
-    if let Some(name) = headers
-        .get("x-toolway-upstream")
-        .and_then(|name| name.to_str().ok())
-    {
-        let upstream = models.named(name).ok_or_else(|| unknown(name))?;
+    let max = app.config.max_body_bytes;
+    let pieces = body::pieces(headers, body, max).map_err(Unsent::Refused)?;
+    if let Some(name) = headers.get("x-toolway-upstream") {
+        let name = String::from_utf8_lossy(name.as_bytes());
+        let upstream = models.named(&name).ok_or_else(|| unknown(&name))?;
         return Ok((upstream, pieces));
     }
     let first = models.all().first().ok_or_else(|| unknown("default"))?;
     if models.all().len() == 1 || *method == Method::GET {
         return Ok((first, pieces));
     }
-    let peeked = peek(pieces, app.config.max_body_bytes, &app.bodies).await;
+    let peeked = peek(pieces, &app.bodies).await;
     let (model, pieces) = peeked.map_err(Unsent::Refused)?;
     match model {
         Some(model) => match models.choose(&model) {
@@ -180,25 +201,17 @@ async fn choose<'a>(
     }
 }
 
-/// The model that a body names, and the body with what was read of it put back. At most `max` bytes are held, and taken
-/// of `room`: SDKs write `model` behind an `input` of any length, and a form's file stands before it as often as not.
-async fn peek(
-    mut pieces: Pieces,
-    max: usize,
-    room: &Room,
-) -> Result<(Option<String>, Pieces), Refusal> {
+/// The model that a body names, and the body with what was read of it put back. What is held is taken of `room`: SDKs
+/// write `model` behind an `input` of any length, and a form's file stands before it as often as not.
+async fn peek(mut pieces: Pieces, room: &Room) -> Result<(Option<String>, Pieces), Refusal> {
     let mut taken = room.take_nothing();
     let mut start = BytesMut::new();
     // Looked through whenever it has doubled, so that many small pieces cost no more than a few large ones.
     let mut enough = 1;
-    while start.len() < max && may_name_model(&start) {
+    while may_name_model(&start) {
         match pieces.next().await {
             Some(Ok(piece)) => start.extend_from_slice(&piece),
-            Some(Err(error)) => {
-                let failed: Pieces = stream::iter([Err(error)]).boxed();
-                let model = model_in(&start);
-                return Ok((model, with_start(start, taken, failed).boxed()));
-            }
+            Some(Err(Incomplete(refusal))) => return Err(refusal),
             None => break,
         }
         if !taken.grow_to(start.len()) {
@@ -224,7 +237,7 @@ fn with_start(
     start: BytesMut,
     taken: Taken,
     rest: Pieces,
-) -> impl Stream<Item = Result<Bytes, body::Incomplete>> {
+) -> impl Stream<Item = Result<Bytes, Incomplete>> {
     let start = body::held(start.freeze(), taken);
     stream::iter((!start.is_empty()).then_some(Ok(start))).chain(rest)
 }

@@ -12,7 +12,7 @@ use axum::{
     Router,
     body::{Body, Bytes},
     extract::{Request, State},
-    http::{HeaderValue, Uri, header, header::Entry},
+    http::{HeaderMap, HeaderValue, Uri, header},
     response::{IntoResponse, Response},
 };
 use futures::{
@@ -27,7 +27,7 @@ use super::{
     App, REQUEST_ID, chat, connections::Ticket, cors, ended::Ended, error::Refusal, guard, mcp,
     mcp_sessions,
 };
-use crate::translate::paths;
+use crate::{translate::paths, upstream::model::is_credential};
 
 /// Longest id that a client can give its request, in bytes: it goes into every line of the log about it.
 const LONGEST_ID: usize = 256;
@@ -39,21 +39,16 @@ pub(super) fn answer(
     mut request: Request,
     ticket: Arc<Ticket>,
 ) -> impl Future<Output = Response> + Send {
-    for name in [header::AUTHORIZATION, header::COOKIE] {
-        if let Entry::Occupied(mut values) = request.headers_mut().entry(name) {
-            values
-                .iter_mut()
-                .for_each(|value| value.set_sensitive(true));
-        }
-    }
+    hide_credentials(request.headers_mut());
     let is_clear = normalize_path(&mut request);
     let id = name(&app, &mut request);
     let span = span(&id, &request, is_clear);
-    let ended = Ended::new(Arc::clone(&app), &request, span.clone());
+    let key = guard::position(&app.config, request.headers());
+    let ended = Ended::new(Arc::clone(&app), &request, key, span.clone());
     request.extensions_mut().insert(ended.record());
     let answering = async move {
         let answered = async {
-            let work = admitted(&app, routes, request, is_clear, &ticket);
+            let work = admitted(&app, routes, request, is_clear, key, &ticket);
             work.await
         };
         let answered = AssertUnwindSafe(answered).catch_unwind().await;
@@ -65,18 +60,29 @@ pub(super) fn answer(
     answering.instrument(span)
 }
 
+/// Keeps what is as good as a key out of every `Debug` of the headers.
+fn hide_credentials(headers: &mut HeaderMap) {
+    for (name, value) in headers {
+        if is_credential(name) || *name == header::COOKIE {
+            value.set_sensitive(true);
+        }
+    }
+}
+
 /// The work on a request, whose answer a listed page may read.
 fn admitted(
     app: &Arc<App>,
     routes: Router,
     request: Request,
     is_clear: bool,
+    key: Option<usize>,
     ticket: &Ticket,
 ) -> BoxFuture<'static, Response> {
-    let Some(origin) = cors::reader(&app.config, request.headers()) else {
-        return checked(app, routes, request, is_clear, ticket);
+    let origin = cors::reader(&app.config, request.headers());
+    let work = checked(app, routes, request, is_clear, key, ticket);
+    let Some(origin) = origin else {
+        return work;
     };
-    let work = checked(app, routes, request, is_clear, ticket);
     Box::pin(work.map(|response| cors::readable(response, origin)))
 }
 
@@ -86,6 +92,7 @@ fn checked(
     routes: Router,
     request: Request,
     is_clear: bool,
+    key: Option<usize>,
     ticket: &Ticket,
 ) -> BoxFuture<'static, Response> {
     if !is_clear {
@@ -99,7 +106,7 @@ fn checked(
         };
         return Box::pin(ready(answer));
     }
-    let admitted = guard::admit(app, &request).and_then(|holder| match holder {
+    let admitted = guard::admit(app, &request, key).and_then(|holder| match holder {
         Some(holder) => ticket.take_place(holder, is_read_whole(&request)),
         None => Ok(()),
     });
@@ -246,5 +253,28 @@ impl http_body::Body for Tracked {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_not_shown() {
+        let names = [
+            "authorization",
+            "api-key",
+            "x-api-key",
+            "x-goog-api-key",
+            "cookie",
+        ];
+        for name in names {
+            let mut headers = HeaderMap::new();
+            headers.append(name, HeaderValue::from_static("secret"));
+            headers.append(name, HeaderValue::from_static("secret"));
+            hide_credentials(&mut headers);
+            assert!(!format!("{headers:?}").contains("secret"), "{name}");
+        }
     }
 }

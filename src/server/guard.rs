@@ -15,8 +15,12 @@ use crate::secret::Secret;
 
 use super::{App, Config, connections::Holder, cors, error::Refusal, mcp_sessions};
 
-/// Who takes a place for the request, if it needs one.
-pub(super) fn admit(app: &App, request: &Request) -> Result<Option<Holder>, Refusal> {
+/// Who takes a place for the request, if it needs one. `key` is the [`position`] of the key that was shown.
+pub(super) fn admit(
+    app: &App,
+    request: &Request,
+    key: Option<usize>,
+) -> Result<Option<Holder>, Refusal> {
     source(&app.config, request)?;
     if is_open(request.uri().path()) {
         return Ok(None);
@@ -31,7 +35,7 @@ pub(super) fn admit(app: &App, request: &Request) -> Result<Option<Holder>, Refu
             known.ok_or(Refusal::NoSession)?;
             Ok(Some(Holder::Borrower))
         }
-        None => holder(&app.config, request.headers()).map(Some),
+        None => holder(&app.config, key).map(Some),
     }
 }
 
@@ -43,16 +47,15 @@ pub(super) fn is_open(path: &str) -> bool {
 
 /// A valid key was shown, or none is needed.
 pub(super) fn key(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
-    holder(config, headers).map(|_| ())
+    holder(config, position(config, headers)).map(|_| ())
 }
 
-/// Which of the keys was shown.
-fn holder(config: &Config, headers: &HeaderMap) -> Result<Holder, Refusal> {
+/// Whose places the client takes that has shown this key.
+fn holder(config: &Config, key: Option<usize>) -> Result<Holder, Refusal> {
     if config.api_keys.is_empty() {
         return Ok(Holder::Anyone);
     }
-    let known = position(config, headers).map(Holder::Key);
-    known.ok_or(Refusal::Unauthorized)
+    key.map(Holder::Key).ok_or(Refusal::Unauthorized)
 }
 
 /// Which of `api_keys` was shown. All are compared, so that the time does not tell which.
@@ -80,10 +83,15 @@ pub(super) fn shown(headers: &HeaderMap) -> Option<&str> {
 /// A browser names the host that led it here, also one that was made to point here (DNS rebinding). Without keys such
 /// a page could do what anybody can, so the host has to be one that nobody else can own.
 pub(super) fn source(config: &Config, request: &Request) -> Result<(), Refusal> {
-    let own = without_port(host(request)?);
+    let host = host(request)?;
+    // HTTP/1.0 has no `Host`, nor do browsers speak it any more; load balancers probe with it.
+    let is_old_probe =
+        host.is_empty() && request.version() == Version::HTTP_10 && is_open(request.uri().path());
+    let own = without_port(host);
     // Only a client of a proxy writes the whole URL into an HTTP/1 request, and toolway is none.
     let is_for_proxy = request.version() < Version::HTTP_2 && request.uri().authority().is_some();
-    if (config.api_keys.is_empty() || is_for_proxy) && !is_own(config, own) {
+    let is_checked = config.api_keys.is_empty() || is_for_proxy;
+    if is_checked && !is_old_probe && !is_own(config, own) {
         return Err(Refusal::ForeignHost(own.to_owned()));
     }
     let headers = request.headers();
@@ -115,7 +123,9 @@ fn host(request: &Request) -> Result<&str, Refusal> {
         (Some(header), Some(target)) => !header.eq_ignore_ascii_case(target),
         _ => false,
     };
-    if is_contradicted || headers.next().is_some() {
+    // RFC 9112, 3.2.
+    let is_missing = header.is_none() && request.version() == Version::HTTP_11;
+    if is_contradicted || is_missing || headers.next().is_some() {
         return Err(Refusal::AmbiguousHost);
     }
     Ok(target.or(header).unwrap_or_default())
@@ -209,7 +219,6 @@ mod tests {
             check(&config, &[("host", own)], Ok(()));
         }
         check(&config, &[("host", "192.0.2.1")], Err("host"));
-        check(&config, &[], Err("host"));
     }
 
     #[test]
@@ -238,6 +247,7 @@ mod tests {
         let config = Config::default();
         let two = [("host", "localhost"), ("host", "localhost")];
         check(&config, &two, Err("ambiguous"));
+        check(&config, &[], Err("ambiguous"));
         let local = [("host", "localhost:1")];
         check_target(&config, "http://localhost:1/x", &local, Ok(()));
         check_target(&config, "http://localhost:2/x", &local, Err("ambiguous"));

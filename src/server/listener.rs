@@ -44,6 +44,10 @@ use super::{
 /// Longest time in which a client takes not a single byte of what is there for it.
 pub(super) const STALL: Duration = Duration::from_secs(60);
 
+/// How long a client that has closed its sending side is still answered: its last requests, if they are answered at
+/// once, or nobody. On a plain connection the two cannot be told apart.
+const LEAVING: Duration = Duration::from_millis(250);
+
 /// Longest time until a new connection has sent its first byte, or all of [`PREFACE`], after which HTTP/2 minds the
 /// time itself.
 const FIRST_BYTES: Duration = Duration::from_secs(30);
@@ -340,8 +344,9 @@ async fn connection<A, F>(
         }
         Version::Http2 => {
             bounded.is_http_2();
+            let streams = stalled::Streams(bounded.stall());
             let stream = TokioIo::new(Bounded::new(stream, bounded));
-            let mut server = http2::Builder::new(stalled::Streams);
+            let mut server = http2::Builder::new(streams);
             server.timer(TokioTimer::new()).keep_alive_interval(STALL);
             server.max_concurrent_streams(STREAMS);
             let service = move |request| {
@@ -373,6 +378,8 @@ struct Attended {
     stream: TcpStream,
     /// Who reads has been told that nothing more comes.
     has_ended: bool,
+    /// Runs from when the client closed its sending side while it was answered.
+    leaving: Option<Pin<Box<Sleep>>>,
 }
 
 impl Attended {
@@ -380,6 +387,7 @@ impl Attended {
         Attended {
             stream,
             has_ended: false,
+            leaving: None,
         }
     }
 }
@@ -422,6 +430,8 @@ impl AsyncWrite for Attended {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.has_ended
             && let Poll::Ready(0) = self.stream.poll_peek(cx, &mut ReadBuf::new(&mut [0]))?
+            && let leaving = self.leaving.get_or_insert_with(|| Box::pin(sleep(LEAVING)))
+            && leaving.as_mut().poll(cx).is_ready()
         {
             let gone = io::Error::new(io::ErrorKind::ConnectionAborted, "the client is gone");
             return Poll::Ready(Err(gone));
@@ -434,7 +444,7 @@ impl AsyncWrite for Attended {
     }
 }
 
-/// A stream whose writes fail when nothing of them was taken for [`STALL`]. It notes for its connection what comes and
+/// A stream whose writes fail when nothing of them was taken for [`Connection::stall`]. It notes for its connection what comes and
 /// goes.
 struct Bounded<S> {
     stream: S,
@@ -463,7 +473,8 @@ impl<S> Bounded<S> {
             self.connection.sent(*written.as_ref().unwrap_or(&0));
             return Poll::Ready(written);
         }
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(STALL)));
+        let limit = self.connection.stall();
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
         ready!(stalled.as_mut().poll(cx));
         Poll::Ready(Err(io::Error::new(
             io::ErrorKind::TimedOut,
@@ -528,10 +539,10 @@ mod tests {
         time::advance,
     };
 
-    use super::*;
+    use super::{super::connections, *};
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_nobody_takes_fails_after_a_minute() {
+    async fn a_write_that_nobody_takes_fails_after_a_while() {
         let (near, _far) = duplex(8);
         let begun = Instant::now();
         let error = Bounded::new(near, alone())
@@ -565,7 +576,16 @@ mod tests {
     }
 
     fn some(max: usize) -> Arc<Connections> {
-        Connections::new(max, 9, 0)
+        bounded(max, STALL)
+    }
+
+    fn bounded(max: usize, stall: Duration) -> Arc<Connections> {
+        Connections::new(connections::Config {
+            max,
+            max_requests: 9,
+            keys: 0,
+            stall,
+        })
     }
 
     /// What comes back on a connection that sends this and then waits until it is closed, and after how long.
@@ -642,6 +662,28 @@ mod tests {
             let mut frame = [0; 9];
             client.read_exact(&mut frame).await.unwrap();
             assert_eq!(frame[3], 4, "the answer is a frame of settings");
+        }
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn what_was_asked_before_the_client_closed_its_side_is_answered() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        // Not in the first moment, as an answer of a file or of another task.
+        let answer = async |_, _| {
+            tokio::task::yield_now().await;
+            "hello".into_response()
+        };
+        let serving = tokio::spawn(serve(listener, answer, some(9), std::future::pending()));
+        for requests in [1, 3] {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let sent = "GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(requests);
+            client.write_all(sent.as_bytes()).await.unwrap();
+            client.shutdown().await.unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            assert_eq!(answer.matches("hello").count(), requests, "{answer}");
         }
         serving.abort();
     }
@@ -727,7 +769,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_over_http_2_that_nobody_takes_is_given_up() {
-        let all = some(9);
+        given_up_over_http_2(STALL).await;
+        given_up_over_http_2(STALL / 6).await;
+    }
+
+    async fn given_up_over_http_2(stall: Duration) {
+        let all = bounded(9, stall);
         let (address, dropped) = endless(Arc::clone(&all)).await;
         let stream = TcpStream::connect(address).await.unwrap();
         let (client, connection) = h2::client::handshake(stream).await.unwrap();
@@ -738,8 +785,8 @@ mod tests {
         let begun = Instant::now();
         let mut body = response.await.unwrap().into_body();
         dropped.notified().await;
-        assert!(begun.elapsed() >= STALL, "{:?}", begun.elapsed());
-        assert!(begun.elapsed() <= STALL * 2, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() >= stall, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() <= stall * 2, "{:?}", begun.elapsed());
         // Its window of 64 KB was used up, and then the stream was reset.
         let mut came = 0;
         let error = loop {

@@ -41,10 +41,11 @@ use crate::{
     json_size::JsonSize,
     mcp::{
         headers::{self, Accepts},
-        rpc::{self, Incoming, Message},
+        rpc::{self, Incoming, Malformed, Message},
         version::Version,
     },
     quota::Sharing,
+    room::Taken,
     tool::JsonObject,
 };
 
@@ -241,38 +242,19 @@ pub(super) async fn answer(app: &App, view: Arc<View>, request: Request) -> Resp
         }
         Method::GET => handshake::get(&app.mcp, &visitor),
         Method::DELETE => handshake::delete(&app.mcp, &visitor),
-        _ => post(app, &visitor, body).await,
+        Method::POST => post(app, &visitor, body).await,
+        _ => reply::unknown_method("POST, GET, DELETE"),
     }
 }
 
 async fn post(app: &App, visitor: &Visitor, body: axum::body::Body) -> Response {
-    if !headers::is_json(&visitor.headers) {
-        let why = "the Content-Type must be application/json";
-        return reply::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, why);
-    }
     if !visitor.accepts.json && !visitor.accepts.events {
         let why = "Accept must name application/json and text/event-stream";
         return reply::refused(StatusCode::NOT_ACCEPTABLE, why);
     }
-    let (max, most) = bounds(&app.config, &visitor.view);
-    let body = match body::read(&visitor.headers, body, max, &app.bodies).await {
-        Ok(body) => body,
-        Err(Refusal::BodyTooLarge(LONGEST_LENT)) if visitor.view.is_lent() => {
-            let why = format!("a message to lent functions has at most {LONGEST_LENT} bytes");
-            return reply::refused(StatusCode::PAYLOAD_TOO_LARGE, why);
-        }
-        Err(refusal) => return reply::refusal(refusal),
-    };
-    let read = values::read(app, body, move |body| {
-        rpc::read_within(body, most).map_err(Box::new)
-    });
-    let (incoming, taken) = match read.await {
-        Ok((Ok(incoming), taken)) => (incoming, taken),
-        Ok((Err(malformed), _)) => {
-            let answer = malformed.to_value().to_string();
-            return reply::json(StatusCode::BAD_REQUEST, answer);
-        }
-        Err(refusal) => return reply::refusal(refusal),
+    let (incoming, taken) = match read(app, &visitor.view, &visitor.headers, body).await {
+        Ok(read) => read,
+        Err(response) => return response,
     };
     let response = dispatch(app, visitor, incoming).await;
     match taken {
@@ -285,6 +267,40 @@ async fn post(app: &App, visitor: &Visitor, body: axum::body::Body) -> Response 
         }),
         _ => response,
     }
+}
+
+/// Reads a message of a client, and what it takes of the budget; or gives the answer to one that cannot be read.
+async fn read(
+    app: &App,
+    view: &View,
+    headers: &HeaderMap,
+    body: axum::body::Body,
+) -> Result<(Incoming, Option<Taken>), Response> {
+    if !headers::is_json(headers) {
+        let why = "the Content-Type must be application/json";
+        return Err(reply::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+    }
+    let (max, most) = bounds(&app.config, view);
+    let body = match body::read(headers, body, max, &app.bodies).await {
+        Ok(body) => body,
+        Err(Refusal::BodyTooLarge(LONGEST_LENT)) if view.is_lent() => {
+            let why = format!("a message to lent functions has at most {LONGEST_LENT} bytes");
+            return Err(reply::refused(StatusCode::PAYLOAD_TOO_LARGE, why));
+        }
+        Err(refusal) => return Err(reply::refusal(refusal)),
+    };
+    let read = values::read(app, body, move |body| {
+        rpc::read_within(body, most).map_err(Box::new)
+    });
+    let (incoming, taken) = read.await.map_err(reply::refusal)?;
+    let malformed = |malformed: Box<Malformed>| {
+        reply::error(
+            StatusCode::BAD_REQUEST,
+            malformed.id.as_ref(),
+            malformed.error,
+        )
+    };
+    Ok((incoming.map_err(malformed)?, taken))
 }
 
 /// Longest message to an endpoint, in bytes, and its largest size. Whoever knows the URL of lent functions has shown no

@@ -36,6 +36,7 @@ use crate::{
 
 use super::{
     App, body,
+    ended::OpenEnded,
     error::{self, Refusal},
     guard, values,
 };
@@ -120,6 +121,7 @@ pub(super) async fn events(
         .and_then(|last| last.to_str().ok()?.trim().parse().ok());
     let body = stream(session.events(last), app.gateway.keepalive());
     let mut response = Response::new(Body::from_stream(body));
+    response.extensions_mut().insert(OpenEnded);
     let own = response.headers_mut();
     own.insert(
         header::CONTENT_TYPE,

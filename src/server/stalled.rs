@@ -11,6 +11,7 @@ use std::{
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use axum::{
@@ -20,7 +21,7 @@ use axum::{
 use http_body::{Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 
-use super::{connections::Ticket, listener::STALL};
+use super::connections::Ticket;
 
 /// What a poll of a stream's task came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,18 +39,18 @@ thread_local! {
     static STEP: Cell<Step> = const { Cell::new(Step::Blocked) };
 }
 
-/// Runs the tasks of one connection: one for each of its streams.
+/// Runs the tasks of one connection: one for each of its streams, which may wait so long for the client.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Streams;
+pub(super) struct Streams(pub(super) Duration);
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams {
     fn execute(&self, stream: F) {
-        tokio::spawn(unless_stalled(stream));
+        tokio::spawn(unless_stalled(stream, self.0));
     }
 }
 
-/// Runs a stream's task, and drops it when the client has taken nothing for [`STALL`]. hyper resets the stream then.
-async fn unless_stalled(stream: impl Future<Output = ()>) {
+/// Runs a stream's task, and drops it when the client has taken nothing for `limit`. hyper resets the stream then.
+async fn unless_stalled(stream: impl Future<Output = ()>, limit: Duration) {
     let mut stream = pin!(stream);
     let mut stalled: Option<Pin<Box<Sleep>>> = None;
     poll_fn(|cx| {
@@ -65,7 +66,7 @@ async fn unless_stalled(stream: impl Future<Output = ()>) {
             Step::Progress => stalled = None,
             Step::Blocked => {}
         }
-        let timer = stalled.get_or_insert_with(|| Box::pin(sleep(STALL)));
+        let timer = stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
         timer.as_mut().poll(cx)
     })
     .await;
@@ -132,7 +133,9 @@ mod tests {
 
     use super::*;
 
-    async fn runs_for(step: Option<Step>) -> Option<std::time::Duration> {
+    const STALL: Duration = Duration::from_secs(60);
+
+    async fn runs_for(step: Option<Step>) -> Option<Duration> {
         let begun = Instant::now();
         let stream = async move {
             if let Some(step) = step {
@@ -140,7 +143,7 @@ mod tests {
             }
             pending::<()>().await;
         };
-        let ended = tokio::time::timeout(STALL * 10, unless_stalled(stream)).await;
+        let ended = tokio::time::timeout(STALL * 10, unless_stalled(stream, STALL)).await;
         ended.ok().map(|()| begun.elapsed())
     }
 

@@ -6,13 +6,16 @@
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::{FutureExt, future::FusedFuture};
+use futures::{
+    FutureExt,
+    future::{Fuse, FusedFuture},
+};
 use serde_json::json;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader},
     sync::mpsc,
     task::JoinSet,
-    time::{error::Elapsed, timeout},
+    time::{error::Elapsed, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -43,8 +46,9 @@ pub struct Config {
     pub max_line_bytes: usize,
     /// Deepest nesting of a message. Default: 127, which is also the most.
     pub max_depth: usize,
-    /// How long requests may take to end when the client has closed its end. Default: 10 s.
-    pub drain: Duration,
+    /// How long requests may take to end when toolway is stopped or the client has closed its end; then they end
+    /// with an error. Default: 10 s.
+    pub shutdown_grace: Duration,
 }
 
 impl Default for Config {
@@ -52,7 +56,7 @@ impl Default for Config {
         Config {
             max_line_bytes: 32 << 20,
             max_depth: 127,
-            drain: Duration::from_secs(10),
+            shutdown_grace: Duration::from_secs(10),
         }
     }
 }
@@ -75,7 +79,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Whose requests these are; there is nobody else on these pipes.
 const OWNER: &str = "stdio";
 
-/// Serves one client until it closes its end, stops reading, or `shutdown` ends.
+/// Serves one client until it closes its end, stops reading, or `shutdown` ends. Running requests may end for
+/// [`Config::shutdown_grace`] then, but not if `shutdown` ends after the client has closed its end.
 ///
 /// # Errors
 /// When the input cannot be read.
@@ -92,37 +97,62 @@ pub async fn serve(
     let (sender, mut lines) = mpsc::channel(WAITING);
     // On their own, because a line that is read in part must not be dropped.
     let reading = tokio::spawn(read(input, config.max_line_bytes, sender));
-    let mut pipe = Pipe::new(gateway, view, OWNER.to_owned(), CancellationToken::new());
+    let stopping = CancellationToken::new();
+    let mut pipe = Pipe::new(gateway, view, OWNER.to_owned(), stopping.clone());
     // Looked at in three places, and it ends once.
     let mut writing = tokio::spawn(write(output, pipe.feed.reader(0))).fuse();
-    let mut shutdown = pin!(shutdown);
-    let is_stopped = loop {
+    let mut shutdown = pin!(shutdown.fuse());
+    // Runs from when toolway stops or the input ends.
+    let mut grace = pin!(Fuse::terminated());
+    let mut input_ended = false;
+    let is_read = loop {
+        if pipe.is_idle() && stopping.is_cancelled() {
+            break true;
+        }
+        let feed = Arc::clone(&pipe.feed);
         let line = async {
-            let room = pipe.feed.has_room(MAX_UNREAD, MAX_UNREAD_BYTES);
+            let room = feed.has_room(MAX_UNREAD, MAX_UNREAD_BYTES);
             timeout(LONGEST_STALL, room).await?;
             Ok::<_, Elapsed>(lines.recv().await)
         };
         tokio::select! {
             biased;
-            () = &mut shutdown => break true,
-            _ = &mut writing => break true,
-            line = line => match line {
+            () = &mut shutdown => {
+                if input_ended {
+                    break true;
+                }
+                stopping.cancel();
+                grace.set(sleep(config.shutdown_grace).fuse());
+            }
+            _ = &mut writing => break false,
+            () = &mut grace => break true,
+            Some(_) = pipe.at_work.join_next(), if stopping.is_cancelled() => {}
+            line = line, if !input_ended => match line {
                 Ok(Some(line)) => pipe.take(line, config.max_depth),
-                Ok(None) => break false,
+                Ok(None) => {
+                    input_ended = true;
+                    if !stopping.is_cancelled() {
+                        stopping.cancel();
+                        grace.set(sleep(config.shutdown_grace).fuse());
+                    }
+                }
                 Err(_) => {
                     tracing::warn!("The MCP client does not read its answers");
-                    break true;
+                    break false;
                 }
             },
         }
-        pipe.is_idle();
     };
-    pipe.stopping.cancel();
-    if !is_stopped {
+    stopping.cancel();
+    if is_read {
+        // What was sent before that is refused.
+        while let Ok(line) = lines.try_recv() {
+            pipe.take(line, config.max_depth);
+        }
+        pipe.gateway.end_requests();
         let ended = async { while pipe.at_work.join_next().await.is_some() {} };
         tokio::select! {
-            _ = timeout(config.drain, ended) => {}
-            () = &mut shutdown => {}
+            _ = timeout(LAST_WORDS, ended) => {}
             _ = &mut writing => {}
         }
     }
@@ -131,7 +161,7 @@ pub async fn serve(
     if !writing.is_terminated() {
         let _ = timeout(LAST_WORDS, writing).await;
     }
-    if is_stopped {
+    if !input_ended {
         reading.abort();
         return Ok(());
     }
@@ -258,6 +288,11 @@ impl Pipe {
 
     fn message(&mut self, message: Message) {
         match message {
+            Message::Request(request) if self.stopping.is_cancelled() => {
+                let why = "toolway is shutting down; the request was not carried out";
+                let error = RpcError::new(code::INTERNAL_ERROR, why);
+                self.fail(Some(&request.id), error);
+            }
             Message::Request(request) if is_stateless(&request) => self.once(request),
             Message::Request(request) if request.method == "initialize" => self.initialize(request),
             Message::Request(request) => self.request(request),

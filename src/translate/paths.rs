@@ -92,7 +92,14 @@ fn begins_with(names: &[Vec<u8>], other: &[&str]) -> bool {
 
 /// The names between the slashes, as the most lenient server reads them.
 fn loosely_read(path: &str) -> Vec<Vec<u8>> {
-    let decoded = percent::bytes(path.as_bytes());
+    let mut decoded = path.as_bytes().to_vec();
+    for _ in 0..=MAX_ENCODINGS {
+        let next = percent::bytes(&decoded);
+        if next == decoded {
+            break;
+        }
+        decoded = next;
+    }
     let segments = decoded.split(|byte| matches!(byte, b'/' | b'\\'));
     let names = segments.filter_map(|segment| segment.split(|byte| *byte == b';').next());
     let names = names

@@ -218,7 +218,7 @@ impl Call {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StreamError {
     /// The upstream sent an error in its answer, and perhaps a status (400 to 599) that fits.
-    #[error("the upstream reported an error: {}", .0.message)]
+    #[error("the upstream reported an error ({})", .0.names())]
     Upstream(Box<ErrorBody>, Option<u16>),
     /// An event, or the body, is not JSON, or not an object.
     #[error("the upstream sent something that is not a chat completion: {0}")]

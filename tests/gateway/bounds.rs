@@ -177,3 +177,27 @@ async fn who_holds_only_a_url_of_lent_functions_sends_small_messages() {
     assert!(!text.contains("JSON values"), "{status}: {text}");
     gw.join().await;
 }
+
+#[tokio::test]
+async fn the_bound_on_bodies_holds_for_forwarded_ones() {
+    let second = "[[upstreams]]\nname = \"second\"\nbase_url = \"MODEL\"\n";
+    for upstreams in [
+        String::new(),
+        format!("{second}{}", second.replace("second", "third")),
+    ] {
+        let gw = start(&format!("max_body_bytes = 5000\n{upstreams}")).await;
+        let url = format!("{}/v1/files", gw.base);
+        let chunked = |bytes: usize| {
+            let pieces = (0..bytes / 1000).map(|_| Ok::<_, std::io::Error>("x".repeat(1000)));
+            reqwest::Body::wrap_stream(futures::stream::iter(pieces))
+        };
+        assert_eq!(post(&gw, &url, "x".repeat(5000)).await.0, 201);
+        assert_eq!(post(&gw, &url, chunked(5000)).await.0, 201);
+        for body in [reqwest::Body::from("x".repeat(5001)), chunked(6000)] {
+            let (status, text) = post(&gw, &url, body).await;
+            assert_eq!(status, 413, "{text}");
+            assert!(text.contains("body_too_large"), "{text}");
+        }
+        gw.join().await;
+    }
+}

@@ -5,7 +5,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use reqwest::header::HeaderValue;
 use serde_json::{Map, Value, json};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
 use tracing::{
     Event, Subscriber,
     field::{Field, Visit},
@@ -19,7 +21,7 @@ use tracing_subscriber::{
 use crate::{
     harness::{Toolway, eventually, toolway},
     model::{Model, Reply, Then, call, events, raw, say},
-    tools::tools,
+    tools::{Does, tools},
 };
 
 /// What is logged on this thread; the runtime of a test has no other.
@@ -235,4 +237,178 @@ async fn a_header_that_selects_nothing_is_a_warning_to_the_client_and_in_the_log
         }
         gw.join().await;
     }
+}
+
+/// Sends a request that breaks off in its body, and goes.
+async fn break_off(gw: &Toolway, path: &str) {
+    let address = gw.base.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Accept: application/json\r\nContent-Length: 100\r\n\r\n{{"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_in_its_own_body_has_left() {
+    for path in ["/v1/chat/completions", "/v1/files", "/mcp"] {
+        let (log, _guard) = Log::start();
+        let gw = start([]).await;
+        break_off(&gw, path).await;
+        let found = log.only().await;
+        assert_eq!(found["outcome"], "client_left", "{path}: {found}");
+        assert_eq!(found["level"], "INFO");
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_no_http_is_refused() {
+    for path in ["/v1/chat/completions", "/v1/files"] {
+        let (log, _guard) = Log::start();
+        let gw = start([]).await;
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n"
+        );
+        let (status, answer) = gw.raw(&request).await;
+        assert_eq!(status, 408, "{answer}");
+        assert_eq!(log.only().await["outcome"], "refused");
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn what_mcp_refuses_has_its_reason() {
+    let json = ("content-type", "application/json");
+    let (both, text) = (
+        ("accept", "application/json, text/event-stream"),
+        ("content-type", "text/plain"),
+    );
+    for (path, headers, body, status, error) in [
+        ("/mcp", [json, both], "{bad", 400, "JSON-RPC error -32700"),
+        ("/mcp", [json, both], "{}", 400, "JSON-RPC error -32600"),
+        ("/mcp", [text, both], "{}", 415, "application/json"),
+        ("/sse", [json, both], "{}", 404, "JSON-RPC error -32001"),
+        ("/mcp/s/", [text, both], "{}", 415, "application/json"),
+        (
+            "/mcp/s/",
+            [json, both],
+            "{bad",
+            400,
+            "JSON-RPC error -32700",
+        ),
+    ] {
+        let (log, _guard) = Log::start();
+        let gw = start([]).await;
+        let order = br#"{"tools": [{"name": "f"}]}"#.as_slice();
+        let lent = gw.gateway.handed().open(order.into(), 0).await.unwrap();
+        let path = match path {
+            "/mcp/s/" => format!("{path}{}", lent.token()),
+            path => path.to_owned(),
+        };
+        let mut request = gw.http.post(format!("{}{path}", gw.base)).body(body);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        assert_eq!(request.send().await.unwrap().status(), status, "{body}");
+        let found = log.only().await;
+        assert_eq!(found["outcome"], "refused", "{found}");
+        assert!(found["error"].as_str().unwrap().contains(error), "{found}");
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_because_toolway_stops_says_so() {
+    for path in ["/sse", "/v1/mcp_sessions/ID/events"] {
+        let (log, _guard) = Log::start();
+        let mut gw = start([]).await;
+        let order = br#"{"tools": [{"name": "f"}]}"#.as_slice();
+        let lent = gw.gateway.handed().open(order.into(), 0).await.unwrap();
+        let path = path.replace("ID", lent.id());
+        let stream = gw.http.get(format!("{}{path}", gw.base));
+        let stream = stream.header("accept", "text/event-stream");
+        let stream = stream.send().await.unwrap();
+        gw.stop();
+        stream.text().await.unwrap();
+        let found = log.only().await;
+        assert_eq!(found["outcome"], "stopped", "{found}");
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_over_mcp_that_ends_because_toolway_stops_says_so() {
+    let (log, _guard) = Log::start();
+    let gw = toolway(Model::start([]).await).config("shutdown_grace = \"100ms\"\n");
+    let mut gw = gw
+        .server("s", tools().tool("holds", Does::Holds))
+        .start()
+        .await;
+    let post = |gw: &Toolway, body: Value, session: Option<&HeaderValue>| {
+        let request = gw
+            .http
+            .post(format!("{}/mcp", gw.base))
+            .body(body.to_string());
+        let request = request.header("accept", "application/json, text/event-stream");
+        let request = request.header("content-type", "application/json");
+        match session {
+            Some(id) => request.header("mcp-session-id", id).send(),
+            None => request.send(),
+        }
+    };
+    let begin = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}});
+    let begun = post(&gw, begin, None).await.unwrap();
+    let session = begun.headers().get("mcp-session-id");
+    let call =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "s__holds"}});
+    let calling = tokio::spawn(post(&gw, call, session));
+    eventually("the call", || !gw.servers[0].calls().is_empty()).await;
+    gw.stop();
+    let answer = calling.await.unwrap().unwrap().text().await.unwrap();
+    assert!(answer.contains("shutting down"), "{answer}");
+    eventually("the lines", || log.ended().len() == 2).await;
+    assert_eq!(log.ended()[1]["outcome"], "stopped");
+    gw.join().await;
+}
+
+const KEY: &str = "sk-proj-4f9aB7";
+
+#[tokio::test]
+async fn the_words_of_an_upstream_reach_the_client_and_not_the_log() {
+    let error = json!({"error": {"message": format!("Incorrect API key provided: {KEY}"),
+        "type": "invalid_request_error", "param": null, "code": "invalid_api_key"}});
+    let refused = || raw(401, "application/json", error.to_string());
+    let event = format!("data: {error}\n\n");
+    let streamed = || events(&[&event], Then::End);
+    for (reply, streams) in [(refused(), false), (refused(), true), (streamed(), true)] {
+        let (log, _guard) = Log::start();
+        let gw = start([reply]).await;
+        let answer = gw.send(json!({"stream": streams}), &[]).await;
+        let answer = answer.text().await.unwrap();
+        assert!(answer.contains(KEY), "{answer}");
+        let found = log.only().await;
+        let why = found["error"].as_str().unwrap();
+        assert!(why.contains("invalid_api_key"), "{why}");
+        let all = json!(*log.0.lock().unwrap()).to_string();
+        assert!(!all.contains(KEY), "{all}");
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn the_words_of_a_tool_server_reach_the_model_and_not_the_log() {
+    let (log, _guard) = Log::start();
+    let model = Model::start([call(&[("c", "s__fails", json!({}))]), say("no")]).await;
+    let error = json!({"code": -32000, "message": format!("bad key {KEY}")});
+    let fails = tools().tool("fails", Does::Refuses(error));
+    let gw = toolway(model).server("s", fails).start().await;
+    gw.plain(json!({})).await;
+    let told = gw.model.messages(1).last().unwrap().to_string();
+    assert!(told.contains(KEY), "{told}");
+    let all = json!(*log.0.lock().unwrap()).to_string();
+    assert!(all.contains("-32000") && !all.contains(KEY), "{all}");
+    gw.join().await;
 }

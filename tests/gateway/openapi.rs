@@ -156,7 +156,9 @@ async fn a_refused_method_is_told_which_are_allowed() {
             .replace("{token}", lent.token());
         let real = real.replace(['{', '}'], "");
         let mut refused = 0;
-        for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
+        for method in [
+            "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE",
+        ] {
             let asked = Method::from_bytes(method.as_bytes()).unwrap();
             let request = gw.http.request(asked, format!("{}{real}", gw.base));
             let response = request.send().await.unwrap();
@@ -181,6 +183,17 @@ async fn a_refused_method_is_told_which_are_allowed() {
             }
         }
         assert!(refused > 0, "{path} takes TRACE");
+        if ["/mcp", "/sse"].iter().any(|mcp| path.starts_with(mcp)) {
+            let head = gw.http.head(format!("{}{real}", gw.base));
+            let status = head.send().await.unwrap().status().as_u16();
+            // No profile is configured.
+            let expected = if path.ends_with("{profile}") {
+                404
+            } else {
+                405
+            };
+            assert_eq!(status, expected, "{path}");
+        }
     }
     gw.join().await;
 }

@@ -81,6 +81,28 @@ async fn a_request_that_names_two_hosts_is_refused() {
 }
 
 #[tokio::test]
+async fn only_probes_of_http_1_0_need_no_host() {
+    for config in ["", "api_keys = [\"k\"]\n"] {
+        let gw = start(config).await;
+        for (path, version, expected) in [
+            ("/livez", "1.0", 200),
+            ("/readyz", "1.0", 200),
+            ("/health", "1.0", 200),
+            ("/livez", "1.1", 400),
+            ("/v1/models", "1.1", 400),
+            ("/nothing", "1.1", 400),
+        ] {
+            let request = format!("GET {path} HTTP/{version}\r\nConnection: close\r\n\r\n");
+            let (status, answer) = gw.raw(&request).await;
+            assert_eq!(status, expected, "{path}: {answer}");
+        }
+        let (status, _) = gw.raw("GET /tools HTTP/1.0\r\n\r\n").await;
+        assert_eq!(status, if config.is_empty() { 403 } else { 401 });
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
 async fn what_another_site_sends_or_loads_is_refused() {
     let gw = start("cors_origins = [\"https://app.example\"]\n").await;
     let cross = ("sec-fetch-site", "cross-site");

@@ -62,6 +62,8 @@ async fn every_spelling_of_the_chats_path_has_the_tools() {
     for path in [
         "/v1/chat%2Fcompletions",
         "/v1/chat%5ccompletions",
+        "/v1/chat%252Fcompletions",
+        "/v1/chat%25255ccompletions",
         "/v1/Chat/Completions",
         "/v1/chat/completions;a=b",
     ] {
@@ -100,6 +102,7 @@ async fn no_upstream_sees_the_id_of_a_session() {
     for path in [
         "/v1/mcp_sessions/abc",
         "/v1/mcp_sessions%2Fabc",
+        "/v1/mcp_sessions%252Fabc",
         "/v1/MCP_sessions/abc",
         "/v1/%6dcp_sessions/abc/x",
     ] {

@@ -338,3 +338,28 @@ async fn a_tool_choice_that_names_no_tool_of_the_request_is_refused() {
     }
     gw.join().await;
 }
+
+#[tokio::test]
+async fn a_header_that_is_no_text_is_refused_and_utf_8_is_read() {
+    for name in ["x-toolway-tools", "x-toolway-servers", "x-toolway-progress"] {
+        let model = Model::start([say("x")]).await;
+        let gw = toolway(model).server("calc", tools().add()).start().await;
+        let chat = format!("{}/v1/chat/completions", gw.base);
+        let body = json!({"model": "m", "messages": [{"role": "user", "content": "hello"}]});
+        let request = gw.http.post(chat).header(name, &b"calc__*,\xff"[..]);
+        let response = request.body(body.to_string()).send().await.unwrap();
+        assert_eq!(response.status(), 400, "{name}");
+        let text = response.text().await.unwrap().to_ascii_lowercase();
+        assert!(text.contains(name) && text.contains("utf-8"), "{text}");
+        gw.join().await;
+    }
+    let gw = toolway(Model::start([say("x")]).await);
+    let gw = gw.server("calc", tools().add()).start().await;
+    let headers = [("x-toolway-tools", "calc__*,\u{e4}__*")];
+    assert_eq!(gw.send(json!({}), &headers).await.status(), 200);
+    assert_eq!(
+        gw.model.asked()[0].body["tools"].as_array().unwrap().len(),
+        1
+    );
+    gw.join().await;
+}

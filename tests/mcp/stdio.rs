@@ -102,6 +102,20 @@ impl Piped {
         self.status().await
     }
 
+    #[cfg(unix)]
+    fn signal(&self, signal: nix::sys::signal::Signal) {
+        let process = nix::unistd::Pid::from_raw(self.child.id().unwrap().cast_signed());
+        nix::sys::signal::kill(process, signal).unwrap();
+    }
+
+    /// The next message is the error that toolway is shutting down, for the request of this id.
+    async fn shut_down(&mut self, id: i64) {
+        let answer = self.next().await.expect("an answer");
+        assert_eq!(answer["id"], id, "{answer}");
+        let why = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(why.contains("shutting down"), "{answer}");
+    }
+
     async fn status(&mut self) -> Option<i32> {
         timeout(PATIENCE, self.child.wait())
             .await
@@ -380,12 +394,68 @@ async fn both_eras_share_the_pipes() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn it_stops_when_it_is_told_to_although_a_tool_runs() {
-    let mut piped = Piped::initialized(&acting(), "2025-11-25", json!({})).await;
+async fn a_call_that_outlasts_the_grace_is_answered_with_an_error() {
+    use nix::sys::signal::Signal::{SIGHUP, SIGINT, SIGTERM};
+    let toml = format!("shutdown_grace = \"100ms\"\n{}", acting());
+    for end in [Some(SIGTERM), Some(SIGINT), Some(SIGHUP), None] {
+        let mut piped = Piped::initialized(&toml, "2025-11-25", json!({})).await;
+        piped.send(act(1, json!({"do": "hang"}))).await;
+        piped.call(act(2, json!({}))).await;
+        match end {
+            Some(signal) => piped.signal(signal),
+            None => drop(piped.input.take()),
+        }
+        piped.shut_down(1).await;
+        assert_eq!(piped.next().await, None);
+        assert_eq!(piped.status().await, Some(0));
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn what_runs_when_it_is_told_to_stop_may_end_and_nothing_new_begins() {
+    let toml = format!("shutdown_grace = \"60s\"\n{}", acting());
+    let mut piped = Piped::initialized(&toml, "2025-11-25", json!({"roots": {}})).await;
+    piped
+        .send(act(1, json!({"do": "ask", "method": "roots/list"})))
+        .await;
+    let asked = piped.next().await.unwrap();
+    assert_eq!(asked["method"], "roots/list");
+    let listen = request("sub", "subscriptions/listen", json!({"notifications": {}}));
+    piped.send(whole(listen)).await;
+    piped.next().await.expect("acknowledged");
+    piped.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(piped.next().await.unwrap()["id"], "sub", "it stops");
+    for (id, message) in [
+        (2, request(2, "tools/list", json!({}))),
+        (3, whole(request(3, "tools/list", json!({})))),
+    ] {
+        piped.send(message).await;
+        piped.shut_down(id).await;
+    }
+    let roots = json!({"roots": []});
+    piped
+        .send(json!({"jsonrpc": "2.0", "id": asked["id"], "result": roots}))
+        .await;
+    let answer = piped.next().await.unwrap();
+    assert_eq!((&answer["id"], &answer["error"]), (&json!(1), &Value::Null));
+    assert_eq!(piped.next().await, None);
+    assert_eq!(piped.status().await, Some(0));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_signal_after_the_end_of_the_input_ends_the_grace() {
+    let toml = format!("shutdown_grace = \"10m\"\n{}", acting());
+    let mut piped = Piped::initialized(&toml, "2025-11-25", json!({})).await;
     piped.send(act(1, json!({"do": "hang"}))).await;
-    piped.call(act(2, json!({}))).await;
-    let process = nix::unistd::Pid::from_raw(piped.child.id().unwrap().cast_signed());
-    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let listen = request("sub", "subscriptions/listen", json!({"notifications": {}}));
+    piped.send(whole(listen)).await;
+    piped.next().await.expect("acknowledged");
+    drop(piped.input.take());
+    assert_eq!(piped.next().await.unwrap()["id"], "sub", "it stops");
+    piped.signal(nix::sys::signal::Signal::SIGTERM);
+    piped.shut_down(1).await;
     assert_eq!(piped.status().await, Some(0));
 }
 

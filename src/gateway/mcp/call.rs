@@ -229,7 +229,7 @@ fn log(offered: &Offered, outcome: &Result<Value, CallError>, begun: Instant) {
             tracing::info!(tool.name = %name, server.id = %server, duration_ms, status, "Called a tool");
         }
         Err(error) => {
-            tracing::warn!(tool.name = %name, server.id = %server, duration_ms, status = error.kind(), %error, "The call of a tool failed");
+            tracing::warn!(tool.name = %name, server.id = %server, duration_ms, status = error.kind(), error = &*error.for_log(), "The call of a tool failed");
         }
     }
 }

@@ -117,7 +117,7 @@ async fn ask(
         deadline: Instant::now() + gateway.config.request_timeout,
     };
     inquiry.make(gateway, visit).await.map_err(|error| {
-        tracing::warn!(server.id = %server, method = name, %error, "A request to a server failed");
+        tracing::warn!(server.id = %server, method = name, error = &*error.for_log(), "A request to a server failed");
         era::fit_error(to_rpc(error), visit.version)
     })
 }

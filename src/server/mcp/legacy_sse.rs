@@ -29,13 +29,9 @@ use super::{
 };
 use crate::{
     gateway::mcp::View,
-    json_size::JsonSize,
-    mcp::{
-        headers::{self, Accepts},
-        rpc,
-    },
+    mcp::headers::Accepts,
     quota::Sharing,
-    server::{App, body, error::Refusal, headers::principal, mcp_sessions, stdio::Pipe, values},
+    server::{App, error::Refusal, headers::principal, mcp_sessions, stdio::Pipe},
 };
 
 /// Messages that may wait for a client that does not read before nothing more is taken from it.
@@ -100,6 +96,9 @@ async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
         principal: principal(&parts.headers),
         account: mcp_sessions::owner(app, &parts.headers),
     };
+    if parts.method == Method::HEAD {
+        return reply::unknown_method("POST, GET");
+    }
     if parts.method != Method::POST {
         return match Accepts::read(&parts.headers).events {
             true => open(&app.mcp, view, owner),
@@ -113,7 +112,7 @@ async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
     let id = query.find_map(|pair| pair.strip_prefix("session_id="));
     let session = id.and_then(|id| app.mcp.legacy.find(id, &owner));
     match session {
-        Some(session) => post(app, &session, &parts.headers, body).await,
+        Some(session) => post(app, &view, &session, &parts.headers, body).await,
         None => reply::no_session(None),
     }
 }
@@ -175,26 +174,16 @@ fn open(face: &Face, view: Arc<View>, owner: Owner) -> Response {
 }
 
 /// POST: a message of the client.
-async fn post(app: &App, session: &LegacySession, headers: &HeaderMap, body: Body) -> Response {
-    if !headers::is_json(headers) {
-        let why = "the Content-Type must be application/json";
-        return reply::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, why);
-    }
-    let body = match body::read(headers, body, app.config.max_body_bytes, &app.bodies).await {
-        Ok(body) => body,
-        Err(refusal) => return reply::refusal(refusal),
-    };
-    let most = JsonSize::up_to_depth(app.config.max_body_depth);
-    let read = values::read(app, body, move |body| {
-        rpc::read_within(body, most).map_err(Box::new)
-    });
-    let (incoming, taken) = match read.await {
-        Ok((Ok(incoming), taken)) => (incoming, taken),
-        Ok((Err(malformed), _)) => {
-            let answer = malformed.to_value().to_string();
-            return reply::json(StatusCode::BAD_REQUEST, answer);
-        }
-        Err(refusal) => return reply::refusal(refusal),
+async fn post(
+    app: &App,
+    view: &View,
+    session: &LegacySession,
+    headers: &HeaderMap,
+    body: Body,
+) -> Response {
+    let (incoming, taken) = match super::read(app, view, headers, body).await {
+        Ok(read) => read,
+        Err(response) => return response,
     };
     let feed = Arc::clone(&session.pipe().feed);
     if timeout(ROOM, feed.has_room(MAX_UNREAD, MAX_UNREAD_BYTES))

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use super::{feed::Feed, once::Once, talk::line};
+use super::{feed::Feed, once::Once, talk::line, work};
 use crate::{
     gateway::{
         Gateway,
@@ -54,7 +54,9 @@ impl Subscription {
         }
         // Side by side, so that servers that do not answer are waited for once, and a server of 2026-07-28 is asked
         // for all of its own at once.
-        let answers = asked.iter().map(|uri| once.gateway.watch(&visit, uri));
+        let answers = asked
+            .iter()
+            .map(|uri| work::unless_ending(&once.gateway, once.gateway.watch(&visit, uri)));
         let answers = join_all(answers).await;
         let mut watches = Vec::new();
         for (uri, answer) in asked.into_iter().zip(answers) {
@@ -63,7 +65,7 @@ impl Subscription {
                     watches.push(watch);
                     filter.uris.push(uri);
                 }
-                Err(error) => tracing::debug!(%error, "A resource cannot be watched"),
+                Err(error) => tracing::debug!(error.code, "A resource cannot be watched"),
             }
         }
         Ok(Subscription {

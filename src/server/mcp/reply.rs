@@ -9,8 +9,9 @@ use bytes::Bytes;
 
 use super::events::Events;
 use crate::{
+    gateway::record::Outcome,
     mcp::rpc::{self, Id, RpcError, code},
-    server::error::Refusal,
+    server::{ended::Failing, error::Refusal},
 };
 
 /// There is no such session (by custom; the specification names no code).
@@ -29,14 +30,37 @@ pub(super) fn json(status: StatusCode, message: impl Into<Bytes>) -> Response {
     response
 }
 
-/// An answer that is an error.
+/// An answer that is an error. Its words may be a server's, so the log has its code alone.
 pub(super) fn error(status: StatusCode, id: Option<&Id>, error: RpcError) -> Response {
-    json(status, rpc::write_answer(id, &Err(error)))
+    let logged = format!("JSON-RPC error {}", error.code);
+    let response = json(status, rpc::write_answer(id, &Err(error)));
+    match status {
+        StatusCode::OK => response,
+        _ => failing(response, logged),
+    }
 }
 
 /// The request is refused before anybody saw who asks what.
 pub(super) fn refused(status: StatusCode, why: impl Into<String>) -> Response {
-    error(status, None, RpcError::new(code::INVALID_REQUEST, why))
+    let why = why.into();
+    let error = RpcError::new(code::INVALID_REQUEST, why.as_str());
+    failing(json(status, rpc::write_answer(None, &Err(error))), why)
+}
+
+/// The path has none of the method but these; HEAD comes with the routes of GET.
+pub(super) fn unknown_method(known: &'static str) -> Response {
+    ([(header::ALLOW, known)], Refusal::MethodNotAllowed).into_response()
+}
+
+/// Has the log say why the request was refused.
+fn failing(mut response: Response, error: String) -> Response {
+    let outcome = match response.status() {
+        StatusCode::INTERNAL_SERVER_ERROR => Outcome::Failed,
+        _ => Outcome::Refused,
+    };
+    let failing = Failing { outcome, error };
+    response.extensions_mut().insert(failing);
+    response
 }
 
 /// Taken; there is nothing to say.
@@ -95,8 +119,10 @@ pub(in crate::server) fn refusal(refusal: Refusal) -> Response {
     if !is_read_by_status {
         return refusal.into_response();
     }
+    let failing = refusal.failing();
     let (status, why) = refusal.status_and_message();
     let mut response = refused(status, why);
+    response.extensions_mut().insert(failing);
     if status == StatusCode::UNAUTHORIZED {
         let bearer = HeaderValue::from_static("Bearer");
         let headers = response.headers_mut();

@@ -47,8 +47,10 @@ pub(super) async fn request(face: &Face, visitor: &Visitor, request: Request) ->
         outcome = &mut work, if accepts.json => {
             // What was said before comes first.
             if !(accepts.events && feed.has_any()) {
-                let status = outcome.as_ref().map_or_else(|error| status(error, false), |_| StatusCode::OK);
-                return reply::json(status, rpc::write_answer(Some(&id), &outcome));
+                return match outcome {
+                    Err(error) => reply::error(status(&error, false), Some(&id), error),
+                    Ok(_) => reply::json(StatusCode::OK, rpc::write_answer(Some(&id), &outcome)),
+                };
             }
             early = Some(outcome);
         }

@@ -295,7 +295,8 @@ impl Talk {
                 )));
             }
         }
-        let watch = self.gateway.watch(&self.visit(None), uri).await?;
+        let visit = self.visit(None);
+        let watch = work::unless_ending(&self.gateway, self.gateway.watch(&visit, uri)).await?;
         locked(&self.watches).insert(uri.to_owned(), watch);
         Ok(json!({}))
     }

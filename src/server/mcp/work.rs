@@ -33,7 +33,18 @@ pub(in crate::server) async fn run(
     params: JsonObject,
     feed: Option<&Feed>,
 ) -> Result<Value, RpcError> {
-    let mut work = pin!(answer(gateway, visit, method, params, feed));
+    unless_ending(gateway, answer(gateway, visit, method, params, feed)).await
+}
+
+/// Does the work on a request.
+///
+/// # Errors
+/// Its own, and one when toolway has to end before.
+pub(super) async fn unless_ending<T>(
+    gateway: &Gateway,
+    work: impl Future<Output = Result<T, RpcError>>,
+) -> Result<T, RpcError> {
+    let mut work = pin!(work);
     let outcome = gateway.ending().run_until_cancelled(&mut work).await;
     outcome.unwrap_or_else(|| {
         let why = "toolway is shutting down; the request may have been carried out";

@@ -98,6 +98,20 @@ pub enum AnswerFault {
     NoOutput,
 }
 
+impl AnswerFault {
+    /// The fault without the endpoint's own words, for the log.
+    pub fn without_words(&self) -> AnswerFault {
+        match self {
+            AnswerFault::Said(_) => AnswerFault::Said("an error".to_owned()),
+            AnswerFault::Status { status, .. } => AnswerFault::Status {
+                status: *status,
+                said: None,
+            },
+            other => other.clone(),
+        }
+    }
+}
+
 fn colon(said: &Option<String>) -> String {
     said.as_ref()
         .map(|said| format!(": {said}"))
@@ -272,6 +286,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_words_of_an_endpoint_are_not_for_the_log() {
+        let key = "Incorrect API key: sk-1";
+        for fault in [
+            AnswerFault::Said(key.to_owned()),
+            AnswerFault::Status {
+                status: 401,
+                said: Some(key.to_owned()),
+            },
+        ] {
+            assert!(fault.to_string().contains(key));
+            assert!(!fault.without_words().to_string().contains("sk-1"));
+        }
+    }
 
     fn text(text: &str) -> Result<ToolResult, AnswerFault> {
         Ok(ToolResult::text(text))

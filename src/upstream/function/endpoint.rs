@@ -161,7 +161,7 @@ impl Post {
     }
 
     fn log(&self, fault: &AnswerFault, reply: &web::Reply) {
-        let group = &self.group;
+        let (group, fault) = (&self.group, fault.without_words());
         tracing::warn!(functions.group = %group, status = reply.status,
             content_type = reply.content_type, bytes = reply.body.len(), %fault,
             "The endpoint gave an answer that cannot be used");

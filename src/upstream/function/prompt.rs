@@ -145,7 +145,7 @@ impl Prompt {
                 "the connection to the function's model was lost",
                 false,
             )),
-            // Its words may name keys and accounts; the log has them.
+            // Its words may name keys and accounts.
             ModelError::Refused(refused) => Ok(output::failure(format!(
                 "the function's model answered with HTTP {}",
                 refused.status.as_u16()

@@ -14,6 +14,7 @@ use super::{
     HttpKind, Transport,
     connection::{Connection, Era, Link, handshake},
     entry::Entry,
+    faults::Outage,
     legacy_sse,
     pending::Pending,
     stdio::{self, Program},
@@ -29,7 +30,7 @@ pub(super) async fn connect(
     entry: &Entry,
     era: &mut Era,
     deadline: Instant,
-) -> Result<Connection, String> {
+) -> Result<Connection, Outage> {
     let mut trying = *era;
     loop {
         match attempt(entry, trying, deadline).await {
@@ -44,9 +45,9 @@ pub(super) async fn connect(
             Err(Fault {
                 next: Some(next), ..
             }) if Instant::now() < deadline => trying = next,
-            Err(Fault { message, .. }) => {
+            Err(Fault { outage, .. }) => {
                 *era = Era::Unknown;
-                return Err(message);
+                return Err(outage);
             }
         }
     }
@@ -54,7 +55,7 @@ pub(super) async fn connect(
 
 /// Why an attempt failed, and what may be tried at once instead.
 struct Fault {
-    message: String,
+    outage: Outage,
     next: Option<Era>,
 }
 
@@ -75,12 +76,12 @@ async fn attempt(entry: &Entry, era: Era, deadline: Instant) -> Result<Connectio
             attempt_child(entry, &program, era, deadline).await
         }
         Transport::Unavailable { reason, .. } => Err(Fault {
-            message: reason.clone(),
+            outage: reason.clone().into(),
             next: None,
         }),
         Transport::Http { url, headers, kind } => {
             let clients = web::clients(url, headers).map_err(|message| Fault {
-                message,
+                outage: message.into(),
                 next: None,
             })?;
             let wants_sse = *kind == Some(HttpKind::Sse) || era == Era::EventStream;
@@ -138,7 +139,7 @@ async fn attempt_child(
     )
     .await
     .map_err(|error| Fault {
-        message: not_started(program, &error),
+        outage: not_started(program, &error).into(),
         next: None,
     })?;
     match handshake(pipe, server, pending, era, deadline).await {
@@ -157,7 +158,7 @@ async fn attempt_child(
             link.close().await;
             let ending = ending.map(|how| with_advice(&how, &entry.stderr.lines()));
             Err(Fault {
-                message: ending.unwrap_or(failed.message),
+                outage: ending.map_or(failed.outage, Outage::from),
                 next,
             })
         }
@@ -190,9 +191,9 @@ async fn attempt_streamable(
         (_, Era::Unknown | Era::Discover) => Some(Era::Handshake),
         (_, Era::Handshake | Era::EventStream) => None,
     };
-    let message = poster.refusal();
-    let message = message.map_or(failed.message, |fault| refused(&fault));
-    Err(Fault { message, next })
+    let refusal = poster.refusal();
+    let outage = refusal.map_or(failed.outage, |fault| refused(&fault).into());
+    Err(Fault { outage, next })
 }
 
 /// Why a server takes no request, with what to do where that is known.
@@ -251,21 +252,21 @@ async fn attempt_event_stream(
     url: &Url,
     deadline: Instant,
 ) -> Result<Connection, Fault> {
-    let fault = |message| Fault {
-        message,
-        next: None,
-    };
+    let fault = |outage| Fault { outage, next: None };
     let (server, pending) = (&entry.config.server, Pending::new(entry.unasked()));
     let limit = entry.config.max_message_bytes;
     let opening = legacy_sse::open(client, url, limit, pending.clone());
     let (pipe, link) = match timeout_at(deadline, opening).await {
         Ok(Ok(opened)) => opened,
-        Ok(Err(error)) => return Err(fault(refused(&error))),
-        Err(_) => return Err(fault("the server did not get ready in time".to_owned())),
+        Ok(Err(error)) => return Err(fault(refused(&error).into())),
+        Err(_) => {
+            let late = "the server did not get ready in time".to_owned();
+            return Err(fault(late.into()));
+        }
     };
     match handshake(pipe, server, pending, Era::EventStream, deadline).await {
         Ok(shaken) => Ok(shaken.into_connection("sse", Link::EventStream(link))),
-        Err(failed) => Err(fault(failed.message)),
+        Err(failed) => Err(fault(failed.outage)),
     }
 }
 

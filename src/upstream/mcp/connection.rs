@@ -21,8 +21,8 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    ears::Ears, follow::Watching, legacy_sse::SseLink, pending::Pending, pipe::PipeFault,
-    session::Session, stdio::ChildLink, streamable::Poster,
+    ears::Ears, faults::Outage, follow::Watching, legacy_sse::SseLink, pending::Pending,
+    pipe::PipeFault, session::Session, stdio::ChildLink, streamable::Poster,
 };
 use crate::tool::ServerId;
 
@@ -73,7 +73,7 @@ pub(super) struct Shaken {
 /// Why both sides did not agree.
 pub(super) struct HandshakeFault {
     /// What happened, for the person who configured the server.
-    pub(super) message: String,
+    pub(super) outage: Outage,
     /// The connection ended before the server had answered.
     pub(super) was_cut_off: bool,
 }
@@ -118,7 +118,7 @@ where
         }),
         Ok(Err(error)) => Err(explain(&error)),
         Err(_) => Err(HandshakeFault {
-            message: "the server did not get ready in time".to_owned(),
+            outage: "the server did not get ready in time".to_owned().into(),
             was_cut_off: false,
         }),
     }
@@ -140,18 +140,19 @@ fn explain(error: &ClientInitializeError) -> HandshakeFault {
         ),
         ClientInitializeError::JsonRpcError(error) => {
             let code = error.code.0;
-            (
-                format!(
-                    "the server refused the connection: {} ({code})",
-                    error.message
-                ),
-                false,
-            )
+            let outage = Outage {
+                what: format!("the server refused the connection ({code})"),
+                said: Some(error.message.to_string()),
+            };
+            return HandshakeFault {
+                outage,
+                was_cut_off: false,
+            };
         }
         error => (error.to_string(), false),
     };
     HandshakeFault {
-        message,
+        outage: message.into(),
         was_cut_off,
     }
 }

@@ -1,6 +1,6 @@
 //! What went wrong with a call, in words for the model: no addresses, no commands, no HTML.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use http::StatusCode;
 use rmcp::{
@@ -14,6 +14,31 @@ use crate::tool::{CallError, Refusal};
 
 /// Longest text of a server's own that is passed on in an error, in bytes.
 const LONGEST_MESSAGE: usize = 2000;
+
+/// Why a server is not used, for the person who configured it.
+#[derive(Clone, Debug)]
+pub(super) struct Outage {
+    /// What happened, for the log as well.
+    pub(super) what: String,
+    /// What the server says of it. It may quote a key, and is not logged.
+    pub(super) said: Option<String>,
+}
+
+impl From<String> for Outage {
+    fn from(what: String) -> Outage {
+        Outage { what, said: None }
+    }
+}
+
+impl fmt::Display for Outage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        match &self.said {
+            Some(said) => write!(f, ": {said}"),
+            None => Ok(()),
+        }
+    }
+}
 
 /// The connection ended, or there is none.
 pub(super) fn gone(unsent: bool) -> CallError {
@@ -150,4 +175,21 @@ pub(super) fn shorten(text: &mut String, bytes: usize) {
         .rev()
         .find(|end| text.is_char_boundary(*end));
     text.truncate(end.unwrap_or(0));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::session::ListFault, *};
+
+    #[test]
+    fn the_words_of_a_server_are_not_for_the_log() {
+        let said = ErrorData::new(ErrorCode(-32000), "bad key sk-1", None);
+        let fault = ListFault::Service("tools/list", ServiceError::McpError(said));
+        let outage = Outage::from(fault);
+        assert_eq!(
+            outage.what,
+            "tools/list failed with the JSON-RPC error -32000"
+        );
+        assert!(outage.to_string().ends_with(": bad key sk-1"), "{outage}");
+    }
 }

@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use super::{
     entry::Entry,
+    faults::Outage,
     session::{ListFault, Session},
 };
 use crate::{health::Restarts, mcp::features::Kind};
@@ -111,7 +112,8 @@ async fn refresh(entry: &Entry, session: &Session, subject: Subject) -> bool {
             true
         }
         Ok(Err(error)) => {
-            warn!(server.id = %server, %error, "A server did not list its {what}");
+            let error = Outage::from(error).what;
+            warn!(server.id = %server, error, "A server did not list its {what}");
             false
         }
         Err(_) => {

@@ -23,7 +23,7 @@ use tokio::{
 use super::{
     CallOptions, Caller,
     direct::{Begun, DirectCall, Met},
-    faults,
+    faults::{self, Outage},
     pending::Pending,
     running::{Errand, Running},
     streamable::Poster,
@@ -62,6 +62,18 @@ pub(super) enum ListFault {
     List(#[from] ListError),
     #[error("{0}")]
     Feature(#[from] FeatureError),
+}
+
+impl From<ListFault> for Outage {
+    fn from(fault: ListFault) -> Outage {
+        match fault {
+            ListFault::Service(method, ServiceError::McpError(error)) => Outage {
+                what: format!("{method} failed with the JSON-RPC error {}", error.code.0),
+                said: Some(error.message.into_owned()),
+            },
+            fault => fault.to_string().into(),
+        }
+    }
 }
 
 /// A live connection.

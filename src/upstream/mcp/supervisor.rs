@@ -14,6 +14,7 @@ use super::{
     Transport, connect,
     connection::{Connection, Era},
     entry::Entry,
+    faults::Outage,
     follow::{self, Subject},
     watched,
 };
@@ -22,7 +23,7 @@ use crate::{health::Restarts, tool::millis};
 /// Why a running server is not used any more.
 enum End {
     Stopped,
-    Lost(String),
+    Lost(Outage),
 }
 
 /// Runs until `stop`. Nothing of the server is left running then.
@@ -52,8 +53,8 @@ pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
         };
         let pause = restarts.pause_after(up);
         let stderr = entry.stderr.lines().join("\n");
-        warn!(server.id = %server, error, ?pause, stderr, "A server {what}; starting it again");
-        entry.set_failed(error);
+        warn!(server.id = %server, error = error.what, ?pause, stderr, "A server {what}; starting it again");
+        entry.set_failed(error.to_string());
         if stop.run_until_cancelled(sleep(pause)).await.is_none() {
             break;
         }
@@ -63,7 +64,7 @@ pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
 }
 
 /// Connects and reads the tools, within the server's start timeout.
-async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, String> {
+async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, Outage> {
     let begun = Instant::now();
     let deadline = begun + entry.config.start_timeout;
     let late = |what: &str| {
@@ -72,7 +73,7 @@ async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, String> {
     };
     let connection = connect::connect(entry, era, deadline).await;
     let connection = connection.map_err(|error| match Instant::now() >= deadline {
-        true => late("answer"),
+        true => late("answer").into(),
         false => error,
     })?;
     let listing = tokio::time::timeout_at(deadline, connection.session.list_tools()).await;
@@ -80,11 +81,11 @@ async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, String> {
         Ok(Ok(listing)) => listing,
         Ok(Err(error)) => {
             let how = connection.close().await;
-            return Err(how.unwrap_or_else(|| error.to_string()));
+            return Err(how.map_or_else(|| error.into(), Outage::from));
         }
         Err(_) => {
             connection.close().await;
-            return Err(late("list its tools"));
+            return Err(late("list its tools").into());
         }
     };
     let server = &entry.config.server;
@@ -142,14 +143,14 @@ async fn serve(entry: &Arc<Entry>, mut connection: Connection, stop: &Cancellati
     entry.set_ready(session, connection.transport, connection.protocol_version());
     let end = tokio::select! {
         () = stop.cancelled() => End::Stopped,
-        () = connection.ended() => End::Lost("the connection ended".to_owned()),
-        () = absence.notified() => End::Lost("the server cannot be reached".to_owned()),
+        () = connection.ended() => End::Lost("the connection ended".to_owned().into()),
+        () = absence.notified() => End::Lost("the server cannot be reached".to_owned().into()),
     };
     entry.set_closing();
     followers.shutdown().await;
     let how = connection.close().await;
     match (end, how) {
-        (End::Lost(_), Some(how)) => End::Lost(how),
+        (End::Lost(_), Some(how)) => End::Lost(how.into()),
         (end, _) => end,
     }
 }

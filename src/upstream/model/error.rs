@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode};
 
 use crate::openai::ErrorBody;
 
-/// Why a model provider gave no answer.
+/// Why a model provider gave no answer. In words for the log, which repeat none of the provider's: they may quote a key.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// No connection; nothing was sent.
@@ -37,7 +37,7 @@ pub enum ModelError {
         reason: String,
     },
     /// It answered with an error status.
-    #[error("the upstream `{}` answered {}: {}", .0.upstream, .0.status, .0.error.message)]
+    #[error("the upstream `{}` answered {} ({})", .0.upstream, .0.status, .0.error.names())]
     Refused(Box<Refused>),
     /// It answered with something that is no answer.
     #[error("the upstream `{upstream}` answered {what}")]
