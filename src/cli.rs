@@ -193,7 +193,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
 fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
     let mut given = asked.listen.over(&asked.files);
     if asked.offline {
-        given.keys = Keys::None;
+        given.keys = Keys::Used;
     }
     let config = match Config::load(&given, &Around::real()) {
         Ok(config) => config,

@@ -19,6 +19,8 @@ use serde_json::{Value, json};
 
 #[path = "cli/log.rs"]
 mod log;
+#[path = "cli/missing.rs"]
+mod missing;
 
 /// The binary, with nothing of the caller's environment that would change what it says.
 fn toolway(folder: &Path, args: &[&str]) -> Command {

@@ -30,8 +30,8 @@ pub(super) fn lines(config: &Config, address: SocketAddr) -> Vec<String> {
         lines.push(format!("Offering {}", words::count(functions, "function")));
     }
     lines.push(format!(
-        "Listening on http://{address}, {}",
-        survey::for_whom(config)
+        "Listening on http://{address} ({})",
+        survey::access(config)
     ));
     lines.push(format!(
         "Point an OpenAI client at http://{}/v1",
@@ -73,7 +73,7 @@ mod tests {
             &[
                 "Requests for every model go to `api.openai.com` at https://api.openai.com/v1, with the client's key",
                 "No MCP server is configured: requests pass through as they are",
-                "Listening on http://127.0.0.1:4242, for everybody on this machine",
+                "Listening on http://127.0.0.1:4242 (no API keys, this machine only)",
                 "Point an OpenAI client at http://127.0.0.1:4242/v1",
             ],
         );
@@ -101,7 +101,7 @@ mod tests {
             &[
                 "Requests for every model go to `u` at http://u/v1, with the client's key",
                 "Offering 1 function",
-                "Listening on http://127.0.0.1:4242, for everybody on this machine",
+                "Listening on http://127.0.0.1:4242 (no API keys, this machine only)",
                 "Point an OpenAI client at http://127.0.0.1:4242/v1",
             ],
         );
@@ -124,7 +124,7 @@ mod tests {
             &[
                 "Requests for every model go to `api.openai.com` at https://api.openai.com/v1, with the client's key",
                 "Starting 1 MCP server",
-                "Listening on http://0.0.0.0:80, for everybody",
+                "Listening on http://0.0.0.0:80 (no API keys, open to every client)",
                 "Point an OpenAI client at http://127.0.0.1:80/v1",
             ],
         );

@@ -309,7 +309,8 @@ impl LogArgs {
                 None => return self.log.clone(),
             },
             (1, _) => Level::DEBUG,
-            (0, 1) => Level::WARN,
+            // A default that says less still does.
+            (0, 1) => self.default.map_or(Level::WARN, |it| it.min(Level::WARN)),
             (0, _) => Level::ERROR,
             (_, _) => Level::TRACE,
         };

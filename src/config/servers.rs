@@ -139,9 +139,8 @@ impl Check<'_> {
             (None, Some("sse")) => "sse",
             (None, _) => "http",
         };
-        let before = std::mem::replace(&mut self.missing, missing);
-        let transport = self.transport(&path, raw, &origin);
-        let missing = std::mem::replace(&mut self.missing, before);
+        let (transport, more) = self.reading(|check| check.transport(&path, raw, &origin));
+        let missing = [missing, more].concat();
         let transport = match missing.is_empty() {
             true => transport,
             false => Some(Transport::Unavailable {
@@ -385,8 +384,8 @@ impl Check<'_> {
     }
 }
 
-/// Why a server is not started: the values that are not there, by their paths within its entry.
-fn missing_values(path: &str, missing: &[Problem]) -> String {
+/// Why a server or a group of functions is not there: the missing values, by their paths within its entry.
+pub(super) fn missing_values(path: &str, missing: &[Problem]) -> String {
     let within = |problem: &Problem| {
         let place = problem.path.strip_prefix(path).unwrap_or(&problem.path);
         let place = place.trim_start_matches('.');

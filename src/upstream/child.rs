@@ -8,7 +8,8 @@
 pub mod reaper;
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
+    io::ErrorKind,
     path::Path,
     process::{ExitStatus, Stdio},
     time::Duration,
@@ -90,6 +91,54 @@ pub(super) async fn spawn(
         .spawn()?;
     let group = Group::of(&child);
     Spawned::of(child, Hold::Direct(group))
+}
+
+/// Finds out whether a program is there to be started, in this environment and folder, without starting it.
+pub(super) fn find(
+    command: &str,
+    env: &[(String, Secret)],
+    cwd: Option<&Path>,
+) -> std::io::Result<()> {
+    let folder = cwd.unwrap_or(Path::new(""));
+    if command.contains('/') {
+        return is_program(&folder.join(command));
+    }
+    let own = env.iter().rfind(|(name, _)| name == "PATH");
+    let path = match own {
+        Some((_, path)) => OsString::from(path.expose()),
+        None => std::env::var_os("PATH").unwrap_or_default(),
+    };
+    let is_there =
+        std::env::split_paths(&path).any(|it| is_program(&folder.join(it).join(command)).is_ok());
+    let is_there = is_there && (cwd.is_none() || folder.is_dir());
+    is_there.then_some(()).ok_or(ErrorKind::NotFound.into())
+}
+
+fn is_program(file: &Path) -> std::io::Result<()> {
+    let about = std::fs::metadata(file)?;
+    #[cfg(unix)]
+    let is_executable = std::os::unix::fs::MetadataExt::mode(&about) & 0o111 != 0;
+    #[cfg(not(unix))]
+    let is_executable = true;
+    match about.is_file() && is_executable {
+        true => Ok(()),
+        false => Err(ErrorKind::PermissionDenied.into()),
+    }
+}
+
+/// Why a program cannot be started, with a word on what to do where that is known.
+pub(super) fn not_started(command: &str, cwd: Option<&Path>, error: &std::io::Error) -> String {
+    let is_path = command.contains('/');
+    let why = match cwd {
+        _ if error.kind() != ErrorKind::NotFound => error.to_string(),
+        Some(cwd) if !cwd.is_dir() => {
+            format!("there is no folder `{}` to run it in", cwd.display())
+        }
+        // Of a script it may be the interpreter that is not there.
+        _ if is_path => error.to_string(),
+        _ => "it is not in `PATH`; is it installed?".to_owned(),
+    };
+    format!("`{command}` cannot be started: {why}")
 }
 
 fn builder(program: &OsStr, env: &[(String, Secret)], cwd: Option<&Path>) -> Command {
@@ -342,4 +391,37 @@ impl Group {
     }
 
     fn kill(&mut self) {}
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(command: &str, cwd: Option<&str>, message: &str) {
+        let error = find(command, &[], cwd.map(Path::new)).unwrap_err();
+        assert_eq!(not_started(command, cwd.map(Path::new), &error), message);
+    }
+
+    #[test]
+    fn a_program_that_is_there_is_found() {
+        let path = |text: &str| [("PATH".to_owned(), Secret::new(text.to_owned()))];
+        assert!(find("sh", &[], None).is_ok());
+        assert!(find("sh", &path("/bin"), Some(Path::new("/"))).is_ok());
+        assert!(find("sh", &path("/no/such"), None).is_err());
+        assert!(find("/bin/sh", &[], None).is_ok());
+        assert!(find("bin/sh", &[], Some(Path::new("/"))).is_ok());
+        assert!(find("/etc/passwd", &[], None).is_err());
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_comes_with_what_to_do() {
+        let advice = "`no-such-program` cannot be started: it is not in `PATH`; is it installed?";
+        check("no-such-program", None, advice);
+        let gone = "`/no/such` cannot be started: No such file or directory (os error 2)";
+        check("/no/such", None, gone);
+        let no_folder = "`sh` cannot be started: there is no folder `/no/such` to run it in";
+        check("sh", Some("/no/such"), no_folder);
+    }
 }

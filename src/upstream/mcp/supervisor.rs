@@ -91,10 +91,6 @@ async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, String> {
     for tool in &listing.broken {
         warn!(server.id = %server, tool.name = %tool.name, reason = %tool.reason, "A server offers a tool that cannot be used");
     }
-    let names: Vec<&str> = listing.tools.iter().map(|it| &*it.name).collect();
-    for pattern in entry.config.tools.unmet(&names) {
-        warn!(server.id = %server, "Pattern `{pattern}` in `servers.{server}.tools` meets no tool of the server");
-    }
     info!(server.id = %server, tools = listing.tools.len(), duration_ms = millis(begun.elapsed()), "A server is ready");
     entry.set_tools(listing);
     Ok(connection)
