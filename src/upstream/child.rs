@@ -45,6 +45,10 @@ const AFTER_EOF: Duration = Duration::from_secs(2);
 /// How long the processes have to end after SIGTERM.
 const AFTER_TERM: Duration = Duration::from_secs(2);
 
+/// How long the process that starts a program may take to say that the program runs.
+#[cfg(unix)]
+const TO_START: Duration = Duration::from_secs(10);
+
 /// A running child and the far ends of its pipes.
 pub(super) struct Spawned {
     pub(super) process: Process,
@@ -274,18 +278,21 @@ impl Reaped {
         Ok((child, reaped))
     }
 
-    /// Waits until the program runs.
+    /// Waits until the program runs, at most 10 s.
     async fn started(&mut self) -> std::io::Result<()> {
-        match self.report().await {
-            Some(Report::Started) => Ok(()),
-            Some(Report::Failed(reason)) => Err(std::io::Error::from_raw_os_error(reason)),
-            _ => {
-                self.group.kill();
-                Err(std::io::Error::other(
-                    "the process that starts it has ended",
-                ))
+        let error = match timeout(TO_START, self.report()).await {
+            Ok(Some(Report::Started)) => return Ok(()),
+            Ok(Some(Report::Failed(reason))) => {
+                return Err(std::io::Error::from_raw_os_error(reason));
             }
-        }
+            Ok(_) => std::io::Error::other("the process that starts it has ended"),
+            Err(_) => {
+                let late = "the process that starts it does not answer";
+                std::io::Error::new(ErrorKind::TimedOut, late)
+            }
+        };
+        self.group.kill();
+        Err(error)
     }
 
     /// Waits for the program's end; `None` if nobody can tell any more. Cancel safe.
@@ -423,5 +430,15 @@ mod tests {
         check("/no/such", None, gone);
         let no_folder = "`sh` cannot be started: there is no folder `/no/such` to run it in";
         check("sh", Some("/no/such"), no_folder);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_that_nobody_reports_is_given_up() {
+        let mut builder = builder(OsStr::new("sh"), &[], None);
+        builder.args(["-c", "exec sleep 1000"]);
+        let (mut child, mut reaped) = Reaped::spawn(&mut builder, "x", &[]).unwrap();
+        let error = reaped.started().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(!child.wait().await.unwrap().success());
     }
 }

@@ -200,3 +200,31 @@ fn a_profile_of_a_server_that_is_switched_off_is_empty_and_no_error() {
         "{out}"
     );
 }
+
+#[test]
+fn the_log_counts_the_tools_that_are_offered_and_has_no_empty_fields() {
+    let config = with_demo_server()
+        + "\ntools = ['mult*']\n[servers.gone]\ncommand = 'no-such-program'\n\
+           [servers.unset]\ncommand = 'x'\nargs = ['${NOT_SET_9}']\n";
+    let (_, _, err) = run(&config, &["check", "--log", "info"]);
+    let line = |text: &str| {
+        let line = err.lines().find(|line| line.contains(text));
+        line.unwrap_or_else(|| panic!("{err}")).to_owned()
+    };
+    assert!(
+        line("A server is ready server.id=demo").contains(" tools=1 hidden=2 "),
+        "{err}"
+    );
+    assert!(err.contains("The catalog has changed offered=1\n"), "{err}");
+    let start = "A server did not start; starting it again server.id=gone error=\"`no-such-program` cannot be started";
+    assert!(line(start).ends_with("is it installed?\""), "{err}");
+    assert!(
+        !err.contains("pause=0") && !err.contains("stderr=\"\""),
+        "{err}"
+    );
+    let reason = "reason=\"`args[0]`: the environment variable `NOT_SET_9` is not set\"";
+    assert!(
+        line("A server is not started server.id=unset").ends_with(reason),
+        "{err}"
+    );
+}
