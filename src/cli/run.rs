@@ -22,6 +22,7 @@ use crate::{
     },
     health::{ServerHealth, State},
     tool::ServerId,
+    translate::names::SEPARATOR,
     upstream::{function::GroupHealth, model::Models},
 };
 
@@ -79,12 +80,26 @@ pub(super) async fn call(
 ) -> Result<(Outcome, Vec<ServerLine>)> {
     let gateway = settled(config).await?;
     let servers = gateway.health().into_iter().map(server);
-    let servers = servers
-        .chain(gateway.functions().iter().map(group))
-        .collect();
+    let groups = gateway.functions();
+    let servers = servers.chain(groups.iter().map(group));
+    let servers = servers.map(|line| ServerLine {
+        hides: hidden(config, &line.server, name),
+        ..line
+    });
+    let servers = servers.collect();
     let outcome = gateway.call_tool(name, arguments).await;
     gateway.shutdown().await;
     Ok((outcome, servers))
+}
+
+/// The tool of this server that the name means, if the server's `tools` hide it.
+fn hidden(config: &Config, server: &str, name: &str) -> Option<String> {
+    let config = config
+        .servers
+        .iter()
+        .find(|it| it.server.as_str() == server)?;
+    let own = name.strip_prefix(server)?.strip_prefix(SEPARATOR)?;
+    (!config.tools.shows(own)).then(|| own.to_owned())
 }
 
 async fn settled(config: &Config) -> Result<Arc<Gateway>> {
@@ -150,6 +165,7 @@ fn server(health: ServerHealth) -> ServerLine {
         last_error: health.last_error,
         stderr_tail: health.stderr_tail,
         unmatched_patterns: health.unmatched_patterns,
+        hides: None,
     }
 }
 

@@ -7,6 +7,7 @@ use super::{problems, words};
 use crate::{
     config::{Config, Problem},
     gateway::listing::LeftOut,
+    translate::names::SEPARATOR,
     upstream::{function::Kind, mcp::Transport},
 };
 
@@ -61,6 +62,9 @@ pub(super) struct ServerLine {
     pub(super) stderr_tail: Vec<String>,
     /// Patterns in its `tools` that match none of its tools.
     pub(super) unmatched_patterns: Vec<String>,
+    /// The tool that is called and that its `tools` hide.
+    #[serde(skip)]
+    pub(super) hides: Option<String>,
 }
 
 /// What came of trying to reach something.
@@ -160,6 +164,20 @@ impl ServerLine {
             "server `{}` is not ready ({}): {why}; `toolway check` says more",
             self.server, self.state
         )
+    }
+
+    /// Why a tool of this name cannot be called, where it is one of this server's.
+    pub(super) fn why_not(&self, name: &str) -> Option<String> {
+        let own = name.strip_prefix(&self.server)?;
+        own.strip_prefix(SEPARATOR)?;
+        match &self.hides {
+            _ if !self.is_ready => Some(self.what_is_wrong()),
+            Some(tool) => Some(format!(
+                "`tools` of server `{}` hides `{tool}`, or the server has no such tool",
+                self.server
+            )),
+            None => None,
+        }
     }
 
     fn state_in_words(&self) -> String {

@@ -57,8 +57,7 @@ impl Check<'_> {
                     return None;
                 };
                 if used.is_none() {
-                    let message =
-                        format!("shows nothing, because `{server}` has `enabled = false`");
+                    let message = format!("shows nothing, because `{server}` is switched off");
                     self.warn(at, message);
                 }
                 ProfileShows::Server(found.clone())

@@ -135,7 +135,7 @@ pub struct RawServer {
     pub command: Option<String>,
     /// Its arguments; `${NAME}` is replaced from the environment. Default: none.
     pub args: Option<Vec<String>>,
-    /// Added to the clean environment that it gets; the values are secrets. Default: none.
+    /// Environment variables that it gets besides the usual few; the values are secrets. Default: none.
     pub env: Option<BTreeMap<String, String>>,
     /// Names of toolway's own environment variables that it gets besides the usual few, where they are set.
     /// Default: none.
@@ -200,7 +200,7 @@ pub struct RawFunctions {
     /// Its arguments; `{function}` stands for the function's name, as the variable `TOOLWAY_FUNCTION` does.
     /// Default: none.
     pub args: Option<Vec<String>>,
-    /// Added to the clean environment that it gets; the values are secrets. Default: none.
+    /// Environment variables that it gets besides the usual few; the values are secrets. Default: none.
     pub env: Option<BTreeMap<String, String>>,
     /// Working directory of the program. Default: toolway's own.
     pub cwd: Option<String>,

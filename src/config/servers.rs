@@ -88,12 +88,18 @@ impl Check<'_> {
                     );
                 }
                 Some((first, _)) => {
-                    let message =
-                        format!("`{}` is already the name of a server, at {first}", one.name);
+                    let message = format!(
+                        "the name `{}` is taken by {first}; rename or remove one of them",
+                        one.name
+                    );
                     self.problem(&one.path, message);
                 }
                 None => {
-                    before.insert(one.name.clone(), (one.path.clone(), one.raw.clone()));
+                    let place = match one.origin {
+                        Origin::Toml => format!("`{}` in the configuration file", one.path),
+                        Origin::McpFile { .. } => one.path.clone(),
+                    };
+                    before.insert(one.name.clone(), (place, one.raw.clone()));
                     servers.extend(self.server(one));
                 }
             }

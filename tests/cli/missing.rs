@@ -189,8 +189,7 @@ fn a_profile_of_a_server_that_is_switched_off_is_empty_and_no_error() {
     for args in [&["check"][..], &["check", "--offline"]] {
         let (code, out, _) = run(&config, args);
         assert_eq!(code, Some(0), "{out}");
-        let line =
-            "warning: profiles.p.server: shows nothing, because `off` has `enabled = false`\n";
+        let line = "warning: profiles.p.server: shows nothing, because `off` is switched off\n";
         assert!(out.contains(line), "{out}");
     }
     let (code, out, _) = run(&config.replace("'off'", "'of'"), &["check"]);
@@ -226,5 +225,64 @@ fn the_log_counts_the_tools_that_are_offered_and_has_no_empty_fields() {
     assert!(
         line("A server is not started server.id=unset").ends_with(reason),
         "{err}"
+    );
+}
+
+#[test]
+fn a_call_says_why_the_tool_of_a_server_cannot_be_called() {
+    let config =
+        with_demo_server() + "\ntools = ['mult*']\n[servers.gone]\ncommand = 'no-such-program'\n";
+    let (code, _, err) = run(&config, &["call", "demo__divide"]);
+    assert_eq!(code, Some(1), "{err}");
+    let hidden = "`tools` of server `demo` hides `divide`, or the server has no such tool\n";
+    assert!(err.contains(hidden), "{err}");
+    let (code, _, err) = run(&config, &["call", "gone__multiply"]);
+    assert_eq!(code, Some(1), "{err}");
+    assert!(
+        err.contains("server `gone` is not ready (failed): `no-such-program`"),
+        "{err}"
+    );
+    let (_, _, err) = run(&config, &["call", "demo__multply"]);
+    assert!(!err.contains("`gone`"), "{err}");
+}
+
+#[test]
+fn a_configuration_with_problems_is_not_printed_for_a_client() {
+    let print = ["mcp", "--print-config", "claude"];
+    let (code, out, err) = run("bind = 'x'\n[servers.a]\ncomand = 'x'", &print);
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+    assert!(err.contains("did you mean `command`?"), "{err}");
+}
+
+#[test]
+fn what_is_printed_for_a_client_has_plain_paths_and_names_the_variables_it_needs() {
+    let config = "api_keys = ['env:NOT_USED_9']\n[servers.a]\nurl = 'http://x/mcp'\n\
+         headers = { Authorization = 'Bearer ${NOT_SET_9}' }\n\
+         [servers.b]\ncommand = 'x'\nargs = ['${NOT_SET_8:-y}']\ninherit_env = ['PROXY_9']\n";
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("sub")).unwrap();
+    fs::write(folder.path().join("t.toml"), config).unwrap();
+    let args = [
+        "mcp",
+        "--print-config",
+        "cursor",
+        "--config",
+        "./sub/../t.toml",
+    ];
+    let output = toolway(folder.path(), &args).output().unwrap();
+    let settings: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let path = folder.path().canonicalize().unwrap().join("t.toml");
+    let printed = &settings["mcpServers"]["toolway"]["args"][2];
+    assert_eq!(printed, path.to_str().unwrap());
+    let err = text(&output.stderr);
+    let hint = "The configuration uses environment variables, which the client may not pass on: \
+                add `\"env\"` to the entry, with values for NOT_SET_8, NOT_SET_9, PROXY_9.\n";
+    assert!(err.contains(hint), "{err}");
+    let args = ["mcp", "--print-config", "claude"];
+    let output = toolway(folder.path(), &args).output().unwrap();
+    assert!(
+        !text(&output.stderr).contains("environment"),
+        "{}",
+        text(&output.stderr)
     );
 }

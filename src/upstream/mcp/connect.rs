@@ -212,11 +212,12 @@ fn with_advice(how: &str, stderr: &[String]) -> String {
     };
     match stderr.iter().any(is_of_network) {
         true => format!(
-            "{how}; it gets a clean environment: name what it needs for a proxy or certificates, \
-             such as `inherit_env = [\"HTTPS_PROXY\", \"SSL_CERT_FILE\", \"NODE_EXTRA_CA_CERTS\"]`"
+            "{how}; of toolway's environment variables it gets only the usual few: name those for a proxy or \
+             certificates, such as `inherit_env = [\"HTTPS_PROXY\", \"SSL_CERT_FILE\", \"NODE_EXTRA_CA_CERTS\"]`"
         ),
         false => format!(
-            "{how}; it gets a clean environment: what else it needs goes into `env` or `inherit_env`"
+            "{how}; of toolway's environment variables it gets only the usual few: name others that it needs \
+             in `inherit_env`, or set them in `env`"
         ),
     }
 }
@@ -267,10 +268,10 @@ mod tests {
         assert!(tls.contains("`inherit_env = [\"HTTPS_PROXY\""), "{tls}");
         let other = advice("TypeError: x");
         assert!(
-            other.starts_with("it ended; it gets a clean environment"),
+            other.starts_with("it ended; of toolway's environment variables it gets only"),
             "{other}"
         );
-        assert!(other.ends_with("`env` or `inherit_env`"), "{other}");
+        assert!(other.ends_with("or set them in `env`"), "{other}");
     }
 
     #[test]
