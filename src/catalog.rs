@@ -28,7 +28,7 @@ pub use self::{
     filter::ToolFilter,
     page::{InvalidCursor, PAGE, page},
     select::{LeftOut, LeftOutReason, Selected},
-    selection::{Selection, meets},
+    selection::{Selection, matches},
     shelf::{Shelf, Shelved},
 };
 use self::{select::Memo, suggest::suggest};

@@ -36,6 +36,7 @@ use self::{answer::Output, args::Command};
 use crate::{
     config::{Around, Config, Given, Keys, Problem},
     printable, telemetry,
+    tool::CallError,
 };
 
 /// Longest wait for threads that do not let go when everything else is done.
@@ -81,18 +82,16 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         }),
         Command::Mcp(asked) => {
             if let Some(client) = asked.print_config {
-                if asked.profile.is_some() {
-                    let config = match Config::load(&asked.given(), &Around::real()) {
-                        Ok(config) => config,
-                        Err(problems) => {
-                            print("", &printable::line(&problems::text(&problems)))?;
-                            return Ok(Exit::Refused);
-                        }
-                    };
-                    if let Some(why) = mcp::missing_profile(&config, asked.profile.as_deref()) {
-                        say_error(&why);
+                let config = match Config::load(&asked.given(), &Around::real()) {
+                    Ok(config) => config,
+                    Err(problems) => {
+                        print("", &printable::line(&problems::text(&problems)))?;
                         return Ok(Exit::Refused);
                     }
+                };
+                if let Some(why) = mcp::missing_profile(&config, asked.profile.as_deref()) {
+                    say_error(&why);
+                    return Ok(Exit::Refused);
                 }
                 let (settings, place) = match paste::lines(client, &asked) {
                     Ok(lines) => lines,
@@ -161,9 +160,13 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                         show_raw(answer.out).await?;
                         show(String::new(), answer.err).await?;
                     }
-                    Ok(match answer::has_worked(&outcome) {
-                        true => Exit::Done,
-                        false => Exit::Failed,
+                    Ok(match &outcome {
+                        Err(
+                            CallError::InvalidArgumentsJson { .. }
+                            | CallError::InvalidParams { .. },
+                        ) => Exit::Refused,
+                        outcome if answer::has_worked(outcome) => Exit::Done,
+                        _ => Exit::Failed,
                     })
                 };
                 Ok(until(serve::signalled(), work)?.unwrap_or(Exit::Stopped))
@@ -193,7 +196,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
 fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
     let mut given = asked.listen.over(&asked.files);
     if asked.offline {
-        given.keys = Keys::None;
+        given.keys = Keys::Used;
     }
     let config = match Config::load(&given, &Around::real()) {
         Ok(config) => config,

@@ -26,6 +26,7 @@ mod upstreams;
 mod values;
 
 use std::{
+    collections::BTreeMap,
     io::ErrorKind,
     path::{Path, PathBuf},
 };
@@ -65,6 +66,8 @@ pub struct Config {
     pub warnings: Vec<Problem>,
     /// What is meant, and worth a line in `toolway check`.
     pub notes: Vec<Problem>,
+    /// Values of `api_keys` and of upstreams that are not set, where [`Keys`] allows that.
+    pub unset: Vec<Problem>,
 }
 
 /// What the command line adds to the file.
@@ -86,17 +89,15 @@ pub struct Given {
     pub keys: Keys,
 }
 
-/// Which keys and other values from outside the file must be there. Where those of an MCP server are missing, it counts
-/// as failed, in any case.
+/// Whether the values of `api_keys` and of upstreams must be set. Where those of an MCP server or a group of functions
+/// are not, it counts as failed, in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keys {
-    /// All: clients and models are served.
+    /// They must: clients and models are served.
     #[default]
     All,
-    /// Those that functions use; no client shows a key, and no model is asked but for a function.
+    /// They need not: no client shows a key, and no model is asked but for a function, which then counts as failed.
     Used,
-    /// None: nothing is started. What is missing is a warning.
-    None,
 }
 
 impl Config {
@@ -201,32 +202,31 @@ impl Check<'_> {
         files: Vec<PathBuf>,
     ) -> Result<Config, Vec<Problem>> {
         let server = self.listen(&raw);
-        self.settle_missing(false);
+        self.settle_missing();
         let telemetry = self.telemetry(&raw);
         let upstreams = self.upstreams(raw.upstreams);
-        let asks_models = |it: &RawFunctions| it.model.is_some() && it.enabled != Some(false);
-        self.settle_missing(raw.functions.values().any(asks_models));
+        self.settle_missing();
         let mut gateway = self.bounds(&raw.limits);
         gateway.start_wait = self.time("start_wait", raw.start_wait, gateway.start_wait);
         let in_file = raw
             .servers
             .into_iter()
             .map(|(name, raw)| Written::in_toml(name, raw));
-        let servers = self.servers(in_file.chain(written));
+        let written: Vec<_> = in_file.chain(written).collect();
+        let switched_off = switched_off(&written, &raw.functions);
+        let servers = self.servers(written.into_iter());
         let functions = self.functions(raw.functions, &servers, &upstreams);
-        self.settle_missing(true);
         let groups = functions.iter().map(|it| it.group.clone());
         let known: Vec<_> = servers
             .iter()
             .map(|it| it.server.clone())
             .chain(groups)
             .collect();
-        let profiles = self.profiles(raw.profiles, &known);
+        let profiles = self.profiles(raw.profiles, &known, &switched_off);
         if self.keys == Keys::All {
             self.compare_keys(&server, &upstreams);
         }
         if self.problems.is_empty() {
-            let (warnings, notes) = (self.warnings, self.notes);
             Ok(Config {
                 server,
                 upstreams,
@@ -236,13 +236,23 @@ impl Check<'_> {
                 gateway,
                 telemetry,
                 files,
-                warnings,
-                notes,
+                warnings: self.warnings,
+                notes: self.notes,
+                unset: self.unset,
             })
         } else {
             Err(self.problems)
         }
     }
+}
+
+/// The names of servers and groups that have `enabled = false`.
+fn switched_off(servers: &[Written], functions: &BTreeMap<String, RawFunctions>) -> Vec<ServerId> {
+    let servers = servers.iter().map(|it| (&it.name, it.raw.enabled));
+    let functions = functions.iter().map(|(name, raw)| (name, raw.enabled));
+    let off = servers.chain(functions).filter(|it| it.1 == Some(false));
+    off.filter_map(|(name, _)| ServerId::parse(name).ok())
+        .collect()
 }
 
 #[cfg(test)]

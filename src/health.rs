@@ -58,6 +58,8 @@ pub struct ServerHealth {
     pub last_error: Option<String>,
     /// The last lines of its standard error, the oldest first; at most 20 lines of at most 500 bytes.
     pub stderr_tail: Vec<String>,
+    /// Patterns in its `tools` that match none of its tools.
+    pub unmatched_patterns: Vec<String>,
 }
 
 fn as_text<S: Serializer>(server: &ServerId, serializer: S) -> Result<S::Ok, S::Error> {
@@ -133,13 +135,14 @@ mod tests {
             restarts: 1,
             last_error: None,
             stderr_tail: vec!["boom".to_owned()],
+            unmatched_patterns: Vec::new(),
         };
         assert_eq!(
             serde_json::to_value(health).unwrap(),
             serde_json::json!({
                 "name": "files", "required": false, "state": "restarting", "transport": "stdio",
                 "protocol_version": "2025-11-25", "tools": 3, "restarts": 1, "last_error": null,
-                "stderr_tail": ["boom"],
+                "stderr_tail": ["boom"], "unmatched_patterns": [],
             })
         );
     }

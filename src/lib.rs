@@ -8,7 +8,7 @@
 //! 4. `upstream::model` streams the model's answer; `translate::stream` mends it and tells calls from text.
 //! 5. `translate::calls` parses and checks the arguments; `route` says what may run side by side.
 //! 6. `upstream::mcp` or `upstream::function` runs the call; `translate::results` turns what came back into a tool message.
-//! 7. `agent::Turn` asks the model again, until it stops or a bound is met.
+//! 7. `agent::Turn` asks the model again, until it stops or a limit is reached.
 //!
 //! MCP clients come in through `server::mcp` and `server::stdio`, and `gateway::mcp` answers them: it says what an
 //! endpoint shows, checks and calls as above, and carries what servers ask to the client whose request it is.

@@ -19,6 +19,8 @@ use serde_json::{Value, json};
 
 #[path = "cli/log.rs"]
 mod log;
+#[path = "cli/missing.rs"]
+mod missing;
 
 /// The binary, with nothing of the caller's environment that would change what it says.
 fn toolway(folder: &Path, args: &[&str]) -> Command {
@@ -212,19 +214,20 @@ fn a_call_prints_what_the_tool_answers() {
 }
 
 #[test]
-fn a_call_that_fails_exits_1() {
-    for (args, said) in [
+fn a_call_that_fails_exits_1_and_one_with_wrong_arguments_2() {
+    for (code, args, said) in [
         (
+            1,
             &["call", "demo__multply"][..],
             "did you mean demo__multiply?",
         ),
-        (&["call", "demo__multiply", r#"{"a": 6}"#], "required"),
-        (&["call", "demo__multiply", "{"], "error: "),
+        (2, &["call", "demo__multiply", r#"{"a": 6}"#], "required"),
+        (2, &["call", "demo__multiply", "{"], "error: "),
     ] {
         let output = run(&with_demo_server(), args);
         assert_eq!(
             (output.status.code(), text(&output.stdout)),
-            (Some(1), ""),
+            (Some(code), ""),
             "{args:?}"
         );
         assert!(
@@ -557,7 +560,7 @@ fn a_profile_that_is_not_there_is_not_printed_for_a_client() {
 fn what_to_paste_into_another_client_is_printed_and_where_is_said_beside() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("toolway.toml"), "").unwrap();
-    fs::write(folder.path().join("other.json"), "{}").unwrap();
+    fs::write(folder.path().join("other.json"), r#"{"mcpServers": {}}"#).unwrap();
     let args = ["mcp", "--mcp", "other.json", "--print-config"];
     for (client, table) in [
         ("claude", "mcpServers"),

@@ -1,6 +1,6 @@
 //! Which tools of one server are offered at all, as its configuration says.
 
-use super::meets;
+use super::matches;
 
 /// Patterns of a server's own tool names. A tool that they hide is on no list and cannot be called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,8 +10,8 @@ pub struct ToolFilter {
 }
 
 impl ToolFilter {
-    /// `*` stands for any characters, and a pattern with `!` before it hides. A tool is shown if it meets a pattern
-    /// that shows, or there is none of these, and meets none that hides; the order does not matter.
+    /// `*` stands for any characters, and a pattern with `!` before it hides. A tool is shown if it matches a
+    /// pattern that shows, or there is none of these, and matches none that hides; the order does not matter.
     pub fn new(patterns: &[String]) -> ToolFilter {
         let mut filter = ToolFilter::default();
         for pattern in patterns {
@@ -23,19 +23,20 @@ impl ToolFilter {
         filter
     }
 
-    /// The patterns that meet none of these names, as they were written.
-    pub fn unmet(&self, names: &[&str]) -> Vec<String> {
-        let is_unmet = |pattern: &&String| !names.iter().any(|name| meets(pattern, name));
-        let hidden = self.hidden.iter().filter(is_unmet);
+    /// The patterns that match none of these names, as they were written.
+    pub fn unmatched(&self, names: &[&str]) -> Vec<String> {
+        let is_unmatched = |pattern: &&String| !names.iter().any(|name| matches(pattern, name));
+        let hidden = self.hidden.iter().filter(is_unmatched);
         let hidden = hidden.map(|pattern| format!("!{pattern}"));
-        let shown = self.shown.iter().filter(is_unmet).cloned();
+        let shown = self.shown.iter().filter(is_unmatched).cloned();
         shown.chain(hidden).collect()
     }
 
     /// The tool of this name is shown.
     pub fn shows(&self, name: &str) -> bool {
-        let is_met = |pattern: &String| meets(pattern, name);
-        (self.shown.is_empty() || self.shown.iter().any(is_met)) && !self.hidden.iter().any(is_met)
+        let is_match = |pattern: &String| matches(pattern, name);
+        (self.shown.is_empty() || self.shown.iter().any(is_match))
+            && !self.hidden.iter().any(is_match)
     }
 }
 
@@ -56,10 +57,10 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_meet_nothing_are_known() {
+    fn patterns_that_match_nothing_are_known() {
         let patterns = ["read_*", "raed_*", "!delete", "!delte"].map(str::to_owned);
-        let unmet = ToolFilter::new(&patterns).unmet(&["read_a", "delete"]);
-        assert_eq!(unmet, ["raed_*", "!delte"]);
+        let unmatched = ToolFilter::new(&patterns).unmatched(&["read_a", "delete"]);
+        assert_eq!(unmatched, ["raed_*", "!delte"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which tools a request wants, as its headers and its body say.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use super::Offered;
 use crate::{
@@ -47,13 +47,13 @@ impl Selection {
     /// Reads the headers `X-Toolway-Tools` and `X-Toolway-Servers` and the `mcp` entries of the body.
     ///
     /// A header is a list of patterns separated by commas, in which `*` stands for anything. A pattern for
-    /// tools is met by the offered name, by `server/tool`, and by the server's own name for the tool.
-    /// `!pattern` takes out what it meets; a list of such patterns alone begins with everything. An empty
-    /// list and `none` select nothing. Patterns in headers may meet nothing. All patterns together are at
+    /// tools matches the offered name, by `server/tool`, and the server's own name for the tool.
+    /// `!pattern` takes out what it matches; a list of such patterns alone begins with everything. An empty
+    /// list and `none` select nothing. Patterns in headers may match nothing. All patterns together are at
     /// most 1024.
     ///
     /// Where there are `mcp` entries, only what they name is selected. `server_label` is the name of one
-    /// of the `known` servers, a pattern that meets one, or `toolway` or `*` for all; everything else is
+    /// of the `known` servers, a pattern that matches one, or `toolway` or `*` for all; everything else is
     /// refused. `allowed_tools` holds patterns for tools.
     pub fn parse(
         tools: Option<&str>,
@@ -126,10 +126,25 @@ impl Selection {
         let server = server.as_str();
         let by_tools = self.tools.as_ref();
         let by_servers = self.servers.as_ref();
-        let meets_entry = |entry: &Entry| meets(&entry.servers, server);
-        by_tools.is_none_or(|list| list.may_be_met_by_tools_of(server))
-            && by_servers.is_none_or(|list| list.closeness(|it| meets(it, server)).is_some())
-            && (self.entries.is_empty() || self.entries.iter().any(meets_entry))
+        let matches_entry = |entry: &Entry| matches(&entry.servers, server);
+        by_tools.is_none_or(|list| list.may_match_tools_of(server))
+            && by_servers.is_none_or(|list| list.closeness(|it| matches(it, server)).is_some())
+            && (self.entries.is_empty() || self.entries.iter().any(matches_entry))
+    }
+
+    /// The patterns for tools that match none of these, nor may match one of these servers, as they were written.
+    pub fn unmatched(&self, tools: &[Arc<Offered>], others: &[ServerId]) -> Vec<String> {
+        let is_unmatched = |pattern: &&String| {
+            let alone = Patterns::parse(pattern);
+            !tools.iter().any(|tool| names_tool(pattern, tool))
+                && !others
+                    .iter()
+                    .any(|it| alone.may_match_tools_of(it.as_str()))
+        };
+        let lists = || self.tools.iter();
+        let shown = lists().flat_map(|list| list.includes.iter().filter(is_unmatched).cloned());
+        let hidden = lists().flat_map(|list| list.excludes.iter().filter(is_unmatched));
+        shown.chain(hidden.map(|it| format!("!{it}"))).collect()
     }
 
     /// The tool is selected.
@@ -145,7 +160,7 @@ impl Selection {
             .map(|list| list.closeness(|it| names_tool(it, tool)));
         // A server that is named is still only a way to name many tools.
         let by_servers = self.servers.as_ref().map(|list| {
-            let closeness = list.closeness(|it| meets(it, tool.server.as_str()))?;
+            let closeness = list.closeness(|it| matches(it, tool.server.as_str()))?;
             Some(closeness.min(Closeness::Pattern))
         });
         let by_entries = (!self.entries.is_empty()).then(|| {
@@ -193,25 +208,26 @@ impl Patterns {
         }
     }
 
-    /// The tools of this server are not known yet; a pattern that names another server meets none of them.
-    fn may_be_met_by_tools_of(&self, server: &str) -> bool {
+    /// The tools of this server are not known yet; a pattern that names another server matches none of them.
+    fn may_match_tools_of(&self, server: &str) -> bool {
         let of_server = |pattern: &String| match pattern.split_once('/') {
-            Some((named, _)) => meets(named, server),
+            Some((named, _)) => matches(named, server),
             None => {
                 let mut ends = pattern.match_indices(SEPARATOR).map(|(at, _)| at);
-                !pattern.contains(SEPARATOR) || ends.any(|end| meets(&pattern[..end], server))
+                !pattern.contains(SEPARATOR) || ends.any(|end| matches(&pattern[..end], server))
             }
         };
         self.only_excludes || self.includes.iter().any(of_server)
     }
 
-    fn closeness(&self, is_met: impl Fn(&str) -> bool) -> Option<Closeness> {
-        if self.excludes.iter().any(|pattern| is_met(pattern)) {
+    fn closeness(&self, is_match: impl Fn(&str) -> bool) -> Option<Closeness> {
+        if self.excludes.iter().any(|pattern| is_match(pattern)) {
             return None;
         }
         let by_default = self.only_excludes.then_some(Closeness::Default);
-        let met = self.includes.iter().filter(|pattern| is_met(pattern));
-        met.map(|pattern| by_pattern_or_name(pattern))
+        let matching = self.includes.iter().filter(|pattern| is_match(pattern));
+        matching
+            .map(|pattern| by_pattern_or_name(pattern))
             .max()
             .or(by_default)
     }
@@ -236,7 +252,7 @@ struct Entry {
 impl Entry {
     fn read(entry: &McpTool, known: &[ServerId]) -> Result<Entry, RequestError> {
         let label = entry.server_label.as_str();
-        let is_known = known.iter().any(|server| meets(label, server.as_str()));
+        let is_known = known.iter().any(|server| matches(label, server.as_str()));
         let servers = match is_known {
             true => label,
             false if EVERY_SERVER.contains(&label) => "*",
@@ -252,14 +268,14 @@ impl Entry {
 
     fn closeness(&self, tool: &Offered) -> Option<Closeness> {
         let is_out = self.read_only && tool.tool.annotations.read_only != Some(true);
-        if is_out || !meets(&self.servers, tool.server.as_str()) {
+        if is_out || !matches(&self.servers, tool.server.as_str()) {
             return None;
         }
         let Some(tools) = &self.tools else {
             return Some(Closeness::Pattern);
         };
-        let met = tools.iter().filter(|pattern| names_tool(pattern, tool));
-        met.map(|pattern| by_pattern_or_name(pattern)).max()
+        let matching = tools.iter().filter(|pattern| names_tool(pattern, tool));
+        matching.map(|pattern| by_pattern_or_name(pattern)).max()
     }
 }
 
@@ -282,21 +298,21 @@ fn unknown(entry: &McpTool, known: &[ServerId]) -> RequestError {
 pub(super) fn is_chosen(choice: &McpChoice, tool: &Offered) -> bool {
     let label = choice.server_label.as_str();
     let is_named = |name: &str| names_tool(name, tool);
-    (EVERY_SERVER.contains(&label) || meets(label, tool.server.as_str()))
+    (EVERY_SERVER.contains(&label) || matches(label, tool.server.as_str()))
         && choice.name.as_deref().is_none_or(is_named)
 }
 
-/// The pattern is met by the tool's offered name, its own name, or `server/tool`.
+/// The pattern matches the tool's offered name, its own name, or `server/tool`.
 fn names_tool(pattern: &str, tool: &Offered) -> bool {
     let own = tool.tool.name.as_str();
-    let both = |(server, rest)| meets(server, tool.server.as_str()) && meets(rest, own);
-    meets(pattern, tool.name.as_str())
-        || meets(pattern, own)
+    let both = |(server, rest)| matches(server, tool.server.as_str()) && matches(rest, own);
+    matches(pattern, tool.name.as_str())
+        || matches(pattern, own)
         || pattern.split_once('/').is_some_and(both)
 }
 
-/// The text meets a pattern in which `*` stands for any characters, or none.
-pub fn meets(pattern: &str, text: &str) -> bool {
+/// The pattern, in which `*` stands for any characters, or none, matches the text.
+pub fn matches(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else {
         return pattern == text;
     };
@@ -321,9 +337,9 @@ mod tests {
     #[track_caller]
     fn check(pattern: &str, yes: &[&str], no: &[&str]) {
         yes.iter()
-            .for_each(|text| assert!(meets(pattern, text), "{pattern} is met by {text}"));
+            .for_each(|text| assert!(matches(pattern, text), "{pattern} matches {text}"));
         no.iter()
-            .for_each(|text| assert!(!meets(pattern, text), "{pattern} is not met by {text}"));
+            .for_each(|text| assert!(!matches(pattern, text), "{pattern} does not match {text}"));
     }
 
     #[track_caller]

@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 
 use super::{survey, words};
-use crate::config::Config;
+use crate::{
+    config::Config,
+    upstream::mcp::{self, Transport},
+};
 
 /// The lines, in order. `address` is the one that was bound, which port 0 leaves open until then.
 pub(super) fn lines(config: &Config, address: SocketAddr) -> Vec<String> {
@@ -17,21 +20,23 @@ pub(super) fn lines(config: &Config, address: SocketAddr) -> Vec<String> {
             "Requests for {models} go to `{name}` at {url}, {key}"
         ));
     }
+    let is_started = |it: &&mcp::Config| !matches!(it.transport, Transport::Unavailable { .. });
+    let started = config.servers.iter().filter(is_started).count();
     match (config.servers.len(), config.functions.len()) {
         (0, 0) => {
             let alone = "No MCP server is configured: requests pass through as they are";
             lines.push(alone.to_owned());
         }
-        (0, _) => {}
-        (number, _) => lines.push(format!("Starting {}", words::count(number, "MCP server"))),
+        _ if started == 0 => {}
+        _ => lines.push(format!("Starting {}", words::count(started, "MCP server"))),
     }
     let functions: usize = config.functions.iter().map(|group| group.tools.len()).sum();
     if functions > 0 {
         lines.push(format!("Offering {}", words::count(functions, "function")));
     }
     lines.push(format!(
-        "Listening on http://{address}, {}",
-        survey::for_whom(config)
+        "Listening on http://{address} ({})",
+        survey::access(config)
     ));
     lines.push(format!(
         "Point an OpenAI client at http://{}/v1",
@@ -73,7 +78,7 @@ mod tests {
             &[
                 "Requests for every model go to `api.openai.com` at https://api.openai.com/v1, with the client's key",
                 "No MCP server is configured: requests pass through as they are",
-                "Listening on http://127.0.0.1:4242, for everybody on this machine",
+                "Listening on http://127.0.0.1:4242 (no API keys, this machine only)",
                 "Point an OpenAI client at http://127.0.0.1:4242/v1",
             ],
         );
@@ -101,7 +106,35 @@ mod tests {
             &[
                 "Requests for every model go to `u` at http://u/v1, with the client's key",
                 "Offering 1 function",
-                "Listening on http://127.0.0.1:4242, for everybody on this machine",
+                "Listening on http://127.0.0.1:4242 (no API keys, this machine only)",
+                "Point an OpenAI client at http://127.0.0.1:4242/v1",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_server_that_is_not_started_is_not_counted() {
+        let server = |command: &str, enabled| RawServer {
+            command: Some(command.into()),
+            enabled: Some(enabled),
+            ..RawServer::default()
+        };
+        let servers = [
+            ("a", server("x", true)),
+            ("b", server("${NOT_SET}", true)),
+            ("c", server("x", false)),
+        ];
+        let raw = RawConfig {
+            servers: servers.map(|(name, it)| (name.to_owned(), it)).into(),
+            ..RawConfig::default()
+        };
+        check(
+            raw,
+            "127.0.0.1:4242",
+            &[
+                "Requests for every model go to `api.openai.com` at https://api.openai.com/v1, with the client's key",
+                "Starting 1 MCP server",
+                "Listening on http://127.0.0.1:4242 (no API keys, this machine only)",
                 "Point an OpenAI client at http://127.0.0.1:4242/v1",
             ],
         );
@@ -124,7 +157,7 @@ mod tests {
             &[
                 "Requests for every model go to `api.openai.com` at https://api.openai.com/v1, with the client's key",
                 "Starting 1 MCP server",
-                "Listening on http://0.0.0.0:80, for everybody",
+                "Listening on http://0.0.0.0:80 (no API keys, open to every client)",
                 "Point an OpenAI client at http://127.0.0.1:80/v1",
             ],
         );

@@ -96,6 +96,11 @@ fn failure(error: &CallError, servers: &[ServerLine]) -> String {
     };
     let mut text = line(&words::error(&what));
     match error {
+        CallError::UnknownTool { name, .. }
+            if let Some(why) = servers.iter().find_map(|it| it.why_not(name)) =>
+        {
+            text.push_str(&line(&words::safe(&why)));
+        }
         CallError::UnknownTool { did_you_mean, .. } if !did_you_mean.is_empty() => {
             let names = words::safe(&did_you_mean.join(", "));
             text.push_str(&line(&format!("did you mean {names}?")));

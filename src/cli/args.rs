@@ -191,7 +191,8 @@ pub(super) struct ToolsArgs {
 
 /// Call one tool, the way a model would.
 ///
-/// The arguments are checked against the tool's schema before anything is sent. Exits 1 if the tool fails.
+/// The arguments are checked against the tool's schema before anything is sent; where they do not fit it exits 2.
+/// Exits 1 if the tool fails, or is not there.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -309,7 +310,8 @@ impl LogArgs {
                 None => return self.log.clone(),
             },
             (1, _) => Level::DEBUG,
-            (0, 1) => Level::WARN,
+            // A default that says less still does.
+            (0, 1) => self.default.map_or(Level::WARN, |it| it.min(Level::WARN)),
             (0, _) => Level::ERROR,
             (_, _) => Level::TRACE,
         };

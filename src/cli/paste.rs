@@ -1,13 +1,17 @@
 //! What to paste into the settings of another MCP client, so that it starts `toolway mcp`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    cell::RefCell,
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use super::args::McpArgs;
-use crate::config::DEFAULT_FILE;
+use crate::config::{Around, Config, DEFAULT_FILE, Given};
 
 /// A client whose settings are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -27,10 +31,45 @@ pub(super) fn lines(client: Client, asked: &McpArgs) -> Result<(String, String)>
     let folder = std::env::current_dir().context("cannot tell where this is")?;
     let args = arguments(asked, &folder)?;
     let settings = settings(client, &text(program)?, &args);
-    Ok((
-        format!("{settings:#}\n"),
-        place(client, std::env::consts::OS),
-    ))
+    let mut advice = place(client, std::env::consts::OS);
+    let names = variables(&asked.given(), &Around::real());
+    if !names.is_empty() {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        advice.push_str(&format!(
+            "The configuration uses environment variables, which the client may not pass on: add `\"env\"` to the \
+             entry, with values for {}.\n",
+            names.join(", ")
+        ));
+    }
+    Ok((format!("{settings:#}\n"), advice))
+}
+
+/// The environment variables that make a difference to the servers and functions of a configuration.
+fn variables(given: &Given, around: &Around<'_>) -> BTreeSet<String> {
+    let asked = RefCell::new(BTreeSet::new());
+    let note = |name: &str| {
+        asked.borrow_mut().insert(name.to_owned());
+        (around.env)(name)
+    };
+    let load = |env: &dyn Fn(&str) -> Option<String>| {
+        let (read, folder) = (around.read, around.folder.clone());
+        let config = Config::load(given, &Around { env, read, folder });
+        config.map(|config| format!("{:?}", (config.servers, config.functions)))
+    };
+    let _ = load(&note);
+    let mut names = asked.take();
+    // Every client passes it on.
+    names.remove("HOME");
+    names.retain(|name| {
+        let with = |value: Option<&str>| {
+            load(&|asked| match asked == name {
+                true => value.map(str::to_owned),
+                false => (around.env)(asked),
+            })
+        };
+        with(None) != with(Some("x"))
+    });
+    names
 }
 
 /// The arguments with which a client starts it, from wherever it does.
@@ -38,10 +77,13 @@ fn arguments(asked: &McpArgs, folder: &Path) -> Result<Vec<String>> {
     let mut args = vec!["mcp".to_owned()];
     let mut add = |option: &str, file: &Path| -> Result<()> {
         let path = folder.join(file);
-        if !path.is_file() {
-            bail!("there is no file {}", path.display());
-        }
-        args.extend([option.to_owned(), text(path)?]);
+        // Without `.` and `..`; on Windows that would be a form of path that few programs take.
+        let plain = match cfg!(windows) {
+            true => std::path::absolute(&path),
+            false => path.canonicalize(),
+        };
+        let plain = plain.with_context(|| format!("cannot read {}", path.display()))?;
+        args.extend([option.to_owned(), text(plain)?]);
         Ok(())
     };
     let default = || Some(PathBuf::from(DEFAULT_FILE)).filter(|it| folder.join(it).is_file());

@@ -11,13 +11,18 @@ use tokio::time::Instant;
 use super::{
     answer::Outcome,
     progress, serve,
-    survey::{Dropped, ServerLine, Survey, ToolLine, Tried},
+    survey::{self, Dropped, ServerLine, Survey, ToolLine, Tried},
 };
 use crate::{
     catalog::{Catalog, Offered},
-    config::Config,
-    gateway::{Gateway, listing},
+    config::{Config, Problem},
+    gateway::{
+        Gateway, listing,
+        mcp::{Profile, ProfileShows},
+    },
     health::{ServerHealth, State},
+    tool::ServerId,
+    translate::names::SEPARATOR,
     upstream::{
         function::GroupHealth,
         model::{ModelError, Models},
@@ -31,7 +36,7 @@ const GRACE: Duration = Duration::from_secs(6);
 /// Starts the servers, waits until each is ready or has failed, notes what they offer, and stops them.
 pub(super) async fn survey(config: &Config) -> Result<Survey> {
     let gateway = settled(config).await?;
-    let survey = look(&gateway);
+    let survey = look(config, &gateway);
     gateway.shutdown().await;
     Ok(survey)
 }
@@ -57,10 +62,20 @@ pub(super) async fn survey_all(config: &Config) -> Result<Survey> {
     });
     let (survey, upstreams, services) =
         tokio::join!(survey(config), join_all(upstreams), join_all(services));
+    let services: Vec<Tried> = services.into_iter().flatten().collect();
+    let mut survey = survey?;
+    for group in &mut survey.functions {
+        let tried = services.iter().find(|it| it.name == group.server);
+        if let Some(error) = tried.and_then(|it| it.error.clone()) {
+            group.state = State::Failed.to_string();
+            group.is_ready = false;
+            group.last_error = Some(error);
+        }
+    }
     Ok(Survey {
         upstreams,
-        services: services.into_iter().flatten().collect(),
-        ..survey?
+        services,
+        ..survey
     })
 }
 
@@ -72,12 +87,26 @@ pub(super) async fn call(
 ) -> Result<(Outcome, Vec<ServerLine>)> {
     let gateway = settled(config).await?;
     let servers = gateway.health().into_iter().map(server);
-    let servers = servers
-        .chain(gateway.functions().iter().map(group))
-        .collect();
+    let groups = gateway.functions();
+    let servers = servers.chain(groups.iter().map(group));
+    let servers = servers.map(|line| ServerLine {
+        hides: hidden(config, &line.server, name),
+        ..line
+    });
+    let servers = servers.collect();
     let outcome = gateway.call_tool(name, arguments).await;
     gateway.shutdown().await;
     Ok((outcome, servers))
+}
+
+/// The tool of this server that the name means, if the server's `tools` hide it.
+fn hidden(config: &Config, server: &str, name: &str) -> Option<String> {
+    let config = config
+        .servers
+        .iter()
+        .find(|it| it.server.as_str() == server)?;
+    let own = name.strip_prefix(server)?.strip_prefix(SEPARATOR)?;
+    (!config.tools.shows(own)).then(|| own.to_owned())
 }
 
 async fn settled(config: &Config) -> Result<Arc<Gateway>> {
@@ -92,13 +121,19 @@ async fn settled(config: &Config) -> Result<Arc<Gateway>> {
     Ok(gateway)
 }
 
-fn look(gateway: &Gateway) -> Survey {
+fn look(config: &Config, gateway: &Gateway) -> Survey {
     let catalog = gateway.catalog();
+    let (health, groups) = (gateway.health(), gateway.functions());
+    let servers = health.iter().map(|it| (&it.server, it.state));
+    let all = servers.chain(groups.iter().map(|it| (&it.group, it.state)));
+    let not_ready = all.filter(|it| it.1 != State::Ready);
+    let not_ready: Vec<_> = not_ready.map(|it| it.0.clone()).collect();
     Survey {
-        servers: gateway.health().into_iter().map(server).collect(),
+        unmatched: unmatched(config, &catalog, &not_ready),
+        servers: health.into_iter().map(server).collect(),
         upstreams: Vec::new(),
         services: Vec::new(),
-        functions: gateway.functions().iter().map(group).collect(),
+        functions: groups.iter().map(group).collect(),
         tools: catalog
             .offered()
             .iter()
@@ -110,27 +145,45 @@ fn look(gateway: &Gateway) -> Survey {
     }
 }
 
+/// The patterns of profiles that match no tool, and would match none if the other servers were ready.
+fn unmatched(config: &Config, catalog: &Catalog, not_ready: &[ServerId]) -> Vec<Problem> {
+    let of_profile = |profile: &Profile| {
+        let ProfileShows::Tools(selection) = &profile.shows else {
+            return Vec::new();
+        };
+        let patterns = selection.unmatched(catalog.offered(), not_ready);
+        let problem = |pattern: String| Problem {
+            path: format!("profiles.{}.tools", profile.name),
+            message: survey::unmatched(&pattern),
+        };
+        patterns.into_iter().map(problem).collect()
+    };
+    config.profiles.iter().flat_map(of_profile).collect()
+}
+
 fn server(health: ServerHealth) -> ServerLine {
-    let state = serde_json::to_value(health.state).unwrap_or_default();
     ServerLine {
         server: health.server.to_string(),
-        state: state.as_str().unwrap_or_default().to_owned(),
+        state: health.state.to_string(),
         is_ready: health.state == State::Ready,
         transport: health.transport.to_owned(),
         protocol_version: health.protocol_version,
         tools: health.tools,
         last_error: health.last_error,
         stderr_tail: health.stderr_tail,
+        unmatched_patterns: health.unmatched_patterns,
+        hides: None,
     }
 }
 
 fn group(health: &GroupHealth) -> ServerLine {
     ServerLine {
         server: health.group.to_string(),
-        state: "ready".to_owned(),
-        is_ready: true,
+        state: health.state.to_string(),
+        is_ready: health.state == State::Ready,
         transport: health.kind.to_owned(),
         tools: health.tools,
+        last_error: health.last_error.clone(),
         ..ServerLine::default()
     }
 }

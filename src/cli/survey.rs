@@ -7,7 +7,8 @@ use super::{problems, words};
 use crate::{
     config::{Config, Problem},
     gateway::listing::LeftOut,
-    upstream::mcp::Transport,
+    translate::names::SEPARATOR,
+    upstream::{function::Kind, mcp::Transport},
 };
 
 /// A description is not cut below so many columns, however narrow the terminal.
@@ -25,12 +26,14 @@ pub(super) struct Survey {
     pub(super) upstreams: Vec<Tried>,
     /// Each group of functions with a service of its own that was tried.
     pub(super) services: Vec<Tried>,
-    /// Each group of functions, by name; they are always ready.
+    /// Each group of functions, by name.
     pub(super) functions: Vec<ServerLine>,
     /// Each tool that is offered, in the order of the offer.
     pub(super) tools: Vec<ToolLine>,
     /// What a server listed and is not offered.
     pub(super) dropped: Vec<Dropped>,
+    /// Patterns of profiles that match no tool, where every server that they could mean is ready.
+    pub(super) unmatched: Vec<Problem>,
     /// What one of the upstreams is not given, because it takes fewer tools.
     pub(super) left_out: Vec<LeftOut>,
     /// All of it as `GET /tools` has it.
@@ -57,6 +60,11 @@ pub(super) struct ServerLine {
     pub(super) last_error: Option<String>,
     /// The end of what it wrote to standard error.
     pub(super) stderr_tail: Vec<String>,
+    /// Patterns in its `tools` that match none of its tools.
+    pub(super) unmatched_patterns: Vec<String>,
+    /// The tool that is called and that its `tools` hide.
+    #[serde(skip)]
+    pub(super) hides: Option<String>,
 }
 
 /// What came of trying to reach something.
@@ -97,21 +105,15 @@ pub(super) struct Dropped {
 }
 
 impl Survey {
-    /// Every server can be called.
+    /// Every server and every group of functions can be called.
     pub(super) fn are_all_ready(&self) -> bool {
-        self.servers.iter().all(|server| server.is_ready)
+        let mut all = self.servers.iter().chain(&self.functions);
+        all.all(|it| it.is_ready)
     }
 
     /// Every server can be called, and everything else that was tried can be reached.
     pub(super) fn is_all_well(&self) -> bool {
-        let mut tried = self.upstreams.iter().chain(&self.services);
-        self.are_all_ready() && tried.all(|it| it.error.is_none())
-    }
-
-    /// Why this cannot be used, if it was tried.
-    fn error_of<'t>(tried: &'t [Tried], name: &str) -> Option<&'t str> {
-        let one = tried.iter().find(|it| it.name == name)?;
-        one.error.as_deref()
+        self.are_all_ready() && self.upstreams.iter().all(|it| it.error.is_none())
     }
 
     /// `toolway tools` for people, within so many columns.
@@ -145,9 +147,12 @@ impl Survey {
         out
     }
 
-    /// `toolway tools --json`: the same as `GET /tools`.
+    /// `toolway tools --json`: what `GET /tools` has, and how each server and each group of functions is.
     pub(super) fn tools_json(&self) -> serde_json::Result<String> {
-        Ok(serde_json::to_string_pretty(&self.listing)? + "\n")
+        let mut all = self.listing.clone();
+        all["servers"] = json!(self.servers);
+        all["functions"] = json!(self.functions);
+        Ok(serde_json::to_string_pretty(&all)? + "\n")
     }
 }
 
@@ -159,6 +164,20 @@ impl ServerLine {
             "server `{}` is not ready ({}): {why}; `toolway check` says more",
             self.server, self.state
         )
+    }
+
+    /// Why a tool of this name cannot be called, where it is one of this server's.
+    pub(super) fn why_not(&self, name: &str) -> Option<String> {
+        let own = name.strip_prefix(&self.server)?;
+        own.strip_prefix(SEPARATOR)?;
+        match &self.hides {
+            _ if !self.is_ready => Some(self.what_is_wrong()),
+            Some(tool) => Some(format!(
+                "`tools` of server `{}` hides `{tool}`, or the server has no such tool",
+                self.server
+            )),
+            None => None,
+        }
     }
 
     fn state_in_words(&self) -> String {
@@ -207,13 +226,14 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
     } else {
         files.join(", ")
     };
-    let on = format!("{}, {}", config.server.bind, for_whom(config));
+    let on = format!("{} ({})", config.server.bind, access(config));
     let mut out = format!("{}  {files}\n", words::bold("configuration"));
     out.push_str(&format!("{}  {}\n", words::bold("listens on"), on));
     out.push_str(&format!("{}\n", words::bold("upstreams")));
     let tried = survey.map_or(&[][..], |survey| &survey.upstreams);
     let rows = upstreams_in_words(config).map(|row| {
-        let error = Survey::error_of(tried, &row[0]).map(words::bad);
+        let tried = tried.iter().find(|it| it.name == row[0]);
+        let error = tried.and_then(|it| it.error.as_deref()).map(words::bad);
         row.into_iter().chain(error).collect()
     });
     let rows: Vec<Vec<String>> = rows.collect();
@@ -251,39 +271,72 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
     out
 }
 
-/// What is odd in the configuration; offline also the servers that would not be started.
+/// What is odd in the configuration, with the patterns that match no tool; offline also what would not be there.
 fn warnings(config: &Config, survey: Option<&Survey>) -> Vec<Problem> {
+    let problem = |path: String, message: String| Problem { path, message };
     let mut all = config.warnings.clone();
-    if survey.is_none() {
+    let Some(survey) = survey else {
+        let unset = config.unset.iter().cloned();
+        all.extend(unset.map(|Problem { path, message }| {
+            problem(path, format!("{message}; `toolway serve` needs it"))
+        }));
         all.extend(config.servers.iter().filter_map(|it| match &it.transport {
-            Transport::Unavailable { reason, .. } => Some(Problem {
-                path: format!("servers.{}", it.server),
-                message: format!("is not started: {reason}"),
-            }),
+            Transport::Unavailable { reason, .. } => Some(problem(
+                format!("servers.{}", it.server),
+                format!("is not started: {reason}"),
+            )),
             _ => None,
         }));
+        all.extend(config.functions.iter().filter_map(|it| match &it.kind {
+            Kind::Unavailable { reason, .. } => Some(problem(
+                format!("functions.{}", it.group),
+                format!("is not offered: {reason}"),
+            )),
+            _ => None,
+        }));
+        return all;
+    };
+    for server in &survey.servers {
+        let path = format!("servers.{}.tools", server.server);
+        let patterns = server.unmatched_patterns.iter();
+        all.extend(patterns.map(|it| problem(path.clone(), unmatched(it))));
     }
+    all.extend(survey.unmatched.iter().cloned());
     all
 }
 
+/// What is said of a pattern in `tools`.
+pub(super) fn unmatched(pattern: &str) -> String {
+    format!("pattern `{pattern}` matches no tool")
+}
+
 /// Who may send requests.
-pub(super) fn for_whom(config: &Config) -> String {
-    match (config.server.allow_anonymous, config.server.api_keys.len()) {
-        (true, 0) => "for everybody".to_owned(),
-        (false, 0) => "for everybody on this machine".to_owned(),
-        (_, keys) => format!("for clients with {}", words::count(keys, "key")),
+pub(super) fn access(config: &Config) -> String {
+    let is_key = |it: &&Problem| it.path.starts_with("api_keys[");
+    let unset = config.unset.iter().filter(is_key).count();
+    let keys = config.server.api_keys.len() + unset;
+    match (keys, unset) {
+        (0, _) if config.server.allow_anonymous => "no API keys, open to every client".to_owned(),
+        (0, _) => "no API keys, this machine only".to_owned(),
+        (_, 0) => words::count(keys, "API key"),
+        (1, _) => "1 API key, which is not set".to_owned(),
+        (_, 1) => format!("{keys} API keys, 1 of them is not set"),
+        _ => format!("{keys} API keys, {unset} of them are not set"),
     }
 }
 
 /// Each upstream: its name, address and models, and whose key goes there.
 pub(super) fn upstreams_in_words(config: &Config) -> impl Iterator<Item = [String; 4]> {
-    config.upstreams.iter().map(|upstream| {
+    config.upstreams.iter().enumerate().map(|(i, upstream)| {
+        let path = format!("upstreams[{i}].api_key");
+        let is_unset = config.unset.iter().any(|it| it.path == path);
         let models = match upstream.models.is_empty() {
             true => "every model".to_owned(),
             false => upstream.models.join(", "),
         };
         let takes_clients = upstream.client_key && config.server.api_keys.is_empty();
         let key = match (upstream.has_own_key(), takes_clients) {
+            _ if is_unset => "with its own key, which is not set",
             (true, _) => "with its own key",
             (false, true) => "with the client's key",
             (false, false) => "without a key",
@@ -301,15 +354,7 @@ fn survey_text(survey: &Survey) -> String {
     let rows: Vec<_> = survey.servers.iter().map(ServerLine::row).collect();
     let mut out = words::columns(&rows);
     if !survey.functions.is_empty() {
-        let rows: Vec<_> = survey
-            .functions
-            .iter()
-            .map(|group| {
-                let error = Survey::error_of(&survey.services, &group.server);
-                let error = error.map(|why| words::bad(&format!("cannot be reached: {why}")));
-                group.row().into_iter().chain(error).collect()
-            })
-            .collect();
+        let rows: Vec<_> = survey.functions.iter().map(ServerLine::row).collect();
         out.push_str(&format!("{}\n", words::bold("functions")));
         out.push_str(&words::columns(&rows));
     }
@@ -471,6 +516,7 @@ mod tests {
             }],
             services: Vec::new(),
             functions: Vec::new(),
+            unmatched: Vec::new(),
             tools: vec![
                 tool("files__read", "read", false),
                 tool("files__a_b_1f", "a.b", true),
@@ -527,7 +573,7 @@ mod tests {
             plain(&check_text(&config(text), Some(&survey()))),
             indoc! {"
                 configuration  toolway.toml
-                listens on  127.0.0.1:4242, for everybody on this machine
+                listens on  127.0.0.1:4242 (no API keys, this machine only)
                 upstreams
                   a  http://a/v1  every model  with its own key  it refuses the key
                 servers

@@ -101,7 +101,6 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// How many characters of a cell are seen.
 /// How many columns a text takes.
 pub(super) fn columns_of(cell: &str) -> usize {
     anstream::adapter::strip_str(cell).to_string().width()

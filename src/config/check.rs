@@ -31,6 +31,8 @@ pub(super) struct Check<'a> {
     pub(super) notes: Vec<Problem>,
     /// Values that are not there, of the part that is being read.
     pub(super) missing: Vec<Problem>,
+    /// Missing values that are no problem, because of `keys`: of `api_keys` and of upstreams.
+    pub(super) unset: Vec<Problem>,
     /// Which keys must be there.
     pub(super) keys: Keys,
 }
@@ -51,6 +53,7 @@ impl<'a> Check<'a> {
             warnings: Vec::new(),
             notes: Vec::new(),
             missing: Vec::new(),
+            unset: Vec::new(),
             keys: Keys::default(),
         }
     }
@@ -77,14 +80,20 @@ impl<'a> Check<'a> {
         });
     }
 
-    /// Values that are not there are problems of the part that was read, if it is used.
-    pub(super) fn settle_missing(&mut self, is_used: bool) {
+    /// Values that are not there are problems of the part that was read, unless its keys are not asked for.
+    pub(super) fn settle_missing(&mut self) {
         let missing = std::mem::take(&mut self.missing);
         match self.keys {
-            Keys::Used if !is_used => {}
-            Keys::All | Keys::Used => self.problems.extend(missing),
-            Keys::None => self.warnings.extend(missing),
+            Keys::All => self.problems.extend(missing),
+            Keys::Used => self.unset.extend(missing),
         }
+    }
+
+    /// Reads one part; beside it the values that it needs and that are not there.
+    pub(super) fn reading<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> (T, Vec<Problem>) {
+        let before = std::mem::take(&mut self.missing);
+        let part = read(self);
+        (part, std::mem::replace(&mut self.missing, before))
     }
 
     /// Reads the text of a configuration file, table by table and key by key.

@@ -7,9 +7,11 @@ use std::{collections::BTreeMap, fmt::Display, time::Duration};
 
 use serde_json::json;
 
-use super::{check::Check, raw::RawFunctions, values::Origin};
+use super::{
+    check::Check, problem::Problem, raw::RawFunctions, servers::missing_values, values::Origin,
+};
 use crate::{
-    tool::{Annotations, JsonObject, Tool},
+    tool::{Annotations, JsonObject, ServerId, Tool},
     translate::functions::definitions,
     upstream::{
         function::{Config, Kind},
@@ -38,7 +40,11 @@ impl Check<'_> {
                 let message = format!("`{name}` is already the name of a server");
                 self.problem(&path, message);
             }
-            groups.extend(self.group(&path, &name, &raw, upstreams));
+            let (group, missing) = self.reading(|check| check.group(&path, &name, &raw, upstreams));
+            match missing.is_empty() {
+                true => groups.extend(group),
+                false => groups.extend(self.unavailable(&path, &name, &raw, &missing)),
+            }
         }
         groups
     }
@@ -79,6 +85,32 @@ impl Check<'_> {
             timeout,
             max_response_bytes,
             parallel_calls,
+        })
+    }
+
+    /// A group that is not offered, because values that it needs are not there.
+    fn unavailable(
+        &self,
+        path: &str,
+        name: &str,
+        raw: &RawFunctions,
+        missing: &[Problem],
+    ) -> Option<Config> {
+        let [way] = ways::given(raw)[..] else {
+            // Said when the group was read.
+            return None;
+        };
+        let kind = Kind::Unavailable {
+            kind: way,
+            reason: missing_values(path, missing),
+        };
+        Some(Config {
+            group: ServerId::parse(name).ok()?,
+            tools: Vec::new(),
+            kind,
+            timeout: None,
+            max_response_bytes: 16 << 20,
+            parallel_calls: 1,
         })
     }
 

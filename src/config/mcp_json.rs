@@ -55,7 +55,7 @@ const FOR_PEOPLE: [&str; 8] = [
 ];
 
 impl Check<'_> {
-    /// The servers of one file that are switched on.
+    /// The servers of one file.
     pub(super) fn read_mcp_file(&mut self, path: &Path) -> Vec<Written> {
         let file = path.display();
         let text = match (self.around.read)(&self.around.folder.join(path)) {
@@ -88,7 +88,9 @@ impl Check<'_> {
                 let Some(mut raw) = self.entry(&path, entry) else {
                     continue;
                 };
-                self.add_env_file(&path, entry, &origin, &mut raw);
+                if raw.enabled != Some(false) {
+                    self.add_env_file(&path, entry, &origin, &mut raw);
+                }
                 let missing = std::mem::take(&mut self.missing);
                 let name = self.fitting_name(&path, name, &mut taken);
                 servers.push(Written {
@@ -115,7 +117,7 @@ impl Check<'_> {
             .to_owned()
     }
 
-    /// One server; nothing if it is switched off or unreadable.
+    /// One server; nothing if it is unreadable.
     fn entry(&mut self, path: &str, entry: &Value) -> Option<RawServer> {
         let Some(entry) = entry.as_object() else {
             self.problem(path, "must be an object");
@@ -128,7 +130,10 @@ impl Check<'_> {
                     path: path.to_owned(),
                     message: format!("is not started: `{key}` is {value} there"),
                 });
-                return None;
+                return Some(RawServer {
+                    enabled: Some(false),
+                    ..RawServer::default()
+                });
             }
         }
         self.name_odd_keys(path, entry);

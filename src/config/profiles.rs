@@ -13,19 +13,26 @@ use crate::{
 const RESERVED: [&str; 1] = ["s"];
 
 impl Check<'_> {
-    /// All profiles; `known` are the names of servers and of groups of functions.
+    /// All profiles; `known` are the names of servers and of groups of functions, `switched_off` those that are not used.
     pub(super) fn profiles(
         &mut self,
         written: BTreeMap<String, RawProfile>,
         known: &[ServerId],
+        switched_off: &[ServerId],
     ) -> Vec<Profile> {
         let checked = written
             .into_iter()
-            .filter_map(|(name, raw)| self.profile(name, raw, known));
+            .filter_map(|(name, raw)| self.profile(name, raw, known, switched_off));
         checked.collect()
     }
 
-    fn profile(&mut self, name: String, raw: RawProfile, known: &[ServerId]) -> Option<Profile> {
+    fn profile(
+        &mut self,
+        name: String,
+        raw: RawProfile,
+        known: &[ServerId],
+        switched_off: &[ServerId],
+    ) -> Option<Profile> {
         let path = format!("profiles.{name}");
         if let Err(error) = ServerId::parse(&name) {
             self.problem(&path, error);
@@ -40,14 +47,19 @@ impl Check<'_> {
         }
         let shows = match (raw.server, raw.tools) {
             (Some(server), None) => {
-                let found = known.iter().find(|it| it.as_str() == server);
-                let Some(found) = found else {
-                    self.problem(
-                        format_args!("{path}.server"),
-                        format_args!("there is no server or group of functions named `{server}`"),
-                    );
+                let at = format!("{path}.server");
+                let is_it = |it: &&ServerId| it.as_str() == server;
+                let used = known.iter().find(is_it);
+                let Some(found) = used.or_else(|| switched_off.iter().find(is_it)) else {
+                    let message =
+                        format!("there is no server or group of functions named `{server}`");
+                    self.problem(at, message);
                     return None;
                 };
+                if used.is_none() {
+                    let message = format!("shows nothing, because `{server}` is switched off");
+                    self.warn(at, message);
+                }
                 ProfileShows::Server(found.clone())
             }
             (None, Some(tools)) => {
@@ -94,7 +106,7 @@ mod tests {
         let raw: RawProfile = toml::from_str(toml).unwrap();
         let mut checker = Check::new(&around);
         let known = [ServerId::parse("files").unwrap()];
-        let profiles = checker.profiles([("p".to_owned(), raw)].into(), &known);
+        let profiles = checker.profiles([("p".to_owned(), raw)].into(), &known, &[]);
         let problem = checker.problems.first().map(ToString::to_string);
         match expected {
             Ok(shows) => assert_eq!(profiles[0].shows, shows),

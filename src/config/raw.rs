@@ -135,7 +135,7 @@ pub struct RawServer {
     pub command: Option<String>,
     /// Its arguments; `${NAME}` is replaced from the environment. Default: none.
     pub args: Option<Vec<String>>,
-    /// Added to the clean environment that it gets; the values are secrets. Default: none.
+    /// Environment variables that it gets besides the usual few; the values are secrets. Default: none.
     pub env: Option<BTreeMap<String, String>>,
     /// Names of toolway's own environment variables that it gets besides the usual few, where they are set.
     /// Default: none.
@@ -151,7 +151,7 @@ pub struct RawServer {
     #[serde(rename = "type")]
     pub kind: Option<String>,
     /// Patterns of the tools that are offered, by the server's own names: `"read_*"`; `"!delete_*"` hides what it
-    /// meets, whatever else shows it. With only `!` patterns every other tool is offered. A hidden tool is on no
+    /// matches, whatever else shows it. With only `!` patterns every other tool is offered. A hidden tool is on no
     /// list and cannot be called. Default: all.
     pub tools: Option<Vec<String>>,
     /// Calls on it run one after another, in order; while one waits for a person, the next runs. Default: `false`.
@@ -193,15 +193,16 @@ pub struct RawFunctions {
     /// The method where the URL says none: `"GET"`, `"POST"`, `"PUT"`, `"PATCH"`, `"DELETE"`, `"HEAD"`.
     /// Default: `"POST"`.
     pub method: Option<String>,
-    /// Run by a program, looked up in `PATH`, or `"./…"` beside the configuration file: it is started for each call, reads the arguments as JSON from
-    /// its standard input and writes the result to its standard output. No shell is between.
+    /// Run by a program, looked up in `PATH`, or `"./…"` beside the configuration file: it is started for each call,
+    /// reads the arguments as JSON from its standard input and writes the result to its standard output. No shell is
+    /// between.
     pub command: Option<String>,
     /// Its arguments; `{function}` stands for the function's name, as the variable `TOOLWAY_FUNCTION` does.
     /// Default: none.
     pub args: Option<Vec<String>>,
-    /// Added to the clean environment that it gets; the values are secrets. Default: none.
+    /// Environment variables that it gets besides the usual few; the values are secrets. Default: none.
     pub env: Option<BTreeMap<String, String>>,
-    /// Where it runs. Default: where toolway runs.
+    /// Working directory of the program. Default: toolway's own.
     pub cwd: Option<String>,
     /// Run by asking a model: its name; one of the upstreams must have it.
     pub model: Option<String>,

@@ -55,8 +55,8 @@ A key in plain text works with a warning, and so does a file that every user of 
 **A child process** gets of toolway's own environment only `PATH`, `HOME`, `LANG`, `LC_ALL`, `TERM`, `USER`, `LOGNAME`, `SHELL` and `TMPDIR`.
 Whatever else it needs goes into `env`, or is named in `inherit_env`: `inherit_env = [\"HTTPS_PROXY\", \"SSL_CERT_FILE\", \"NODE_EXTRA_CA_CERTS\"]` for `npx` and `uvx` behind a proxy of a company.
 
-**A value that is not there** (an unset variable, a file that cannot be read) in the entry of an MCP server costs that server only: it counts as failed, and `toolway check`, `GET /health` and the log say why.
-`toolway serve` refuses to start without a key of an upstream or of `api_keys`; `toolway tools`, `call`, `mcp` and `check --offline` do not ask for keys that they do not use.
+**A value that is not there** (an unset variable, a file that cannot be read) in the entry of an MCP server or a group of functions costs that one only: it counts as failed and has no tools, and `toolway check`, `GET /health` and the log say why.
+`toolway serve` and `check` refuse a configuration in which a key of an upstream or of `api_keys` is not set; `toolway tools`, `call`, `mcp` and `check --offline` do not need them. A function with `model` then counts as failed if its upstream's key is not set.
 
 **Files of other MCP clients** (`--mcp FILE`) are read as they are.
 A server that is `disabled` there is not started; `includeTools` and `tools` show tools, `excludeTools` and `disabledTools` hide them, by the server's own names.

@@ -88,12 +88,18 @@ impl Check<'_> {
                     );
                 }
                 Some((first, _)) => {
-                    let message =
-                        format!("`{}` is already the name of a server, at {first}", one.name);
+                    let message = format!(
+                        "the name `{}` is taken by {first}; rename or remove one of them",
+                        one.name
+                    );
                     self.problem(&one.path, message);
                 }
                 None => {
-                    before.insert(one.name.clone(), (one.path.clone(), one.raw.clone()));
+                    let place = match one.origin {
+                        Origin::Toml => format!("`{}` in the configuration file", one.path),
+                        Origin::McpFile { .. } => one.path.clone(),
+                    };
+                    before.insert(one.name.clone(), (place, one.raw.clone()));
                     servers.extend(self.server(one));
                 }
             }
@@ -139,9 +145,8 @@ impl Check<'_> {
             (None, Some("sse")) => "sse",
             (None, _) => "http",
         };
-        let before = std::mem::replace(&mut self.missing, missing);
-        let transport = self.transport(&path, raw, &origin);
-        let missing = std::mem::replace(&mut self.missing, before);
+        let (transport, more) = self.reading(|check| check.transport(&path, raw, &origin));
+        let missing = [missing, more].concat();
         let transport = match missing.is_empty() {
             true => transport,
             false => Some(Transport::Unavailable {
@@ -385,8 +390,8 @@ impl Check<'_> {
     }
 }
 
-/// Why a server is not started: the values that are not there, by their paths within its entry.
-fn missing_values(path: &str, missing: &[Problem]) -> String {
+/// Why a server or a group of functions is not there: the missing values, by their paths within its entry.
+pub(super) fn missing_values(path: &str, missing: &[Problem]) -> String {
     let within = |problem: &Problem| {
         let place = problem.path.strip_prefix(path).unwrap_or(&problem.path);
         let place = place.trim_start_matches('.');

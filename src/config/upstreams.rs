@@ -64,6 +64,8 @@ impl Check<'_> {
             }
         }
         let numbered = raw.into_iter().enumerate();
+        let unnamed = numbered.clone().filter(|(_, raw)| raw.name.is_none());
+        let unnamed: Vec<usize> = unnamed.map(|(i, _)| i).collect();
         let all: Vec<_> = numbered
             .filter_map(|(i, raw)| {
                 let upstream = self.upstream(&format!("upstreams[{i}]"), raw, is_only)?;
@@ -73,13 +75,17 @@ impl Check<'_> {
         for (at, (i, upstream)) in all.iter().enumerate() {
             for (first, earlier) in &all[..at] {
                 if earlier.name == upstream.name {
-                    self.problem(
-                        format_args!("upstreams[{i}].name"),
-                        format_args!(
-                            "`{}` is already the name of upstreams[{first}]",
-                            earlier.name
-                        ),
+                    let advice = match unnamed.contains(first) || unnamed.contains(i) {
+                        true => {
+                            "; without `name` the host of `base_url` is the name, so add `name = \"…\"` to one of them"
+                        }
+                        false => "",
+                    };
+                    let message = format!(
+                        "`{}` is already the name of upstreams[{first}]{advice}",
+                        earlier.name
                     );
+                    self.problem(format_args!("upstreams[{i}].name"), message);
                 } else if covers(earlier, upstream) {
                     self.warn(
                         format_args!("upstreams[{i}].models"),

@@ -139,7 +139,7 @@ fn log(built: &Catalog, before: &Catalog, models: &Models) {
     };
     for offered in built.offered().iter().filter(is_new) {
         for note in &offered.notes {
-            tracing::warn!(server.id = %offered.server, tool.name = %offered.name, note, "Tool `{}`: {note}", offered.name);
+            tracing::warn!(server.id = %offered.server, tool.name = %offered.name, note, "A note on a tool");
         }
     }
     for (server, tool) in built.dropped() {
@@ -156,5 +156,5 @@ fn log(built: &Catalog, before: &Catalog, models: &Models) {
             tracing::warn!(upstream.name = %name, left_out = count, tools = tools.join(" "), "An upstream takes fewer tools than there are");
         }
     }
-    tracing::info!(tools = built.offered().len(), "The catalog has changed");
+    tracing::info!(offered = built.offered().len(), "The catalog has changed");
 }

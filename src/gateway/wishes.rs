@@ -165,7 +165,7 @@ pub(super) fn options(request: &ChatRequest<'_>) -> Result<Option<Watch>, Failur
         return Ok(None);
     };
     let wrong = || {
-        let message = r#"`toolway` holds {"progress": "on" | "open-webui" | "off"}"#;
+        let message = r#"`toolway` must be an object such as {"progress": "on"}, with "on", "open-webui" or "off""#;
         fault(message, "toolway", "invalid_value")
     };
     let options: Options = serde_json::from_str(raw.get()).map_err(|_| wrong())?;

@@ -8,7 +8,8 @@
 pub mod reaper;
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
+    io::ErrorKind,
     path::Path,
     process::{ExitStatus, Stdio},
     time::Duration,
@@ -43,6 +44,10 @@ const AFTER_EOF: Duration = Duration::from_secs(2);
 
 /// How long the processes have to end after SIGTERM.
 const AFTER_TERM: Duration = Duration::from_secs(2);
+
+/// How long the process that starts a program may take to say that the program runs.
+#[cfg(unix)]
+const TO_START: Duration = Duration::from_secs(10);
 
 /// A running child and the far ends of its pipes.
 pub(super) struct Spawned {
@@ -90,6 +95,54 @@ pub(super) async fn spawn(
         .spawn()?;
     let group = Group::of(&child);
     Spawned::of(child, Hold::Direct(group))
+}
+
+/// Finds out whether a program is there to be started, in this environment and folder, without starting it.
+pub(super) fn find(
+    command: &str,
+    env: &[(String, Secret)],
+    cwd: Option<&Path>,
+) -> std::io::Result<()> {
+    let folder = cwd.unwrap_or(Path::new(""));
+    if command.contains('/') {
+        return is_program(&folder.join(command));
+    }
+    let own = env.iter().rfind(|(name, _)| name == "PATH");
+    let path = match own {
+        Some((_, path)) => OsString::from(path.expose()),
+        None => std::env::var_os("PATH").unwrap_or_default(),
+    };
+    let is_there =
+        std::env::split_paths(&path).any(|it| is_program(&folder.join(it).join(command)).is_ok());
+    let is_there = is_there && (cwd.is_none() || folder.is_dir());
+    is_there.then_some(()).ok_or(ErrorKind::NotFound.into())
+}
+
+fn is_program(file: &Path) -> std::io::Result<()> {
+    let about = std::fs::metadata(file)?;
+    #[cfg(unix)]
+    let is_executable = std::os::unix::fs::MetadataExt::mode(&about) & 0o111 != 0;
+    #[cfg(not(unix))]
+    let is_executable = true;
+    match about.is_file() && is_executable {
+        true => Ok(()),
+        false => Err(ErrorKind::PermissionDenied.into()),
+    }
+}
+
+/// Why a program cannot be started, with a word on what to do where that is known.
+pub(super) fn not_started(command: &str, cwd: Option<&Path>, error: &std::io::Error) -> String {
+    let is_path = command.contains('/');
+    let why = match cwd {
+        _ if error.kind() != ErrorKind::NotFound => error.to_string(),
+        Some(cwd) if !cwd.is_dir() => {
+            format!("there is no folder `{}` to run it in", cwd.display())
+        }
+        // Of a script it may be the interpreter that is not there.
+        _ if is_path => error.to_string(),
+        _ => "it is not in `PATH`; is it installed?".to_owned(),
+    };
+    format!("`{command}` cannot be started: {why}")
 }
 
 fn builder(program: &OsStr, env: &[(String, Secret)], cwd: Option<&Path>) -> Command {
@@ -225,18 +278,21 @@ impl Reaped {
         Ok((child, reaped))
     }
 
-    /// Waits until the program runs.
+    /// Waits until the program runs, at most 10 s.
     async fn started(&mut self) -> std::io::Result<()> {
-        match self.report().await {
-            Some(Report::Started) => Ok(()),
-            Some(Report::Failed(reason)) => Err(std::io::Error::from_raw_os_error(reason)),
-            _ => {
-                self.group.kill();
-                Err(std::io::Error::other(
-                    "the process that starts it has ended",
-                ))
+        let error = match timeout(TO_START, self.report()).await {
+            Ok(Some(Report::Started)) => return Ok(()),
+            Ok(Some(Report::Failed(reason))) => {
+                return Err(std::io::Error::from_raw_os_error(reason));
             }
-        }
+            Ok(_) => std::io::Error::other("the process that starts it has ended"),
+            Err(_) => {
+                let late = "the process that starts it does not answer";
+                std::io::Error::new(ErrorKind::TimedOut, late)
+            }
+        };
+        self.group.kill();
+        Err(error)
     }
 
     /// Waits for the program's end; `None` if nobody can tell any more. Cancel safe.
@@ -342,4 +398,47 @@ impl Group {
     }
 
     fn kill(&mut self) {}
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(command: &str, cwd: Option<&str>, message: &str) {
+        let error = find(command, &[], cwd.map(Path::new)).unwrap_err();
+        assert_eq!(not_started(command, cwd.map(Path::new), &error), message);
+    }
+
+    #[test]
+    fn a_program_that_is_there_is_found() {
+        let path = |text: &str| [("PATH".to_owned(), Secret::new(text.to_owned()))];
+        assert!(find("sh", &[], None).is_ok());
+        assert!(find("sh", &path("/bin"), Some(Path::new("/"))).is_ok());
+        assert!(find("sh", &path("/no/such"), None).is_err());
+        assert!(find("/bin/sh", &[], None).is_ok());
+        assert!(find("bin/sh", &[], Some(Path::new("/"))).is_ok());
+        assert!(find("/etc/passwd", &[], None).is_err());
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_comes_with_what_to_do() {
+        let advice = "`no-such-program` cannot be started: it is not in `PATH`; is it installed?";
+        check("no-such-program", None, advice);
+        let gone = "`/no/such` cannot be started: No such file or directory (os error 2)";
+        check("/no/such", None, gone);
+        let no_folder = "`sh` cannot be started: there is no folder `/no/such` to run it in";
+        check("sh", Some("/no/such"), no_folder);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_that_nobody_reports_is_given_up() {
+        let mut builder = builder(OsStr::new("sh"), &[], None);
+        builder.args(["-c", "exec sleep 1000"]);
+        let (mut child, mut reaped) = Reaped::spawn(&mut builder, "x", &[]).unwrap();
+        let error = reaped.started().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(!child.wait().await.unwrap().success());
+    }
 }

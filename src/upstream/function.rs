@@ -25,6 +25,7 @@ use self::{command::Command, endpoint::Endpoint, openapi::Api, prompt::Prompt, r
 use super::{SetupError, mcp::CallOptions, model::Models, queue::Queue};
 use crate::{
     catalog::{DroppedTool, ServerTools},
+    health::State,
     policy::Admitted,
     tool::{CallError, JsonObject, ServerId, Tool, ToolResult},
 };
@@ -59,6 +60,13 @@ pub enum Kind {
     Model(prompt::Config),
     /// An HTTP API that an OpenAPI document describes.
     OpenApi(openapi::Config),
+    /// Not at all: something that it needs is not there. The group counts as failed and has no tools.
+    Unavailable {
+        /// Its key in the configuration.
+        kind: &'static str,
+        /// What is not there.
+        reason: String,
+    },
 }
 
 impl Kind {
@@ -70,20 +78,23 @@ impl Kind {
             Kind::Command(_) => "command",
             Kind::Model(_) => "model",
             Kind::OpenApi(_) => "openapi",
+            Kind::Unavailable { kind, .. } => kind,
         }
     }
 }
 
 impl Config {
-    /// Finds out whether the service behind the group can be reached, where it has one address. Nothing is run: the
-    /// request is OPTIONS, and any answer counts.
+    /// Finds out whether the service behind the group can be reached, where it has one address, or whether its program
+    /// is there. Nothing is run: the request is OPTIONS, and any answer counts.
     pub async fn probe(&self) -> Option<Result<(), String>> {
         let url = match &self.kind {
             Kind::Endpoint(endpoint) => &endpoint.url,
             Kind::OpenApi(api) => &api.base_url,
-            Kind::Url(_) | Kind::Command(_) | Kind::Model(_) => return None,
+            Kind::Command(command) => return Some(command.probe()),
+            Kind::Url(_) | Kind::Model(_) | Kind::Unavailable { .. } => return None,
         };
-        Some(web::probe(url).await)
+        let reached = web::probe(url).await;
+        Some(reached.map_err(|error| format!("cannot be reached: {error}")))
     }
 }
 
@@ -95,8 +106,12 @@ pub struct GroupHealth {
     pub group: ServerId,
     /// How its functions are run: `endpoint` and so on.
     pub kind: &'static str,
+    /// `ready`, or `failed` where a value that it needs is not there.
+    pub state: State,
     /// How many functions it has.
     pub tools: usize,
+    /// Why it is not ready.
+    pub last_error: Option<String>,
 }
 
 fn as_text<S: Serializer>(group: &ServerId, serializer: S) -> Result<S::Ok, S::Error> {
@@ -115,6 +130,7 @@ struct Group {
     by_name: HashMap<String, usize>,
     dropped: Vec<DroppedTool>,
     kind: &'static str,
+    failure: Option<String>,
     timeout: Option<Duration>,
     queue: Arc<Queue>,
     runner: Runner,
@@ -127,6 +143,8 @@ enum Runner {
     Command(Command),
     Model(Prompt),
     OpenApi(Box<Api>),
+    /// The group has no functions.
+    Unavailable,
 }
 
 impl Functions {
@@ -140,6 +158,7 @@ impl Functions {
         let group = |config: Config| {
             Ok(Group {
                 kind: config.kind.name(),
+                failure: failure(&config),
                 queue: Queue::new(config.parallel_calls),
                 timeout: config.timeout,
                 runner: Runner::new(&config, models)?,
@@ -171,7 +190,12 @@ impl Functions {
         let health = |group: &Group| GroupHealth {
             group: group.name.clone(),
             kind: group.kind,
+            state: match group.failure {
+                None => State::Ready,
+                Some(_) => State::Failed,
+            },
             tools: group.tools.len(),
+            last_error: group.failure.clone(),
         };
         self.groups.iter().map(health).collect()
     }
@@ -220,6 +244,15 @@ impl Functions {
     }
 }
 
+/// Why the group is not ready; also said in the log.
+fn failure(config: &Config) -> Option<String> {
+    let Kind::Unavailable { reason, .. } = &config.kind else {
+        return None;
+    };
+    tracing::warn!(functions.group = %config.group, reason, "A group of functions is not offered");
+    Some(reason.clone())
+}
+
 fn places(tools: &[Tool]) -> HashMap<String, usize> {
     let names = tools.iter().map(|tool| tool.name.clone());
     names.zip(0..).collect()
@@ -229,7 +262,11 @@ fn places(tools: &[Tool]) -> HashMap<String, usize> {
 fn dropped(kind: Kind) -> Vec<DroppedTool> {
     match kind {
         Kind::OpenApi(api) => api.dropped,
-        Kind::Endpoint(_) | Kind::Url(_) | Kind::Command(_) | Kind::Model(_) => Vec::new(),
+        Kind::Endpoint(_)
+        | Kind::Url(_)
+        | Kind::Command(_)
+        | Kind::Model(_)
+        | Kind::Unavailable { .. } => Vec::new(),
     }
 }
 
@@ -242,6 +279,7 @@ impl Runner {
             Kind::Command(it) => Runner::Command(Command::new(group, it.clone(), limit)),
             Kind::Model(it) => Runner::Model(Prompt::new(group, it.clone(), models.clone(), limit)),
             Kind::OpenApi(it) => Runner::OpenApi(Box::new(Api::new(group, it, limit)?)),
+            Kind::Unavailable { .. } => Runner::Unavailable,
         })
     }
 
@@ -262,6 +300,10 @@ impl Runner {
                 let call = Box::pin(api.call(&tool.name, arguments));
                 call.await
             }
+            Runner::Unavailable => Err(CallError::UpstreamUnavailable {
+                message: "the function's configuration lacks a value".to_owned(),
+                unsent: true,
+            }),
         }
     }
 }

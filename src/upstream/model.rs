@@ -207,7 +207,7 @@ impl Upstream {
                 .config
                 .models
                 .iter()
-                .any(|glob| catalog::meets(glob, model))
+                .any(|glob| catalog::matches(glob, model))
     }
 
     /// Its address for a path below its base, `chat/completions` for instance.

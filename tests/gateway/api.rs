@@ -272,7 +272,7 @@ async fn health_says_how_the_group_is_run() {
     let health = gw.json("/health").await;
     assert_eq!(
         health["functions"],
-        json!([{"name": "shop", "kind": "openapi", "tools": 4}])
+        json!([{"name": "shop", "kind": "openapi", "state": "ready", "tools": 4, "last_error": null}])
     );
     gw.join().await;
 }

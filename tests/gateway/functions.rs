@@ -125,7 +125,7 @@ async fn health_and_tools_know_the_group() {
     let health = gw.json("/health").await;
     assert_eq!(
         health["functions"],
-        json!([{"name": "town", "kind": "endpoint", "tools": 2}])
+        json!([{"name": "town", "kind": "endpoint", "state": "ready", "tools": 2, "last_error": null}])
     );
     assert_eq!(health["tools"], 2);
     let tools = gw.json("/tools").await;

@@ -62,6 +62,22 @@ async fn a_hidden_tool_is_on_no_list_and_cannot_be_called() {
 }
 
 #[tokio::test]
+async fn a_profile_of_a_server_that_is_switched_off_has_no_tools() {
+    let toml = "[profiles.one]\nserver = \"off\"\n[servers.off]\ncommand = \"x\"\nenabled = false";
+    let gw = toolway(toml).await;
+    let client = Client::at(&gw, "/mcp/one");
+    let client = client.initialized("2025-11-25", json!({})).await;
+    for list in ["tools", "prompts", "resources"] {
+        let listed = client.call(request(1, &format!("{list}/list"), json!({})));
+        assert_eq!(listed.await[list], json!([]), "{list}");
+    }
+    let call = request(2, "tools/call", json!({"name": "x"}));
+    let refused = client.post(call).await.json();
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn a_session_belongs_to_its_endpoint() {
     let gw =
         toolway("[profiles.one]\nserver = \"gone\"\n[servers.gone]\ncommand = \"/no/such\"").await;

@@ -6,7 +6,7 @@ use url::Url;
 
 use super::super::{check::Check, raw::RawFunctions, values::Origin};
 use crate::{
-    catalog::{DroppedTool, meets},
+    catalog::{DroppedTool, matches},
     translate::openapi::{self, Api, Fixed, Operation, Skipped},
     upstream::function::openapi::Config,
 };
@@ -115,9 +115,9 @@ impl Check<'_> {
         let (mut operations, mut skipped) = (api.operations, api.skipped);
         if let Some(patterns) = patterns {
             for (i, pattern) in patterns.iter().enumerate() {
-                let is_met = operations.iter().any(|it| names(pattern, it))
+                let is_match = operations.iter().any(|it| names(pattern, it))
                     || skipped.iter().any(|it| names_skipped(pattern, it));
-                if !is_met {
+                if !is_match {
                     let known = some_names(&operations);
                     self.problem(
                         format_args!("{path}[{i}]"),
@@ -136,17 +136,20 @@ impl Check<'_> {
     }
 }
 
-/// The pattern is met by the operation's name as a tool, or by its `operationId`.
+/// The pattern matches the operation's name as a tool, or by its `operationId`.
 fn names(pattern: &str, operation: &Operation) -> bool {
-    meets(pattern, &operation.tool.name)
-        || operation.id.as_deref().is_some_and(|id| meets(pattern, id))
+    matches(pattern, &operation.tool.name)
+        || operation
+            .id
+            .as_deref()
+            .is_some_and(|id| matches(pattern, id))
 }
 
 fn names_skipped(pattern: &str, skipped: &Skipped) -> bool {
     skipped
         .name
         .as_deref()
-        .is_some_and(|name| meets(pattern, name))
+        .is_some_and(|name| matches(pattern, name))
 }
 
 fn some_names(operations: &[Operation]) -> String {

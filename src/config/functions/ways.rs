@@ -5,7 +5,9 @@ use std::{collections::HashMap, time::Duration};
 use http::Method;
 use serde_json::Value;
 
-use super::super::{check::Check, keys::unknown, raw::RawFunctions, values::Origin};
+use super::super::{
+    check::Check, keys::unknown, problem::Problem, raw::RawFunctions, values::Origin,
+};
 use crate::{
     catalog,
     tool::Tool,
@@ -22,6 +24,22 @@ use crate::{
 /// Longest time that calls wait for others to share a request with.
 const LONGEST_BATCH: Duration = Duration::from_secs(1);
 
+/// The ways, by their keys.
+const WAYS: [&str; 5] = ["endpoint", "url", "command", "model", "openapi"];
+
+/// The ways that are written.
+pub(super) fn given(raw: &RawFunctions) -> Vec<&'static str> {
+    let is_given = [
+        raw.endpoint.is_some(),
+        raw.url.is_some() || raw.urls.is_some(),
+        raw.command.is_some(),
+        raw.model.is_some(),
+        raw.openapi.is_some(),
+    ];
+    let ways = WAYS.into_iter().zip(is_given);
+    ways.filter(|way| way.1).map(|way| way.0).collect()
+}
+
 impl Check<'_> {
     /// The one way to run these functions.
     pub(super) fn way(
@@ -31,17 +49,10 @@ impl Check<'_> {
         tools: &[Tool],
         upstreams: &[model::Config],
     ) -> Option<Kind> {
-        let ways = [
-            ("endpoint", raw.endpoint.is_some()),
-            ("url", raw.url.is_some() || raw.urls.is_some()),
-            ("command", raw.command.is_some()),
-            ("model", raw.model.is_some()),
-            ("openapi", raw.openapi.is_some()),
-        ];
-        let given: Vec<&str> = ways.iter().filter(|way| way.1).map(|way| way.0).collect();
+        let given = given(raw);
         let [way] = given[..] else {
             let message = match given.is_empty() {
-                true => format!("needs one way to be run: {}", listed(&ways.map(|it| it.0))),
+                true => format!("needs one way to be run: {}", listed(&WAYS)),
                 false => format!("has {}; which one is it?", listed(&given)),
             };
             self.problem(path, message);
@@ -264,15 +275,22 @@ impl Check<'_> {
     }
 
     fn check_model(&mut self, path: &str, model: &str, upstreams: &[model::Config]) {
-        let has = |upstream: &&model::Config| {
-            upstream.models.is_empty() || upstream.models.iter().any(|it| catalog::meets(it, model))
+        let has = |upstream: &model::Config| {
+            upstream.models.is_empty()
+                || upstream.models.iter().any(|it| catalog::matches(it, model))
         };
-        let Some(upstream) = upstreams.iter().find(has) else {
+        let found = upstreams.iter().enumerate().find(|(_, it)| has(it));
+        let Some((i, upstream)) = found else {
             if !upstreams.is_empty() {
                 self.problem(path, format_args!("no upstream has the model `{model}`"));
             }
             return;
         };
+        let of_upstream = format!("upstreams[{i}].");
+        let is_unset = |it: &&Problem| it.path.starts_with(&of_upstream);
+        if let Some(unset) = self.unset.iter().find(is_unset).cloned() {
+            return self.missing(path, unset);
+        }
         if !upstream.has_own_key() && upstream.base_url.scheme() == "https" {
             let name = &upstream.name;
             self.warn(

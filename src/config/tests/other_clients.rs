@@ -223,6 +223,27 @@ fn a_name_outside_the_alphabet_is_made_to_fit() {
 }
 
 #[test]
+fn a_profile_may_name_a_server_that_is_switched_off() {
+    let given = Given {
+        mcp: vec!["mcp.json".into()],
+        ..Given::default()
+    };
+    let files = [
+        ("toolway.toml", "[profiles.p]\nserver = 'a'"),
+        (
+            "mcp.json",
+            r#"{"mcpServers": {"a": {"command": "y", "disabled": true}}}"#,
+        ),
+    ];
+    let config = load(&files, &given).unwrap();
+    assert_eq!((config.profiles.len(), config.servers.len()), (1, 0));
+    assert_eq!(
+        lines(&config.warnings),
+        "profiles.p.server: shows nothing, because `a` is switched off"
+    );
+}
+
+#[test]
 fn a_name_that_is_already_there_is_a_problem() {
     let given = Given {
         mcp: vec!["mcp.json".into()],
@@ -234,7 +255,7 @@ fn a_name_that_is_already_there_is_a_problem() {
     ];
     assert_eq!(
         lines(&load(&files, &given).unwrap_err()),
-        "mcp.json: mcpServers.a: `a` is already the name of a server, at servers.a"
+        "mcp.json: mcpServers.a: the name `a` is taken by `servers.a` in the configuration file; rename or remove one of them"
     );
 }
 

@@ -59,6 +59,17 @@ fn names_are_there_once() {
         "},
         "upstreams[1].name: `a` is already the name of upstreams[0]",
     );
+    refused(
+        indoc! {"
+            [[upstreams]]
+            base_url = 'http://localhost:11434'
+            models = ['a']
+            [[upstreams]]
+            base_url = 'http://localhost:8000'
+        "},
+        "upstreams[1].name: `localhost` is already the name of upstreams[0]; without `name` the host of \
+         `base_url` is the name, so add `name = \"…\"` to one of them",
+    );
     upstream_refused(
         "name = ''\nbase_url = 'http://x/v1'",
         "upstreams[0].name: must not be empty",

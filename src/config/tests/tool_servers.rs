@@ -1,6 +1,7 @@
 //! The MCP servers in `toolway.toml`.
 
 use super::*;
+use crate::upstream::function::Kind;
 
 #[track_caller]
 fn server_refused(keys: &str, problem: &str) {
@@ -118,17 +119,23 @@ fn a_key_that_is_not_used_may_be_missing() {
         load(&[("toolway.toml", text)], &given)
     };
     assert_eq!(with(text, Keys::All).unwrap_err().len(), 2);
-    assert_eq!(with(text, Keys::Used).unwrap().warnings, []);
+    let config = with(text, Keys::Used).unwrap();
+    assert_eq!(config.warnings, []);
     assert_eq!(
-        lines(&with(text, Keys::None).unwrap().warnings),
+        lines(&config.unset),
         "api_keys[0]: the environment variable `GONE` is not set\n\
          upstreams[0].api_key: the environment variable `GONE` is not set"
     );
     let asking = format!("{text}\n[functions.f]\nmodel = 'm'\nprompt = '{{input}}'");
+    let Kind::Unavailable { reason, .. } = &with(&asking, Keys::Used).unwrap().functions[0].kind
+    else {
+        panic!("it asks a model that cannot be asked")
+    };
     assert_eq!(
-        lines(&with(&asking, Keys::Used).unwrap_err()),
-        "upstreams[0].api_key: the environment variable `GONE` is not set"
+        reason,
+        "`model`: upstreams[0].api_key: the environment variable `GONE` is not set"
     );
+    assert_eq!(with(&asking, Keys::All).unwrap_err().len(), 2);
 }
 
 #[test]

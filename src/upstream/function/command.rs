@@ -54,6 +54,17 @@ pub struct Config {
     pub cwd: Option<PathBuf>,
 }
 
+impl Config {
+    /// Finds out whether the program is there, without starting it.
+    pub(super) fn probe(&self) -> Result<(), String> {
+        let Config {
+            command, env, cwd, ..
+        } = self;
+        let found = child::find(command, env, cwd.as_deref());
+        found.map_err(|error| child::not_started(command, cwd.as_deref(), &error))
+    }
+}
+
 /// A program, ready to be started.
 pub(super) struct Command {
     group: ServerId,

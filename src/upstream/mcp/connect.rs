@@ -4,7 +4,7 @@
 //! gets the handshake of the older versions on the same connection. One that breaks on it is started afresh and gets
 //! the handshake at once.
 
-use std::{io::ErrorKind, time::Duration};
+use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::{Instant, timeout_at};
@@ -21,6 +21,7 @@ use super::{
     streamable,
     web::{self, Clients, WebFault},
 };
+use crate::upstream::child;
 
 /// How long a server of unknown age may be silent on `server/discover`.
 const PROBE: Duration = Duration::from_secs(2);
@@ -94,22 +95,6 @@ async fn attempt(entry: &Entry, era: Era, deadline: Instant) -> Result<Connectio
     }
 }
 
-/// Why a program cannot be started, with a word on what to do where that is known.
-fn not_started(program: &Program, error: &std::io::Error) -> String {
-    let Program { command, cwd, .. } = program;
-    let is_path = command.contains('/');
-    let why = match cwd {
-        _ if error.kind() != ErrorKind::NotFound => error.to_string(),
-        Some(cwd) if !cwd.is_dir() => {
-            format!("there is no folder `{}` to run it in", cwd.display())
-        }
-        // Of a script it may be the interpreter that is not there.
-        _ if is_path => error.to_string(),
-        _ => "it is not in `PATH`; is it installed?".to_owned(),
-    };
-    format!("`{command}` cannot be started: {why}")
-}
-
 /// How long the first answer is waited for: a server known to be modern has all its time to start, any other
 /// may be an old one that never answers a probe.
 fn patience(entry: &Entry, era: Era) -> Duration {
@@ -139,7 +124,7 @@ async fn attempt_child(
     )
     .await
     .map_err(|error| Fault {
-        outage: not_started(program, &error).into(),
+        outage: child::not_started(&program.command, program.cwd.as_deref(), &error).into(),
         next: None,
     })?;
     match handshake(pipe, server, pending, era, deadline).await {
@@ -228,11 +213,12 @@ fn with_advice(how: &str, stderr: &[String]) -> String {
     };
     match stderr.iter().any(is_of_network) {
         true => format!(
-            "{how}; it gets a clean environment: name what it needs for a proxy or certificates, \
-             such as `inherit_env = [\"HTTPS_PROXY\", \"SSL_CERT_FILE\", \"NODE_EXTRA_CA_CERTS\"]`"
+            "{how}; of toolway's environment variables it gets only the usual few: name those for a proxy or \
+             certificates, such as `inherit_env = [\"HTTPS_PROXY\", \"SSL_CERT_FILE\", \"NODE_EXTRA_CA_CERTS\"]`"
         ),
         false => format!(
-            "{how}; it gets a clean environment: what else it needs goes into `env` or `inherit_env`"
+            "{how}; of toolway's environment variables it gets only the usual few: name others that it needs \
+             in `inherit_env`, or set them in `env`"
         ),
     }
 }
@@ -274,17 +260,6 @@ async fn attempt_event_stream(
 mod tests {
     use super::*;
 
-    #[track_caller]
-    fn check(command: &str, cwd: Option<&str>, message: &str) {
-        let program = Program {
-            command: command.to_owned(),
-            args: Vec::new(),
-            env: Vec::new(),
-            cwd: cwd.map(Into::into),
-        };
-        assert_eq!(not_started(&program, &ErrorKind::NotFound.into()), message);
-    }
-
     #[test]
     fn a_process_that_ends_at_its_start_comes_with_what_to_do() {
         let advice = |line: &str| with_advice("it ended", &[line.to_owned()]);
@@ -294,10 +269,10 @@ mod tests {
         assert!(tls.contains("`inherit_env = [\"HTTPS_PROXY\""), "{tls}");
         let other = advice("TypeError: x");
         assert!(
-            other.starts_with("it ended; it gets a clean environment"),
+            other.starts_with("it ended; of toolway's environment variables it gets only"),
             "{other}"
         );
-        assert!(other.ends_with("`env` or `inherit_env`"), "{other}");
+        assert!(other.ends_with("or set them in `env`"), "{other}");
     }
 
     #[test]
@@ -309,24 +284,5 @@ mod tests {
         );
         let text = refused(&WebFault::Status(StatusCode::BAD_GATEWAY));
         assert!(text.ends_with("502 Bad Gateway"), "{text}");
-    }
-
-    #[test]
-    fn a_program_that_is_not_there_comes_with_what_to_do() {
-        check(
-            "uvx",
-            None,
-            "`uvx` cannot be started: it is not in `PATH`; is it installed?",
-        );
-        check(
-            "/no/such",
-            None,
-            "`/no/such` cannot be started: entity not found",
-        );
-        check(
-            "uvx",
-            Some("/no/such"),
-            "`uvx` cannot be started: there is no folder `/no/such` to run it in",
-        );
     }
 }

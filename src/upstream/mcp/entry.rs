@@ -117,6 +117,7 @@ struct Facts {
     protocol_version: Option<String>,
     restarts: u32,
     last_error: Option<String>,
+    unmatched_patterns: Vec<String>,
 }
 
 impl Entry {
@@ -161,6 +162,7 @@ impl Entry {
                 protocol_version: None,
                 restarts: 0,
                 last_error: None,
+                unmatched_patterns: Vec::new(),
             }),
             config,
         }
@@ -267,6 +269,7 @@ impl Entry {
 
     /// Offers these tools from now on. Nobody is woken, and false returned, if nothing changed.
     pub(super) fn set_tools(&self, listing: Listing) -> bool {
+        self.note_unmatched(&listing);
         let filter = &self.config.tools;
         let broken = listing.broken.into_iter();
         let dropped = broken
@@ -296,6 +299,20 @@ impl Entry {
                 _ => false,
             }
         })
+    }
+
+    /// Notes which patterns of the configuration match none of these tools, and says so once.
+    fn note_unmatched(&self, listing: &Listing) {
+        let usable = listing.tools.iter().map(|it| &*it.name);
+        let broken = listing.broken.iter().map(|it| &*it.name);
+        let names: Vec<&str> = usable.chain(broken).collect();
+        let unmatched = self.config.tools.unmatched(&names);
+        let mut facts = self.facts();
+        if !unmatched.is_empty() && unmatched != facts.unmatched_patterns {
+            let patterns = unmatched.join(", ");
+            tracing::warn!(server.id = %self.config.server, patterns, "Patterns in a server's `tools` match none of its tools");
+        }
+        facts.unmatched_patterns = unmatched;
     }
 
     /// Changes what is known of the server's features. Nobody is woken, and false returned, if nothing changed.
@@ -371,6 +388,7 @@ impl Entry {
             restarts: facts.restarts,
             last_error: facts.last_error.clone(),
             stderr_tail: self.stderr.lines(),
+            unmatched_patterns: facts.unmatched_patterns.clone(),
         }
     }
 

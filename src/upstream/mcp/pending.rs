@@ -150,7 +150,7 @@ impl Pending {
         let Some(pause) = pause else { return };
         if !self.0.is_flooded.swap(true, Ordering::Relaxed) {
             let server = &self.0.unasked.server;
-            warn!(server.id = %server, "Server `{server}` sends more than 2,000 messages, or 2 MiB, a second that nobody asked for; it is read slowly");
+            warn!(server.id = %server, "A server sends more than 2,000 messages, or 2 MiB, a second that nobody asked for; it is read slowly");
         }
         let pause = Box::pin(sleep(pause));
         pause.await;

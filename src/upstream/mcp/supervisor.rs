@@ -30,7 +30,7 @@ enum End {
 pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
     let server = &entry.config.server;
     if let Transport::Unavailable { reason, .. } = &entry.config.transport {
-        warn!(server.id = %server, "Server `{server}` is not started: {reason}");
+        warn!(server.id = %server, reason, "A server is not started");
         entry.set_failed(reason.clone());
         stop.cancelled().await;
         return entry.set_stopped();
@@ -52,8 +52,10 @@ pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
             Err(error) => (Duration::ZERO, error, "did not start"),
         };
         let pause = restarts.pause_after(up);
+        let pause_ms = (!pause.is_zero()).then(|| millis(pause));
         let stderr = entry.stderr.lines().join("\n");
-        warn!(server.id = %server, error = error.what, ?pause, stderr, "A server {what}; starting it again");
+        let stderr = (!stderr.is_empty()).then_some(stderr);
+        warn!(server.id = %server, error = error.what, pause_ms, stderr, "A server {what}; starting it again");
         entry.set_failed(error.to_string());
         if stop.run_until_cancelled(sleep(pause)).await.is_none() {
             break;
@@ -92,12 +94,12 @@ async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, Outage> {
     for tool in &listing.broken {
         warn!(server.id = %server, tool.name = %tool.name, reason = %tool.reason, "A server offers a tool that cannot be used");
     }
-    let names: Vec<&str> = listing.tools.iter().map(|it| &*it.name).collect();
-    for pattern in entry.config.tools.unmet(&names) {
-        warn!(server.id = %server, "Pattern `{pattern}` in `servers.{server}.tools` meets no tool of the server");
-    }
-    info!(server.id = %server, tools = listing.tools.len(), duration_ms = millis(begun.elapsed()), "A server is ready");
+    let usable = listing.tools.len();
     entry.set_tools(listing);
+    let tools = entry.health().tools;
+    let hidden = Some(usable.saturating_sub(tools)).filter(|it| *it > 0);
+    let duration_ms = millis(begun.elapsed());
+    info!(server.id = %server, tools, hidden, duration_ms, "A server is ready");
     Ok(connection)
 }
 
