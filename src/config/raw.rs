@@ -26,7 +26,8 @@ pub struct RawConfig {
     /// Origins of web pages that may call from elsewhere and read the answers (CORS), such as
     /// `"https://app.example"`; `"*"` for any, beside `api_keys` only. Default: none.
     pub cors_origins: Option<Vec<String>>,
-    /// Longest request body, in bytes, 1024 to 1 GiB. Default: `33554432` (32 MiB).
+    /// Longest request body that toolway reads, in bytes, 1024 to 1 GiB; forwarded bodies are streamed and have no
+    /// bound. Default: `33554432` (32 MiB).
     pub max_body_bytes: Option<i64>,
     /// Deepest nesting of a request body, 8 to 1000. Default: `128`.
     pub max_body_depth: Option<i64>,

@@ -1,6 +1,6 @@
 //! Pages of other origins that may call and read the answers: those that `cors_origins` lists, by default none.
 //!
-//! The protocol is the Fetch standard's (https://fetch.spec.whatwg.org/#http-cors-protocol). Keys travel in a header
+//! The protocol is the Fetch standard's (<https://fetch.spec.whatwg.org/#http-cors-protocol>). Keys travel in a header
 //! that the page sets itself, so answers never allow what the standard calls credentials.
 
 use axum::{

@@ -4,7 +4,7 @@
 
 use std::{
     sync::{Arc, OnceLock},
-    task::Poll,
+    task::{Poll, ready},
     time::Duration,
 };
 
@@ -25,7 +25,10 @@ use crate::{
     gateway::{failure::Failure, record::Record},
     room::{Room, Taken},
     translate::paths,
-    upstream::model::{ModelError, Upstream},
+    upstream::{
+        model::{ModelError, Upstream},
+        read_text,
+    },
 };
 
 use super::{
@@ -140,26 +143,25 @@ fn until_ending(
 ) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
     let content_type = headers.get(header::CONTENT_TYPE);
     let is_events = content_type.is_some_and(|it| it.as_bytes().starts_with(b"text/event-stream"));
-    // It holds whether the last piece ended an event.
-    let state = Some((Box::pin(pieces), is_events));
-    stream::unfold(state, move |state| {
-        let ending = ending.clone();
-        async move {
-            let (mut pieces, is_between) = state?;
-            match ending.run_until_cancelled(pieces.next()).await {
-                Some(piece) => {
-                    let piece = piece?;
-                    let ends_event = |it: &Bytes| it.ends_with(b"\n\n") || it.ends_with(b"\n\r\n");
-                    let is_between = is_events && piece.as_ref().is_ok_and(ends_event);
-                    Some((piece, Some((pieces, is_between))))
-                }
-                None if is_between => {
-                    let error = error::in_band(Failure::ShuttingDown).to_value();
-                    Some((Ok(format!("data: {error}\n\n").into()), None))
-                }
-                None => Some((Err(Failure::ShuttingDown.into()), None)),
-            }
+    let mut ended = Box::pin(ending.cancelled_owned());
+    let mut pieces = Some(Box::pin(pieces));
+    // The last piece ended an event.
+    let mut is_between = is_events;
+    stream::poll_fn(move |cx| {
+        let Some(arriving) = &mut pieces else {
+            return Poll::Ready(None);
+        };
+        if ended.as_mut().poll(cx).is_ready() {
+            pieces = None;
+            let error = || error::in_band(Failure::ShuttingDown).to_value();
+            let last = is_between.then(|| format!("data: {}\n\n", error()).into());
+            return Poll::Ready(Some(last.ok_or_else(|| Failure::ShuttingDown.into())));
         }
+        let piece = ready!(arriving.poll_next_unpin(cx));
+        if let Some(Ok(piece)) = &piece {
+            is_between = is_events && (piece.ends_with(b"\n\n") || piece.ends_with(b"\n\r\n"));
+        }
+        Poll::Ready(piece)
     })
 }
 
@@ -179,8 +181,7 @@ async fn choose<'a>(
     body: Body,
 ) -> Result<(&'a Upstream, Pieces), Unsent> {
     let models = app.gateway.models();
-    let max = app.config.max_body_bytes;
-    let pieces = body::pieces(headers, body, max).map_err(Unsent::Refused)?;
+    let pieces = body::pieces(body);
     if let Some(name) = headers.get("x-toolway-upstream") {
         let name = String::from_utf8_lossy(name.as_bytes());
         let upstream = models.named(&name).ok_or_else(|| unknown(&name))?;
@@ -190,7 +191,7 @@ async fn choose<'a>(
     if models.all().len() == 1 || *method == Method::GET {
         return Ok((first, pieces));
     }
-    let peeked = peek(pieces, &app.bodies).await;
+    let peeked = peek(pieces, app.config.max_body_bytes, &app.bodies).await;
     let (model, pieces) = peeked.map_err(Unsent::Refused)?;
     match model {
         Some(model) => match models.choose(&model) {
@@ -201,14 +202,18 @@ async fn choose<'a>(
     }
 }
 
-/// The model that a body names, and the body with what was read of it put back. What is held is taken of `room`: SDKs
-/// write `model` behind an `input` of any length, and a form's file stands before it as often as not.
-async fn peek(mut pieces: Pieces, room: &Room) -> Result<(Option<String>, Pieces), Refusal> {
+/// The model that a body names, and the body with what was read of it put back. At most `max` bytes are held, and taken
+/// of `room`: SDKs write `model` behind an `input` of any length, and a form's file stands before it as often as not.
+async fn peek(
+    mut pieces: Pieces,
+    max: usize,
+    room: &Room,
+) -> Result<(Option<String>, Pieces), Refusal> {
     let mut taken = room.take_nothing();
     let mut start = BytesMut::new();
     // Looked through whenever it has doubled, so that many small pieces cost no more than a few large ones.
     let mut enough = 1;
-    while may_name_model(&start) {
+    while start.len() < max && may_name_model(&start) {
         match pieces.next().await {
             Some(Ok(piece)) => start.extend_from_slice(&piece),
             Some(Err(Incomplete(refusal))) => return Err(refusal),
@@ -218,13 +223,13 @@ async fn peek(mut pieces: Pieces, room: &Room) -> Result<(Option<String>, Pieces
             return Err(Refusal::OverBudget);
         }
         if start.len() >= enough {
-            if let Some(model) = model_in(&start) {
+            if let Some(model) = read_text(start.len(), || model_in(&start)) {
                 return Ok((Some(model), with_start(start, taken, pieces).boxed()));
             }
             enough = 2 * start.len();
         }
     }
-    let model = model_in(&start);
+    let model = read_text(start.len(), || model_in(&start));
     Ok((model, with_start(start, taken, pieces).boxed()))
 }
 

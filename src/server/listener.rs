@@ -444,8 +444,8 @@ impl AsyncWrite for Attended {
     }
 }
 
-/// A stream whose writes fail when nothing of them was taken for [`Connection::stall`]. It notes for its connection what comes and
-/// goes.
+/// A stream whose writes fail when nothing of them was taken for [`Connection::stall`]. It notes for its connection
+/// what comes and goes.
 struct Bounded<S> {
     stream: S,
     connection: Arc<Connection>,

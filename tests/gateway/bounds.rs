@@ -179,7 +179,7 @@ async fn who_holds_only_a_url_of_lent_functions_sends_small_messages() {
 }
 
 #[tokio::test]
-async fn the_bound_on_bodies_holds_for_forwarded_ones() {
+async fn a_forwarded_body_is_streamed_and_may_be_longer_than_the_bound() {
     let second = "[[upstreams]]\nname = \"second\"\nbase_url = \"MODEL\"\n";
     for upstreams in [
         String::new(),
@@ -191,12 +191,9 @@ async fn the_bound_on_bodies_holds_for_forwarded_ones() {
             let pieces = (0..bytes / 1000).map(|_| Ok::<_, std::io::Error>("x".repeat(1000)));
             reqwest::Body::wrap_stream(futures::stream::iter(pieces))
         };
-        assert_eq!(post(&gw, &url, "x".repeat(5000)).await.0, 201);
-        assert_eq!(post(&gw, &url, chunked(5000)).await.0, 201);
-        for body in [reqwest::Body::from("x".repeat(5001)), chunked(6000)] {
+        for body in [reqwest::Body::from("x".repeat(9000)), chunked(9000)] {
             let (status, text) = post(&gw, &url, body).await;
-            assert_eq!(status, 413, "{text}");
-            assert!(text.contains("body_too_large"), "{text}");
+            assert_eq!(status, 201, "{text}");
         }
         gw.join().await;
     }
