@@ -15,21 +15,21 @@ use crate::{
     },
 };
 
+mod feature_index;
 mod features;
 mod filter;
 mod page;
 mod select;
 mod selection;
-mod shelf;
 mod suggest;
 
 pub use self::{
+    feature_index::{FeatureIndex, IndexedFeature},
     features::ServerFeatures,
     filter::ToolFilter,
     page::{InvalidCursor, PAGE, page},
     select::{LeftOut, LeftOutReason, Selected},
     selection::{Selection, matches},
-    shelf::{Shelf, Shelved},
 };
 use self::{select::Memo, suggest::suggest};
 

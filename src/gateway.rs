@@ -6,19 +6,19 @@
 mod backends;
 mod calls;
 pub mod chat;
-mod current;
 pub mod failure;
-pub mod handed;
 pub mod listing;
+mod live_catalog;
 pub mod mcp;
+pub mod mcp_sessions;
 mod plain;
+pub mod progress_mode;
 mod random;
 pub mod record;
+mod request_options;
 mod rounds;
 pub mod sink;
 mod stream;
-pub mod watch;
-mod wishes;
 
 use std::{
     collections::HashMap,
@@ -49,9 +49,9 @@ use crate::{
 
 use self::{
     backends::Backends,
-    calls::{CallEvent, Patience, Running},
-    current::Current,
-    handed::Handed,
+    calls::{CallEvent, CallLimits, Running},
+    live_catalog::LiveCatalog,
+    mcp_sessions::McpSessions,
 };
 
 /// The bounds of the tool loop (`[loop]` in the configuration).
@@ -111,19 +111,19 @@ pub struct Gateway {
     models: Arc<Models>,
     servers: Arc<Servers>,
     backends: Backends,
-    current: Arc<Current>,
+    current: Arc<LiveCatalog>,
     store: Store,
     /// What `/mcp` shows, and `/mcp/NAME`.
     everything: Arc<mcp::View>,
     profiles: HashMap<String, Arc<mcp::View>>,
-    herald: mcp::news::Herald,
-    log_interests: Arc<mcp::news::LogInterests>,
+    notifications: mcp::notification_hub::NotificationHub,
+    log_interests: Arc<mcp::notification_hub::LogInterests>,
     parked: mcp::parked::ParkedCalls,
     /// Until then chats and lists wait for servers that are still starting.
     start_ends: Instant,
     /// The task ends with this.
     _start: AbortOnDropHandle<()>,
-    handed: Handed,
+    mcp_sessions: McpSessions,
     /// Cancelled when requests that still run have to end.
     ending: CancellationToken,
     /// Randomness of this process, and how often it was used.
@@ -142,10 +142,11 @@ impl Gateway {
         let servers = Arc::new(Servers::start(setup.servers));
         let functions = Functions::start(setup.functions, &models)?;
         let backends = Backends::new(servers.clone(), functions);
-        let current = Current::follow(servers.clone(), backends.functions(), models.clone());
+        let current = LiveCatalog::follow(servers.clone(), backends.functions(), models.clone());
         let current = Arc::new(current);
         let start_ends = Instant::now() + setup.config.start_wait;
-        let herald = mcp::news::Herald::listen(&servers, &current, start_ends);
+        let notifications =
+            mcp::notification_hub::NotificationHub::listen(&servers, &current, start_ends);
         let start = tokio::spawn(name_missing(servers.clone(), setup.config.start_wait));
         let profiles = setup.profiles.into_iter();
         let profiles = profiles.map(|it| (it.name, Arc::new(mcp::View::profile(it.shows))));
@@ -158,12 +159,12 @@ impl Gateway {
             store: Store::default(),
             everything: Arc::new(mcp::View::everything()),
             profiles: profiles.collect(),
-            herald,
+            notifications,
             log_interests: Arc::default(),
             parked: mcp::parked::ParkedCalls::default(),
             start_ends,
             _start: AbortOnDropHandle::new(start),
-            handed: Handed::start(),
+            mcp_sessions: McpSessions::start(),
             ending: CancellationToken::new(),
             random: RandomState::new(),
             used: AtomicU64::new(0),
@@ -181,8 +182,8 @@ impl Gateway {
     }
 
     /// The functions that callers lend to agents.
-    pub fn handed(&self) -> &Handed {
-        &self.handed
+    pub fn mcp_sessions(&self) -> &McpSessions {
+        &self.mcp_sessions
     }
 
     /// How often a comment goes out in a stream in which nothing else does.
@@ -233,7 +234,7 @@ impl Gateway {
             arguments,
         };
         let deadline = Instant::now() + self.config.request_timeout;
-        let patience = Patience {
+        let patience = CallLimits {
             silence: self.config.tool_timeout,
             deadline,
             parallel: 1,
@@ -259,7 +260,7 @@ impl Gateway {
 
     /// Stops every server; nothing that toolway started is left running.
     pub async fn shutdown(&self) {
-        self.handed.close();
+        self.mcp_sessions.close();
         self.servers.shutdown().await;
     }
 

@@ -19,7 +19,7 @@
 //!
 //! | row | modules |
 //! |---|---|
-//! | 1 | `tool`, `secret`, `gathered`, `pieces`, `json_size`, `room`, `quota`, `printable` |
+//! | 1 | `tool`, `secret`, `body_buffer`, `segmented_body`, `json_size`, `byte_budget`, `quota`, `printable` |
 //! | 2 | `openai`, `mcp`, `sse` |
 //! | 3a | `translate` |
 //! | 3b | `catalog`, `health` |
@@ -34,22 +34,22 @@
 //! Rows 1–5 decide and never act: no `async`, clock, randomness, files, sockets or logging.
 
 pub mod agent;
+mod body_buffer;
+mod byte_budget;
 pub mod catalog;
 pub mod cli;
 pub mod config;
 pub mod gateway;
-mod gathered;
 pub mod health;
 pub mod json_size;
 pub mod mcp;
 pub mod openai;
-pub mod pieces;
 pub mod policy;
 pub mod printable;
 pub mod quota;
-mod room;
 pub mod route;
 pub mod secret;
+pub mod segmented_body;
 pub mod server;
 pub mod sse;
 pub mod store;

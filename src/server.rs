@@ -42,7 +42,7 @@ use axum::{
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 
-use crate::{gateway::Gateway, quota::Sharing, room::Room, secret::Secret};
+use crate::{byte_budget::ByteBudget, gateway::Gateway, quota::Sharing, secret::Secret};
 
 use self::{
     connections::{Connections, Ticket},
@@ -109,7 +109,7 @@ pub(crate) struct App {
     gateway: Arc<Gateway>,
     config: Config,
     /// The budget of all request bodies and of the values that are built from them.
-    bodies: Room,
+    bodies: ByteBudget,
     /// Free places for long bodies that are read into values.
     parsing: Arc<Semaphore>,
     mcp: Face,
@@ -140,7 +140,7 @@ pub async fn serve(
         told.is_stopping.store(true, Ordering::Relaxed);
         // Whoever reads what may come at any time would not end by itself.
         told.mcp.stop();
-        told.gateway.handed().close();
+        told.gateway.mcp_sessions().close();
         let _ = stopping.send(());
     };
     let (routes, front) = (routes(app.clone()), app.clone());
@@ -167,9 +167,9 @@ pub async fn serve(
 
 fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
     let keys = config.api_keys.len();
-    gateway.handed().share_among(keys);
+    gateway.mcp_sessions().share_among(keys);
     Arc::new(App {
-        bodies: Room::new(config.max_inflight_bytes),
+        bodies: ByteBudget::new(config.max_inflight_bytes),
         parsing: Arc::new(Semaphore::new(values::AT_ONCE)),
         mcp: Face::new(gateway.clone(), config.mcp.clone(), Sharing::among(keys)),
         is_stopping: AtomicBool::new(false),

@@ -23,10 +23,10 @@ const ROWS: [(&str, &[&str]); 12] = [
         &[
             "tool",
             "secret",
-            "gathered",
-            "pieces",
+            "body_buffer",
+            "segmented_body",
             "json_size",
-            "room",
+            "byte_budget",
             "quota",
             "printable",
         ],

@@ -3,7 +3,7 @@
 use crate::{
     catalog::Selected,
     openai::request::{Change, ChatRequest, splice_messages},
-    pieces::Pieces,
+    segmented_body::SegmentedBody,
 };
 
 use super::{choice::tool_choice, kept::read_more_tool};
@@ -54,7 +54,7 @@ pub fn compose<'c>(
     ask: &'c Ask,
     selected: &'c Selected,
     history: Option<&'c str>,
-) -> Pieces<'c> {
+) -> SegmentedBody<'c> {
     let is_changed = history.is_some() || !ask.appended.is_empty();
     let messages = history.unwrap_or(request.messages().get());
     let messages = is_changed.then(|| splice_messages(messages, &ask.appended));

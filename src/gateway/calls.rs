@@ -41,7 +41,7 @@ pub(super) enum CallEvent {
 
 /// How calls are bounded.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct CallLimits {
     /// Longest silence of a call.
     pub silence: Duration,
     /// When the whole request ends.
@@ -63,7 +63,7 @@ impl<'a> Running<'a> {
     pub(super) fn new(
         backends: &'a Backends,
         lanes: Vec<Vec<Job>>,
-        patience: Patience,
+        patience: CallLimits,
     ) -> Running<'a> {
         let (sender, events) = mpsc::channel(64);
         let work = async move {
@@ -98,7 +98,7 @@ impl<'a> Running<'a> {
 async fn run_one(
     backends: &Backends,
     job: Arc<Job>,
-    patience: Patience,
+    patience: CallLimits,
     events: &mpsc::Sender<CallEvent>,
 ) {
     // A receiver that is gone means that nobody waits for the calls any more; their future is about to be dropped.
@@ -132,7 +132,7 @@ async fn run_one(
 async fn attempt(
     backends: &Backends,
     job: &Arc<Job>,
-    patience: Patience,
+    patience: CallLimits,
     events: &mpsc::Sender<CallEvent>,
 ) -> Result<ToolResult, CallError> {
     let (progress, mut reports) = mpsc::channel(16);

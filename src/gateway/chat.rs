@@ -18,14 +18,14 @@ use crate::{
         kept::READ_MORE,
         parked::{self, NoRoom, Restored},
     },
+    byte_budget::{ByteBudget, Reservation},
     catalog::{Catalog, Selected, Selection},
     openai::{
         ErrorBody,
         request::{ChatRequest, RequestError},
     },
-    pieces::Pieces,
-    room::{Room, Taken},
     route::Order,
+    segmented_body::SegmentedBody,
     store::{Claims, Principal},
     tool::ServerId,
     translate::{
@@ -42,14 +42,14 @@ use crate::{
 
 use super::{
     Gateway,
-    calls::{Patience, Running},
+    calls::{CallLimits, Running},
     failure::{Failed, Failure},
     plain,
+    progress_mode::ProgressMode,
     record::Record,
+    request_options::{self, refused},
     sink::{self, Begun, Body, Sink},
     stream,
-    watch::Watch,
-    wishes::{self, refused},
 };
 
 /// A chat request as the HTTP face took it.
@@ -61,13 +61,13 @@ pub struct Input {
     /// Deepest nesting of the body.
     pub max_depth: usize,
     /// The budget of bytes that a restored conversation counts against.
-    pub(crate) bodies: Room,
+    pub(crate) bodies: ByteBudget,
     /// Patterns of tools and servers that the client's headers ask for.
     pub tools: Option<Box<str>>,
     /// See `tools`.
     pub servers: Option<Box<str>>,
     /// Progress that the client's header asks for.
-    pub watch: Option<Watch>,
+    pub watch: Option<ProgressMode>,
     /// Whose conversation it is.
     pub principal: Principal,
     /// What is logged when the request ends.
@@ -136,14 +136,14 @@ impl Gateway {
             model: model.to_owned(),
         })?;
         let catalog = self.catalog();
-        let selected = match wishes::applies(&request) {
+        let selected = match request_options::applies(&request) {
             true => self.select(&request, input, upstream, &catalog)?,
             false => {
-                wishes::check(&request, &Selected::default())?;
+                request_options::check(&request, &Selected::default())?;
                 Arc::default()
             }
         };
-        let options = wishes::options(&request)?;
+        let options = request_options::options(&request)?;
         let restored = self.restore(&request, input)?;
         Ok(Chat {
             gateway: self,
@@ -174,28 +174,33 @@ impl Gateway {
         let missing = self.missing(&selection);
         if request.n() > 1 {
             let selected = catalog.select(&selection, &client, usize::MAX);
-            wishes::check(request, &selected)?;
+            request_options::check(request, &selected)?;
             if !selected.tools.is_empty() || !missing.is_empty() {
-                wishes::check_several(request, input, catalog)?;
-                input.record.warn(&wishes::not_offered(request.n()));
+                request_options::check_several(request, input, catalog)?;
+                input
+                    .record
+                    .warn(&request_options::not_offered(request.n()));
             }
             return Ok(Arc::default());
         }
         if !missing.is_empty() {
-            input.record.warn(&wishes::not_ready(&missing));
+            input.record.warn(&request_options::not_ready(&missing));
         }
-        selection.prefer(wishes::forced(request.tool_choice(), catalog));
+        selection.prefer(request_options::forced(request.tool_choice(), catalog));
         let max_tools = upstream.config.max_tools;
         if catalog.offered().len() + client.len() > max_tools {
-            selection.mention(wishes::mentioned(request.messages().get(), catalog));
+            selection.mention(request_options::mentioned(
+                request.messages().get(),
+                catalog,
+            ));
         }
         let selected = catalog.select(&selection, &client, max_tools);
-        let nothing = wishes::nothing_selected(request, input, &selection, &selected);
-        let left_out = wishes::left_out(&selected, &upstream.config.name, max_tools);
+        let nothing = request_options::nothing_selected(request, input, &selection, &selected);
+        let left_out = request_options::left_out(&selected, &upstream.config.name, max_tools);
         for text in nothing.iter().chain(&left_out) {
             input.record.warn(text);
         }
-        wishes::check(request, &selected)?;
+        request_options::check(request, &selected)?;
         Ok(selected)
     }
 
@@ -213,7 +218,7 @@ impl Gateway {
     fn awaited(&self, input: &Input) -> Option<Vec<ServerId>> {
         let parse = || ChatRequest::parse(&input.body, input.max_depth);
         let request = read_text(input.body.len(), parse).ok()?;
-        if !wishes::applies(&request) || request.n() > 1 {
+        if !request_options::applies(&request) || request.n() > 1 {
             return None;
         }
         let selection = selection(&request, input, &self.catalog()).ok()?;
@@ -236,7 +241,7 @@ impl Gateway {
         &self,
         request: &ChatRequest<'_>,
         input: &Input,
-    ) -> Result<Option<Box<(Restored, Taken)>>, Failure> {
+    ) -> Result<Option<Box<(Restored, Reservation)>>, Failure> {
         let messages = request.messages();
         let find = |id: &str| self.store.find(input.principal, id);
         let mut taken = input.bodies.take_nothing();
@@ -273,9 +278,9 @@ pub(super) struct Chat<'a> {
     pub(super) upstream: &'a Upstream,
     pub(super) catalog: Arc<Catalog>,
     pub(super) selected: Arc<Selected>,
-    pub(super) watch: Watch,
+    pub(super) watch: ProgressMode,
     /// With the bytes that it takes of the budget.
-    pub(super) restored: Option<Box<(Restored, Taken)>>,
+    pub(super) restored: Option<Box<(Restored, Reservation)>>,
     /// Ids of the client's own calls in this answer.
     claims: Claims<'a>,
     pub(super) deadline: Instant,
@@ -344,7 +349,7 @@ impl Chat<'_> {
     }
 
     /// The body of a question. One that nothing was changed in is the very bytes that came.
-    fn body<'c>(&'c self, ask: &'c Ask) -> Pieces<'c> {
+    fn body<'c>(&'c self, ask: &'c Ask) -> SegmentedBody<'c> {
         let history = self
             .restored
             .as_ref()
@@ -355,7 +360,7 @@ impl Chat<'_> {
             && self.request.member("toolway").is_none()
             && !self.request.repeats_members();
         if is_untouched {
-            return Pieces::of(&self.input.body);
+            return SegmentedBody::of(&self.input.body);
         }
         ask::compose(&self.request, ask, &self.selected, history)
     }
@@ -391,7 +396,7 @@ impl Chat<'_> {
         let calls = u32::try_from(calls).unwrap_or(u32::MAX);
         self.calls.fetch_add(calls, Ordering::Relaxed);
         let config = &self.gateway.config;
-        let patience = Patience {
+        let patience = CallLimits {
             silence: config.tool_timeout,
             deadline: self.deadline,
             parallel: config.parallel_calls,

@@ -1,7 +1,7 @@
 //! What MCP clients get: which endpoint shows what, and what comes of each of their requests.
 //!
 //! The faces (`server::mcp` over HTTP and pipes) do the protocol around it: versions, sessions, streams, ids. They
-//! hand a request over with its [`Visit`] and get the raw result, already in the form of the client's version.
+//! hand a request over with its [`RequestContext`] and get the raw result, already in the form of the client's version.
 //!
 //! Read next: `view`, what an endpoint shows; `ask`, how a server turns to the client while it works.
 
@@ -9,7 +9,7 @@ mod ask;
 mod call;
 mod forward;
 mod lists;
-pub(super) mod news;
+pub(super) mod notification_hub;
 pub(super) mod parked;
 mod view;
 
@@ -22,12 +22,12 @@ use tokio::{
 };
 
 pub use self::{
-    news::{LogInterest, News, Watch},
+    notification_hub::{BackendEvent, LogInterest, ResourceSubscription},
     view::{Profile, ProfileShows, View},
 };
 use super::Gateway;
 use crate::{
-    catalog::{Offered, Shelf},
+    catalog::{FeatureIndex, Offered},
     mcp::{level::Level, rpc::RpcError, stateless, version::Version},
     tool::{JsonObject, Progress, ServerId},
     upstream::mcp::Caller,
@@ -35,7 +35,7 @@ use crate::{
 
 /// One MCP client at one endpoint, as far as its requests differ by it.
 #[derive(Clone)]
-pub struct Visit {
+pub struct RequestContext {
     /// What the endpoint shows.
     pub view: Arc<View>,
     /// The version that client and face speak.
@@ -49,7 +49,7 @@ pub struct Visit {
     pub owner: String,
 }
 
-impl Visit {
+impl RequestContext {
     /// Has a request for a server say which log messages its client wants.
     fn ask_for_logs(&self, params: &mut JsonObject) {
         if let Some(level) = self.logs {
@@ -111,13 +111,13 @@ impl Gateway {
 
     /// What the endpoint `/mcp/s/TOKEN` shows; `None` if no session has this token, or it is over.
     pub fn view_of_session(&self, token: &str) -> Option<Arc<View>> {
-        let session = self.handed.find(token)?;
-        Some(Arc::new(View::handed(session)))
+        let session = self.mcp_sessions.find(token)?;
+        Some(Arc::new(View::mcp_sessions(session)))
     }
 
     /// What an endpoint says about itself.
     pub fn describe(&self, view: &View) -> Description {
-        lists::describe(view, &self.shelf())
+        lists::describe(view, &self.index())
     }
 
     /// Answers one request of a client: every method but those of the face itself, which are `initialize`,
@@ -130,48 +130,48 @@ impl Gateway {
     /// JSON-RPC errors, those of servers included. A tool that fails is a result with `isError`.
     pub async fn request(
         self: &Arc<Self>,
-        visit: &Visit,
+        context: &RequestContext,
         method: &str,
         params: JsonObject,
         progress: Option<mpsc::Sender<Progress>>,
     ) -> Result<Value, RpcError> {
         // The futures of what is seldom asked are boxed: every call would carry them along.
         match method {
-            "tools/call" => call::call(self, visit, params, progress).await,
+            "tools/call" => call::call(self, context, params, progress).await,
             "tools/list" => {
-                self.started(&visit.view).await;
-                lists::tools(visit, &self.catalog(), &params)
+                self.started(&context.view).await;
+                lists::tools(context, &self.catalog(), &params)
             }
             "prompts/list" => {
-                self.acquainted(&visit.view).await;
-                lists::prompts(visit, &self.shelf(), &params)
+                self.acquainted(&context.view).await;
+                lists::prompts(context, &self.index(), &params)
             }
             "resources/list" => {
-                self.acquainted(&visit.view).await;
-                lists::resources(visit, &self.shelf(), &params)
+                self.acquainted(&context.view).await;
+                lists::resources(context, &self.index(), &params)
             }
             "resources/templates/list" => {
-                self.acquainted(&visit.view).await;
-                lists::templates(visit, &self.shelf(), &params)
+                self.acquainted(&context.view).await;
+                lists::templates(context, &self.index(), &params)
             }
             "prompts/get" => {
                 let name = params.get("name").and_then(Value::as_str);
-                if name.is_some_and(|name| visit.view.prompt(&self.shelf(), name).is_none()) {
-                    self.acquainted(&visit.view).await;
+                if name.is_some_and(|name| context.view.prompt(&self.index(), name).is_none()) {
+                    self.acquainted(&context.view).await;
                 }
-                let forward = Box::pin(forward::prompt(self, visit, params, progress));
+                let forward = Box::pin(forward::prompt(self, context, params, progress));
                 forward.await
             }
             "resources/read" => {
                 let uri = params.get("uri").and_then(Value::as_str);
-                if uri.is_some_and(|uri| visit.view.resource(&self.shelf(), uri).is_none()) {
-                    self.acquainted(&visit.view).await;
+                if uri.is_some_and(|uri| context.view.resource(&self.index(), uri).is_none()) {
+                    self.acquainted(&context.view).await;
                 }
-                let forward = Box::pin(forward::resource(self, visit, params, progress));
+                let forward = Box::pin(forward::resource(self, context, params, progress));
                 forward.await
             }
             "completion/complete" => {
-                let forward = Box::pin(forward::completion(self, visit, params, progress));
+                let forward = Box::pin(forward::completion(self, context, params, progress));
                 forward.await
             }
             other => Err(RpcError::method_not_found(other)),
@@ -184,26 +184,30 @@ impl Gateway {
     }
 
     /// What happens from now on. Bounded: whoever is too slow is told how much was missed.
-    pub fn news(&self) -> broadcast::Receiver<Arc<News>> {
-        self.herald.subscribe()
+    pub fn events(&self) -> broadcast::Receiver<Arc<BackendEvent>> {
+        self.notifications.subscribe()
     }
 
     /// The notification for the clients of an endpoint, if it concerns them.
-    pub fn notice(&self, view: &View, news: &News) -> Option<Notice> {
-        news.notice(view)
+    pub fn notice(&self, view: &View, event: &BackendEvent) -> Option<Notice> {
+        event.notice(view)
     }
 
-    /// Has a resource watched. Its changes come as [`News`].
+    /// Has a resource watched. Its changes come as [`BackendEvent`].
     ///
     /// # Errors
     /// When there is no such resource, or its server cannot be asked.
-    pub async fn watch(&self, visit: &Visit, uri: &str) -> Result<Watch, RpcError> {
-        let Some((server, own)) = visit.view.resource(&self.shelf(), uri) else {
-            return Err(forward::not_found(visit, uri));
+    pub async fn watch(
+        &self,
+        context: &RequestContext,
+        uri: &str,
+    ) -> Result<ResourceSubscription, RpcError> {
+        let Some((server, own)) = context.view.resource(&self.index(), uri) else {
+            return Err(forward::not_found(context, uri));
         };
         let watch = self.servers.watch_resource(&server, &own).await;
         let watch = watch.map_err(forward::to_rpc)?;
-        Ok(Watch { _watch: watch })
+        Ok(ResourceSubscription { _watch: watch })
     }
 
     /// Has servers log at least this level.
@@ -212,8 +216,8 @@ impl Gateway {
     }
 
     /// Prompts, resources and templates of all servers.
-    fn shelf(&self) -> Arc<Shelf> {
-        self.current.shelf()
+    fn index(&self) -> Arc<FeatureIndex> {
+        self.current.index()
     }
 
     /// Waits until every server is ready or has failed, but not for long after the start of the gateway.

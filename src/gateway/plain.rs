@@ -21,8 +21,8 @@ use super::{
     calls::CallEvent,
     chat::Chat,
     failure::{Failed, Failure},
+    progress_mode::{self, ProgressMode},
     rounds::{self, Form},
-    watch::{self, Watch},
 };
 
 /// Longest body of an upstream, in bytes.
@@ -77,7 +77,7 @@ impl Form for Whole<'_> {
     async fn ask(&mut self, ask: &Ask) -> Result<Round, Failure> {
         let (headers, body) = read(self.chat, ask).await?;
         let settings = self.chat.settings(Mode::Loop);
-        let can_be_all = ask.first && self.chat.watch == Watch::Off;
+        let can_be_all = ask.first && self.chat.watch == ProgressMode::Off;
         if can_be_all && let Some(finish) = completion::final_answer(&body, &settings) {
             self.chat.note_usage(usage::counts_in(&body));
             self.headers = headers;
@@ -120,8 +120,8 @@ impl Whole<'_> {
             finish.reason,
             finish.usage,
         );
-        if self.chat.watch != Watch::Off {
-            body.insert("toolway".into(), watch::list(turn.records()));
+        if self.chat.watch != ProgressMode::Off {
+            body.insert("toolway".into(), progress_mode::list(turn.records()));
         }
         (self.headers, Bytes::from(Value::Object(body).to_string()))
     }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::pieces::Pieces;
+use crate::segmented_body::SegmentedBody;
 
 mod choice;
 mod members;
@@ -186,7 +186,7 @@ impl<'a> ChatRequest<'a> {
 
     /// The body again with some members replaced, added (at the end) or left out. Everything else stays
     /// byte for byte and in its order; of a member that comes twice only the one that counts is written.
-    pub fn compose<'c>(&self, changes: &[(&str, Change<'_, 'c>)]) -> Pieces<'c>
+    pub fn compose<'c>(&self, changes: &[(&str, Change<'_, 'c>)]) -> SegmentedBody<'c>
     where
         'a: 'c,
     {

@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout};
 
 use super::{connections::NoPlace, error::Refusal};
 use crate::{
-    gathered::Gathered,
-    room::{Room, Taken},
+    body_buffer::BodyBuffer,
+    byte_budget::{ByteBudget, Reservation},
 };
 
 /// Longest wait for the next [`LEAST`] bytes of a body, or for its end.
@@ -33,10 +33,10 @@ pub(super) const SHORT: usize = 4096;
 pub(super) struct Incomplete(pub(super) Refusal);
 
 /// A body as it arrives.
-pub(super) type Pieces = BoxStream<'static, Result<Bytes, Incomplete>>;
+pub(super) type BodyStream = BoxStream<'static, Result<Bytes, Incomplete>>;
 
 /// The pieces of a body of any length; a failure is the last of them.
-pub(super) fn pieces(body: Body) -> Pieces {
+pub(super) fn pieces(body: Body) -> BodyStream {
     let arriving = Some((body.into_data_stream(), Pace::default()));
     let pieces = stream::unfold(arriving, |arriving| async {
         let (mut arriving, mut pace) = arriving?;
@@ -102,7 +102,7 @@ pub(super) async fn read(
     headers: &HeaderMap,
     body: Body,
     max: usize,
-    room: &Room,
+    room: &ByteBudget,
 ) -> Result<Bytes, Refusal> {
     let declared = headers
         .get(header::CONTENT_LENGTH)
@@ -118,7 +118,7 @@ pub(super) async fn read(
         return Err(Refusal::BodyEncoded);
     }
     let mut arriving = body.into_data_stream();
-    let mut whole = Gathered::expecting(declared.unwrap_or_default());
+    let mut whole = BodyBuffer::expecting(declared.unwrap_or_default());
     let mut taken = room.take_nothing();
     let mut pace = Pace::default();
     while let Some(piece) = pace.next(&mut arriving).await {
@@ -139,10 +139,10 @@ pub(super) async fn read(
 }
 
 /// Bytes that give back what they have taken when they are dropped.
-pub(super) fn held(bytes: Bytes, taken: Taken) -> Bytes {
+pub(super) fn held(bytes: Bytes, taken: Reservation) -> Bytes {
     struct Held {
         bytes: Bytes,
-        _taken: Taken,
+        _taken: Reservation,
     }
     impl AsRef<[u8]> for Held {
         fn as_ref(&self) -> &[u8] {
@@ -178,7 +178,7 @@ mod tests {
         for pieces in [&[][..], &["abc"], &["", "a", "", "bc"]] {
             let expected = pieces.concat();
             for headers in [HeaderMap::new(), declared("3")] {
-                let read = read(&headers, arriving(pieces, false), 3, &Room::new(0)).await;
+                let read = read(&headers, arriving(pieces, false), 3, &ByteBudget::new(0)).await;
                 assert_eq!(read.unwrap(), expected);
             }
         }
@@ -187,7 +187,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_over_the_bound_is_refused_at_once_or_when_it_shows() {
         let refused = Err(Refusal::BodyTooLarge(3));
-        let room = Room::new(0);
+        let room = ByteBudget::new(0);
         assert_eq!(
             read(&declared("4"), arriving(&[], true), 3, &room).await,
             refused
@@ -204,13 +204,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_falls_silent_is_not_waited_for() {
-        let read = read(&HeaderMap::new(), arriving(&["ab"], true), 3, &Room::new(0)).await;
+        let read = read(
+            &HeaderMap::new(),
+            arriving(&["ab"], true),
+            3,
+            &ByteBudget::new(0),
+        )
+        .await;
         assert_eq!(read, Err(Refusal::BodyIncomplete));
     }
 
     #[tokio::test]
     async fn a_body_takes_of_the_budget_what_has_arrived_until_it_is_dropped() {
-        let room = Room::new(10_000);
+        let room = ByteBudget::new(10_000);
         let long: &'static str = "x".repeat(6000).leak();
         // The length that it declares counts for nothing.
         let headers = declared("9000");
@@ -249,7 +255,7 @@ mod tests {
                 &HeaderMap::new(),
                 dripping(pieces, bytes, pause),
                 1 << 30,
-                &Room::new(1 << 30),
+                &ByteBudget::new(1 << 30),
             )
             .await;
             assert_eq!(read.is_ok(), is_read, "{bytes} bytes every {pause:?}");
@@ -263,7 +269,7 @@ mod tests {
         let rest = dripping(1000, 1, Duration::from_secs(1)).into_data_stream();
         let begun = Instant::now();
         let body = Body::from_stream(burst.chain(rest));
-        let read = read(&HeaderMap::new(), body, 1 << 30, &Room::new(1 << 30)).await;
+        let read = read(&HeaderMap::new(), body, 1 << 30, &ByteBudget::new(1 << 30)).await;
         assert_eq!(read, Err(Refusal::BodyIncomplete));
         assert!(begun.elapsed() <= Duration::from_secs(45));
     }

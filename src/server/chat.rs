@@ -12,8 +12,8 @@ use axum::{
 use crate::gateway::{
     chat::{Answer, Input},
     failure::Failure,
+    progress_mode::ProgressMode,
     record::Record,
-    watch::Watch,
 };
 
 use super::{App, body, error, headers};
@@ -76,14 +76,14 @@ fn respond(answer: Answer) -> Response {
 struct Chosen {
     tools: Option<String>,
     servers: Option<String>,
-    watch: Option<Watch>,
+    watch: Option<ProgressMode>,
 }
 
 impl Chosen {
     fn read(headers: &HeaderMap) -> Result<Chosen, Failure> {
         let watch = joined(headers, "X-Toolway-Progress")?;
         let watch = watch.map(|text| {
-            let watch = Watch::parse(&text);
+            let watch = ProgressMode::parse(&text);
             watch.ok_or_else(|| invalid("X-Toolway-Progress is `on`, `open-webui` or `off`".into()))
         });
         Ok(Chosen {

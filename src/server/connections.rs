@@ -436,7 +436,7 @@ enum Place {
     None,
     /// Taken when the body is complete.
     Wanted(Holder),
-    Taken(Holder),
+    Reservation(Holder),
 }
 
 impl Ticket {
@@ -453,14 +453,14 @@ impl Ticket {
             return Ok(());
         }
         places.take(holder)?;
-        state.place = Place::Taken(holder);
+        state.place = Place::Reservation(holder);
         Ok(())
     }
 
     /// Gives the place back before the end.
     pub(super) fn leave_place(&self) {
         let mut state = self.state();
-        if let Place::Taken(holder) = state.place {
+        if let Place::Reservation(holder) = state.place {
             self.connection.all.places.give_back(holder);
         }
         state.place = Place::None;
@@ -482,7 +482,7 @@ impl Ticket {
         if let Place::Wanted(holder) = state.place {
             state.place = Place::None;
             self.connection.all.places.take(holder)?;
-            state.place = Place::Taken(holder);
+            state.place = Place::Reservation(holder);
         }
         Ok(())
     }

@@ -22,8 +22,8 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    byte_budget::{ByteBudget, Reservation},
     gateway::{failure::Failure, record::Record},
-    room::{Room, Taken},
     translate::paths,
     upstream::{
         model::{ModelError, Upstream},
@@ -33,7 +33,7 @@ use crate::{
 
 use super::{
     App,
-    body::{self, Incomplete, Pieces},
+    body::{self, BodyStream, Incomplete},
     ended::Failing,
     error::{self, Refusal},
     headers, mcp_sessions,
@@ -179,7 +179,7 @@ async fn choose<'a>(
     method: &Method,
     headers: &HeaderMap,
     body: Body,
-) -> Result<(&'a Upstream, Pieces), Unsent> {
+) -> Result<(&'a Upstream, BodyStream), Unsent> {
     let models = app.gateway.models();
     let pieces = body::pieces(body);
     if let Some(name) = headers.get("x-toolway-upstream") {
@@ -205,10 +205,10 @@ async fn choose<'a>(
 /// The model that a body names, and the body with what was read of it put back. At most `max` bytes are held, and taken
 /// of `room`: SDKs write `model` behind an `input` of any length, and a form's file stands before it as often as not.
 async fn peek(
-    mut pieces: Pieces,
+    mut pieces: BodyStream,
     max: usize,
-    room: &Room,
-) -> Result<(Option<String>, Pieces), Refusal> {
+    room: &ByteBudget,
+) -> Result<(Option<String>, BodyStream), Refusal> {
     let mut taken = room.take_nothing();
     let mut start = BytesMut::new();
     // Looked through whenever it has doubled, so that many small pieces cost no more than a few large ones.
@@ -240,8 +240,8 @@ fn may_name_model(start: &[u8]) -> bool {
 
 fn with_start(
     start: BytesMut,
-    taken: Taken,
-    rest: Pieces,
+    taken: Reservation,
+    rest: BodyStream,
 ) -> impl Stream<Item = Result<Bytes, Incomplete>> {
     let start = body::held(start.freeze(), taken);
     stream::iter((!start.is_empty()).then_some(Ok(start))).chain(rest)

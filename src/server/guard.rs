@@ -31,7 +31,7 @@ pub(super) fn admit(
     match mcp_sessions::token(request.uri().path()) {
         // The token is the key. Who has none that is known gets no further, and takes no place.
         Some(token) => {
-            let known = app.gateway.handed().find(token);
+            let known = app.gateway.mcp_sessions().find(token);
             known.ok_or(Refusal::NoSession)?;
             Ok(Some(Holder::Borrower))
         }

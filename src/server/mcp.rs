@@ -4,19 +4,19 @@
 //! rules alone is in `crate::mcp`; what a request brings about is the gateway's (`gateway::mcp`).
 //!
 //! Read next: `legacy_sse` (HTTP+SSE, at `/sse`), `handshake` (2024-11-05 to 2025-11-25, with `sessions` and `talk`), `stateless` (2026-07-28, with
-//! `once` and `listen`), `feed` and `events` for what is sent besides results.
+//! `once` and `listen`), `outbox` and `events` for what is sent besides results.
 
+pub(super) mod client_session;
 mod events;
-pub(super) mod feed;
 mod handshake;
 pub(super) mod legacy_sse;
 pub(super) mod listen;
-pub(super) mod once;
+pub(super) mod outbox;
 mod questions;
 pub(super) mod reply;
 mod sessions;
 mod stateless;
-pub(super) mod talk;
+pub(super) mod stateless_request;
 pub(super) mod work;
 
 use std::{sync::Arc, time::Duration};
@@ -37,6 +37,7 @@ use self::{
 };
 use super::{App, body, error::Refusal, headers::principal, mcp_sessions, values};
 use crate::{
+    byte_budget::Reservation,
     gateway::{Gateway, mcp::View},
     json_size::JsonSize,
     mcp::{
@@ -45,7 +46,6 @@ use crate::{
         version::Version,
     },
     quota::Sharing,
-    room::Taken,
     tool::JsonObject,
 };
 
@@ -131,7 +131,9 @@ impl Face {
 
     /// Ends idle sessions, and those of lent functions that are no more, for ever.
     pub(super) async fn sweep(&self) {
-        self.sessions.sweep(self.gateway.handed().ends()).await;
+        self.sessions
+            .sweep(self.gateway.mcp_sessions().ends())
+            .await;
     }
 
     /// How many sessions there are, and how many streams that last.
@@ -275,7 +277,7 @@ async fn read(
     view: &View,
     headers: &HeaderMap,
     body: axum::body::Body,
-) -> Result<(Incoming, Option<Taken>), Response> {
+) -> Result<(Incoming, Option<Reservation>), Response> {
     if !headers::is_json(headers) {
         let why = "the Content-Type must be application/json";
         return Err(reply::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));

@@ -1,7 +1,7 @@
 //! `/v1/mcp_sessions`: a caller lends its own functions to agents elsewhere for a limited time.
 //!
 //! This is the caller's side: open, look, read the calls, answer them, end. The agents' side is an MCP server
-//! at `/mcp/s/TOKEN`. What a session is and does stands in `gateway::handed`.
+//! at `/mcp/s/TOKEN`. What a session is and does stands in `gateway::mcp_sessions`.
 
 use std::{
     borrow::Cow,
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use crate::{
     gateway::{
         failure::Failure,
-        handed::{
+        mcp_sessions::{
             OpenError, answers,
             events::{Event, Events},
             session::Session,
@@ -60,7 +60,7 @@ pub(super) async fn open(State(app): State<Arc<App>>, request: Request) -> Respo
         Err(refusal) => return refusal.into_response(),
     };
     let owner = owner(&app, &parts.headers);
-    match app.gateway.handed().open(body, owner).await {
+    match app.gateway.mcp_sessions().open(body, owner).await {
         Ok(session) => {
             let answer = Json(described(&session, &base));
             let mut response = (StatusCode::CREATED, answer).into_response();
@@ -101,7 +101,7 @@ pub(super) async fn end(
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    if !app.gateway.handed().end(&id, owner(&app, &headers)) {
+    if !app.gateway.mcp_sessions().end(&id, owner(&app, &headers)) {
         return Refusal::NoSession.into_response();
     }
     Json(json!({"id": id, "object": "mcp_session.deleted", "deleted": true})).into_response()
@@ -217,7 +217,7 @@ pub(super) fn owner(app: &App, headers: &HeaderMap) -> Principal {
 }
 
 fn find(app: &App, id: &str, headers: &HeaderMap) -> Option<Arc<Session>> {
-    app.gateway.handed().find_own(id, owner(app, headers))
+    app.gateway.mcp_sessions().find_own(id, owner(app, headers))
 }
 
 fn described(session: &Session, base: &str) -> Value {
@@ -272,7 +272,7 @@ fn refused(error: OpenError) -> Response {
         OpenError::Full => Refusal::TooManySessions.into_response(),
         OpenError::Share => Refusal::TooManySessionsOfKey.into_response(),
         OpenError::Stopping => Refusal::Overloaded.into_response(),
-        OpenError::Order(failure) => error::response(failure.into()),
+        OpenError::SessionRequest(failure) => error::response(failure.into()),
         OpenError::NoRandomness | OpenError::Broken => {
             tracing::error!(%error, "A session could not be opened");
             Refusal::Internal.into_response()

@@ -20,13 +20,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::mcp::{
-    feed::{Feed, Next, Reader},
+    client_session::ClientSession,
     listen::Subscription,
-    once::Once,
-    talk::Talk,
+    outbox::{Next, Outbox, Reader},
+    stateless_request::StatelessRequest,
     work::Running,
 };
 use crate::{
+    byte_budget::Reservation,
     gateway::{Gateway, mcp::View},
     json_size::JsonSize,
     mcp::{
@@ -35,7 +36,6 @@ use crate::{
         stateless::{self, About},
         version::Version,
     },
-    room::Taken,
     upstream::mcp::lines::{Line, next_line},
 };
 
@@ -100,7 +100,7 @@ pub async fn serve(
     let stopping = CancellationToken::new();
     let mut pipe = Pipe::new(gateway, view, OWNER.to_owned(), stopping.clone());
     // Looked at in three places, and it ends once.
-    let mut writing = tokio::spawn(write(output, pipe.feed.reader(0))).fuse();
+    let mut writing = tokio::spawn(write(output, pipe.outbox.reader(0))).fuse();
     let mut shutdown = pin!(shutdown.fuse());
     // Runs from when toolway stops or the input ends.
     let mut grace = pin!(Fuse::terminated());
@@ -109,9 +109,9 @@ pub async fn serve(
         if pipe.is_idle() && stopping.is_cancelled() {
             break true;
         }
-        let feed = Arc::clone(&pipe.feed);
+        let outbox = Arc::clone(&pipe.outbox);
         let line = async {
-            let room = feed.has_room(MAX_UNREAD, MAX_UNREAD_BYTES);
+            let room = outbox.has_room(MAX_UNREAD, MAX_UNREAD_BYTES);
             timeout(LONGEST_STALL, room).await?;
             Ok::<_, Elapsed>(lines.recv().await)
         };
@@ -157,7 +157,7 @@ pub async fn serve(
         }
     }
     pipe.at_work.shutdown().await;
-    pipe.feed.close();
+    pipe.outbox.close();
     if !writing.is_terminated() {
         let _ = timeout(LAST_WORDS, writing).await;
     }
@@ -209,14 +209,14 @@ pub(super) struct Pipe {
     /// Whose requests these are.
     owner: String,
     /// What the client is sent.
-    pub(super) feed: Arc<Feed>,
+    pub(super) outbox: Arc<Outbox>,
     /// The requests that stand for themselves.
     running: Arc<Running>,
     /// The conversation, once there was an `initialize`.
-    talk: Option<Arc<Talk>>,
+    talk: Option<Arc<ClientSession>>,
     at_work: JoinSet<()>,
     /// What the message that is being received takes of the budget.
-    taken: Option<Arc<Taken>>,
+    taken: Option<Arc<Reservation>>,
     stopping: CancellationToken,
 }
 
@@ -232,7 +232,7 @@ impl Pipe {
             gateway,
             view,
             owner,
-            feed: Arc::default(),
+            outbox: Arc::default(),
             running: Arc::default(),
             talk: None,
             at_work: JoinSet::new(),
@@ -259,12 +259,14 @@ impl Pipe {
         };
         match rpc::read_within(&line, JsonSize::up_to_depth(max_depth)) {
             Ok(incoming) => self.receive(incoming, None),
-            Err(malformed) => self.feed.must_say(malformed.to_value().to_string().into()),
+            Err(malformed) => self
+                .outbox
+                .must_say(malformed.to_value().to_string().into()),
         }
     }
 
     /// Takes what the client sent; answers go to the feed. What it takes of the budget is held until they are there.
-    pub(super) fn receive(&mut self, incoming: Incoming, taken: Option<Taken>) {
+    pub(super) fn receive(&mut self, incoming: Incoming, taken: Option<Reservation>) {
         self.taken = taken.map(Arc::new);
         match incoming {
             Incoming::One(message) => self.message(message),
@@ -319,16 +321,16 @@ impl Pipe {
         let client = super::mcp::client_name(&request.params);
         tracing::info!(client, "An MCP client came");
         let view = Arc::clone(&self.view);
-        match Talk::open(&self.gateway, view, self.owner.clone(), request.params) {
+        match ClientSession::open(&self.gateway, view, self.owner.clone(), request.params) {
             Ok((talk, result)) => {
                 let talk = Arc::new(talk);
                 self.talk = Some(Arc::clone(&talk));
                 let answer = rpc::write_answer(Some(&request.id), &Ok(result));
-                self.feed.must_say(answer.into());
-                let (feed, stopping) = (Arc::clone(&self.feed), self.stopping.clone());
+                self.outbox.must_say(answer.into());
+                let (outbox, stopping) = (Arc::clone(&self.outbox), self.stopping.clone());
                 self.at_work.spawn(async move {
                     tokio::select! {
-                        () = talk.tell(&feed) => {}
+                        () = talk.tell(&outbox) => {}
                         () = stopping.cancelled() => {}
                     }
                 });
@@ -343,17 +345,17 @@ impl Pipe {
         let Some(talk) = self.talk.clone() else {
             if request.method == "ping" {
                 let pong = rpc::write_answer(Some(&request.id), &Ok(json!({})));
-                return self.feed.must_say(pong.into());
+                return self.outbox.must_say(pong.into());
             }
             let why =
                 "Invalid request: begin with `initialize`, or say in `_meta` which version this is";
             return self.fail(Some(&request.id), RpcError::new(code::INVALID_REQUEST, why));
         };
-        let feed = Arc::clone(&self.feed);
-        let answer = talk.answer(request, Some(Arc::clone(&feed)));
+        let outbox = Arc::clone(&self.outbox);
+        let answer = talk.answer(request, Some(Arc::clone(&outbox)));
         self.spawn(async move {
             if let Some(answer) = answer.await {
-                feed.must_say(answer);
+                outbox.must_say(answer);
             }
         });
     }
@@ -366,11 +368,11 @@ impl Pipe {
         match talk.sort(batch) {
             Ok(requests) if requests.is_empty() => {}
             Ok(requests) => {
-                let feed = Arc::clone(&self.feed);
-                let answers = talk.answer_all(requests, Some(&feed));
+                let outbox = Arc::clone(&self.outbox);
+                let answers = talk.answer_all(requests, Some(&outbox));
                 self.spawn(async move {
                     if let Some(answers) = answers.await {
-                        feed.must_say(answers);
+                        outbox.must_say(answers);
                     }
                 });
             }
@@ -388,26 +390,26 @@ impl Pipe {
             Ok(begun) => begun,
             Err(error) => return self.fail(Some(&id), error),
         };
-        let once = Once {
+        let once = StatelessRequest {
             gateway: Arc::clone(&self.gateway),
             view: Arc::clone(&self.view),
             owner: self.owner.clone(),
             about,
-            feed: Some(Arc::clone(&self.feed)),
+            outbox: Some(Arc::clone(&self.outbox)),
         };
-        let (feed, stopping) = (Arc::clone(&self.feed), self.stopping.clone());
+        let (outbox, stopping) = (Arc::clone(&self.outbox), self.stopping.clone());
         self.spawn(async move {
             let outcome = if method == "subscriptions/listen" {
                 let listening = async {
                     let subscription = Subscription::open(&once, &id, &params).await?;
-                    Ok(subscription.tell(&feed, &stopping).await)
+                    Ok(subscription.tell(&outbox, &stopping).await)
                 };
                 place.hold(pin!(listening)).await
             } else {
                 place.hold(pin!(once.outcome(method, params))).await
             };
             if let Some(outcome) = outcome {
-                feed.must_say(rpc::write_answer(Some(&id), &outcome).into());
+                outbox.must_say(rpc::write_answer(Some(&id), &outcome).into());
             }
         });
     }
@@ -418,7 +420,7 @@ impl Pipe {
     }
 
     fn fail(&self, id: Option<&Id>, error: RpcError) {
-        self.feed
+        self.outbox
             .must_say(Bytes::from(rpc::write_answer(id, &Err(error))));
     }
 }

@@ -4,8 +4,8 @@ use axum::body::Bytes;
 
 use super::{App, body, error::Refusal};
 use crate::{
+    byte_budget::{ByteBudget, Reservation},
     json_size::{BYTES_PER_VALUE, MAX_VALUES, measure},
-    room::{Room, Taken},
 };
 
 /// A longer body is read on a thread of its own, in bytes: building its values may take longer than other requests
@@ -23,7 +23,7 @@ pub(super) async fn read<T: Send + 'static>(
     app: &App,
     bytes: Bytes,
     read: impl FnOnce(&[u8]) -> T + Send + 'static,
-) -> Result<(T, Option<Taken>), Refusal> {
+) -> Result<(T, Option<Reservation>), Refusal> {
     if bytes.len() <= body::SHORT {
         return Ok((read(&bytes), None));
     }
@@ -44,10 +44,10 @@ pub(super) async fn read<T: Send + 'static>(
 }
 
 fn within<T>(
-    room: &Room,
+    room: &ByteBudget,
     bytes: &[u8],
     read: impl FnOnce(&[u8]) -> T,
-) -> Result<(T, Option<Taken>), Refusal> {
+) -> Result<(T, Option<Reservation>), Refusal> {
     let values = measure(bytes).values;
     // Of too many none is built.
     let built = if values > MAX_VALUES { 0 } else { values };

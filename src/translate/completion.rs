@@ -2,14 +2,14 @@
 //!
 //! The same rules as for a stream, in `stream`; a whole message is read like one large delta.
 
-mod glance;
+mod fast_path;
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 use serde_json::Value;
 
-pub use self::glance::final_answer;
+pub use self::fast_path::final_answer;
 use super::{
     ids::Ids,
     stream::{
@@ -269,7 +269,7 @@ pub fn mend<'a>(
     ids: &mut Ids,
 ) -> Result<Cow<'a, [u8]>, StreamError> {
     let body = without_mark(body);
-    match glance::is_clean(body, settings) {
+    match fast_path::is_clean(body, settings) {
         true => Ok(Cow::Borrowed(body)),
         false => mend_closely(body, settings, known, ids),
     }

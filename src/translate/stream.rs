@@ -4,15 +4,15 @@
 //! of the upstream go in, whole events for the client come out, and at the end of each round a [`Round`]
 //! says what the model wants. It is pure: it never waits, and runs no call.
 //!
-//! Where to read next: `glance` (the fast path), `chunk` (everything that needs mending), `calls` (deltas
+//! Where to read next: `fast_path` (the fast path), `chunk` (everything that needs mending), `calls` (deltas
 //! put together), `text` (calls and thoughts written as plain text), `pass` (no tools of the gateway's).
 
 mod arguments;
 mod calls;
 mod chunk;
 mod content;
+mod fast_path;
 mod forms;
-mod glance;
 mod identity;
 mod name;
 mod pass;
@@ -33,7 +33,7 @@ pub(super) use self::{
 };
 use self::{
     calls::{Shown, add_extra},
-    glance::{Glance, Pinned},
+    fast_path::{FastPath, Pinned},
     identity::Identity,
     pass::Pass,
     text::Filter,
@@ -359,10 +359,10 @@ impl ChatStream {
             }
             return Ok(Pushed::Done);
         }
-        if let Some(glance) = Glance::of(data) {
+        if let Some(fast_path) = FastPath::of(data) {
             let forwarded = match self.settings.mode {
-                Mode::Loop => self.forward(&glance, event, data, out)?,
-                Mode::PassThrough => self.pass_on(&glance, event, out)?,
+                Mode::Loop => self.forward(&fast_path, event, data, out)?,
+                Mode::PassThrough => self.pass_on(&fast_path, event, out)?,
             };
             if forwarded {
                 self.begun = true;

@@ -7,11 +7,10 @@
 //! `follow` and `watched` keep lists, log levels and subscriptions true over changes and restarts.
 
 mod caller;
+mod client_handler;
 mod connect;
 mod connection;
 mod direct;
-mod ears;
-mod entry;
 mod events;
 mod faults;
 mod follow;
@@ -23,12 +22,13 @@ mod pipe;
 mod progress;
 mod questions;
 mod running;
+mod server_handle;
+mod server_notifications;
 mod session;
 mod stderr;
 mod stdio;
 mod streamable;
 mod supervisor;
-mod unasked;
 mod watched;
 mod web;
 mod wrapped;
@@ -51,11 +51,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use self::entry::{Entry, Offer};
+use self::server_handle::{Offer, ServerHandle};
 pub use self::{
     caller::{CallOptions, Caller},
-    entry::Later,
-    unasked::ServerEvent,
+    server_handle::Later,
+    server_notifications::ServerEvent,
     watched::ResourceWatch,
 };
 use crate::{
@@ -131,7 +131,7 @@ pub enum HttpKind {
 ///
 /// Dropping it kills the child processes at once; [`Servers::shutdown`] ends them in order.
 pub struct Servers {
-    entries: Vec<Arc<Entry>>,
+    entries: Vec<Arc<ServerHandle>>,
     tools: watch::Receiver<Arc<Vec<ServerTools>>>,
     features: watch::Receiver<Arc<Vec<ServerFeatures>>>,
     later: Arc<Later>,
@@ -171,7 +171,7 @@ impl Servers {
                     missing: Arc::clone(&missing),
                 };
                 let log_level = log_level.subscribe();
-                Arc::new(Entry::new(config, offer, events.clone(), log_level))
+                Arc::new(ServerHandle::new(config, offer, events.clone(), log_level))
             })
             .collect();
         publisher.send_replace(Arc::new(
@@ -334,7 +334,7 @@ impl Servers {
         })
     }
 
-    fn entry(&self, server: &ServerId) -> Result<&Arc<Entry>, CallError> {
+    fn entry(&self, server: &ServerId) -> Result<&Arc<ServerHandle>, CallError> {
         let mut entries = self.entries.iter();
         entries
             .find(|entry| entry.config.server == *server)

@@ -25,8 +25,8 @@ use crate::{
     catalog,
     json_size::{MAX_VALUES, check_values},
     openai::ErrorBody,
-    pieces::Pieces,
     secret::Secret,
+    segmented_body::SegmentedBody,
     tool::millis,
     translate::stream::TextCalls,
 };
@@ -226,7 +226,7 @@ impl Upstream {
     pub async fn chat(
         &self,
         headers: &ClientHeaders,
-        body: &Pieces<'_>,
+        body: &SegmentedBody<'_>,
         round: Round,
     ) -> Result<Incoming, ModelError> {
         let mut attempt = 0;
@@ -298,7 +298,7 @@ impl Upstream {
             uri: &self.models,
             headers: Headers::List(headers.shown_to(&self.config)),
             own: &self.own,
-            body: &Pieces::default(),
+            body: &SegmentedBody::default(),
             upload: None,
         };
         let incoming = self.accept(self.send(request).await?).await?;
@@ -322,7 +322,7 @@ impl Upstream {
             uri: &self.models,
             headers: Headers::List(&[]),
             own: &self.own,
-            body: &Pieces::default(),
+            body: &SegmentedBody::default(),
             upload: None,
         };
         let trying = async { self.accept(self.send(request).await?).await };

@@ -46,7 +46,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::io::{ReaderStream, StreamReader};
 use tower::{BoxError, Service};
 
-use crate::{pieces::Pieces, tool::millis};
+use crate::{segmented_body::SegmentedBody, tool::millis};
 
 /// Longest time for which an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(60);
@@ -107,7 +107,7 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) headers: Headers<'a>,
     /// More headers, which take the place of those in `headers` that are called the same.
     pub(crate) own: &'a [(HeaderName, HeaderValue)],
-    pub(crate) body: &'a Pieces<'a>,
+    pub(crate) body: &'a SegmentedBody<'a>,
     /// Notes when a part of a long body was sent; absent for short ones.
     pub(crate) upload: Option<&'a Arc<Upload>>,
 }
@@ -514,7 +514,7 @@ mod tests {
                 uri: &uri,
                 headers: Headers::List(&[]),
                 own: &[],
-                body: &Pieces::default(),
+                body: &SegmentedBody::default(),
                 upload: None,
             };
             match client.send(request).await {

@@ -162,7 +162,7 @@ async fn one_session_too_many() -> String {
     let body = json!({"tools": weather()});
     for _ in 0..1000 {
         let body = body.to_string().into();
-        gw.gateway.handed().open(body, 0).await.unwrap();
+        gw.gateway.mcp_sessions().open(body, 0).await.unwrap();
     }
     session_row(gw, Method::POST, "/v1/mcp_sessions", Some(body)).await
 }

@@ -222,7 +222,7 @@ async fn the_end_of_a_session_is_the_end_for_its_agents() {
     let gw = start("").await;
     for era in eras() {
         let lent = Lent::open(&gw, json!({"tools": weather()})).await;
-        let session = gw.gateway.handed().find(lent.token()).unwrap();
+        let session = gw.gateway.mcp_sessions().find(lent.token()).unwrap();
         let weak = std::sync::Arc::downgrade(&session);
         drop(session);
         let mut reader = lent.events(&gw, None).await;
@@ -277,10 +277,10 @@ async fn the_end_of_a_session_is_the_end_of_what_its_agents_listen_to() {
         .await
         .unwrap();
     assert_eq!(listening.status(), 200);
-    let session = gw.gateway.handed().find(lent.token()).unwrap();
+    let session = gw.gateway.mcp_sessions().find(lent.token()).unwrap();
     let weak = std::sync::Arc::downgrade(&session);
     drop(session);
-    assert!(gw.gateway.handed().end(&lent.id, 0));
+    assert!(gw.gateway.mcp_sessions().end(&lent.id, 0));
     let text = timeout(PATIENCE, listening.text()).await.expect("it ends");
     assert!(text.unwrap().contains("acknowledged"));
     eventually("nothing of the session is left", || {

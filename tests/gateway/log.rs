@@ -302,7 +302,12 @@ async fn what_mcp_refuses_has_its_reason() {
         let (log, _guard) = Log::start();
         let gw = start([]).await;
         let order = br#"{"tools": [{"name": "f"}]}"#.as_slice();
-        let lent = gw.gateway.handed().open(order.into(), 0).await.unwrap();
+        let lent = gw
+            .gateway
+            .mcp_sessions()
+            .open(order.into(), 0)
+            .await
+            .unwrap();
         let path = match path {
             "/mcp/s/" => format!("{path}{}", lent.token()),
             path => path.to_owned(),
@@ -325,7 +330,12 @@ async fn a_stream_that_ends_because_toolway_stops_says_so() {
         let (log, _guard) = Log::start();
         let mut gw = start([]).await;
         let order = br#"{"tools": [{"name": "f"}]}"#.as_slice();
-        let lent = gw.gateway.handed().open(order.into(), 0).await.unwrap();
+        let lent = gw
+            .gateway
+            .mcp_sessions()
+            .open(order.into(), 0)
+            .await
+            .unwrap();
         let path = path.replace("ID", lent.id());
         let stream = gw.http.get(format!("{}{path}", gw.base));
         let stream = stream.header("accept", "text/event-stream");

@@ -68,7 +68,12 @@ async fn start(config: &str) -> Toolway {
 /// Opens a session with one function and gives its path.
 async fn session(gw: &Toolway) -> String {
     let body = br#"{"tools": [{"name": "f"}]}"#.as_slice();
-    let session = gw.gateway.handed().open(body.into(), 0).await.unwrap();
+    let session = gw
+        .gateway
+        .mcp_sessions()
+        .open(body.into(), 0)
+        .await
+        .unwrap();
     format!("/v1/mcp_sessions/{}", session.id())
 }
 
@@ -149,7 +154,12 @@ async fn every_documented_path_and_method_is_there() {
 async fn a_refused_method_is_told_which_are_allowed() {
     let gw = start("").await;
     let body = br#"{"tools": [{"name": "f"}]}"#.as_slice();
-    let lent = gw.gateway.handed().open(body.into(), 0).await.unwrap();
+    let lent = gw
+        .gateway
+        .mcp_sessions()
+        .open(body.into(), 0)
+        .await
+        .unwrap();
     for (path, item) in document()["paths"].as_object().unwrap() {
         let real = path
             .replace("{path}", "embeddings")
@@ -348,7 +358,7 @@ async fn sessions_are_as_documented() {
     let path = format!("/v1/mcp_sessions/{}", opened["id"].as_str().unwrap());
     let url = opened["url"].as_str().unwrap();
     let token = url.rsplit('/').next().unwrap();
-    let session = gw.gateway.handed().find(token).unwrap();
+    let session = gw.gateway.mcp_sessions().find(token).unwrap();
     let mut events = session.events(None);
     let calling = tokio::spawn({
         let session = session.clone();

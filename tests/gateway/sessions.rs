@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 use toolway::{
-    gateway::handed::session::Session,
+    gateway::mcp_sessions::session::Session,
     tool::{CallError, ToolResult},
 };
 
@@ -137,7 +137,7 @@ impl Lent {
     }
 
     fn session(&self, gw: &Toolway) -> Arc<Session> {
-        gw.gateway.handed().find(self.token()).unwrap()
+        gw.gateway.mcp_sessions().find(self.token()).unwrap()
     }
 
     fn call(&self, gw: &Toolway, name: &'static str, arguments: Value) -> Calling {
@@ -407,7 +407,7 @@ async fn a_session_that_is_ended_fails_its_calls_and_is_gone() {
         let (status, answer) = lent.ask(&gw, method).await;
         assert_eq!((status, code(&answer)), (404, "mcp_session_not_found"));
     }
-    assert!(gw.gateway.handed().is_empty());
+    assert!(gw.gateway.mcp_sessions().is_empty());
     gw.join().await;
 }
 
@@ -523,7 +523,7 @@ async fn what_cannot_be_offered_is_refused_with_its_place() {
         assert_eq!((status, code(&answer)), (400, its_code), "{answer}");
         assert_eq!(answer["error"]["param"], param, "{answer}");
     }
-    assert!(gw.gateway.handed().is_empty());
+    assert!(gw.gateway.mcp_sessions().is_empty());
     gw.join().await;
 }
 
@@ -627,7 +627,7 @@ async fn the_examples_of_the_docs_work() {
         let line = line.unwrap().expect("the URL");
         let (start, token) = line.rsplit_once("/mcp/s/").expect("a URL");
         assert!(start.ends_with(&way.base), "{line}");
-        let session = gw.gateway.handed().find(token).unwrap();
+        let session = gw.gateway.mcp_sessions().find(token).unwrap();
         for number in [7, 8] {
             let deadline = Instant::now() + PATIENCE;
             let arguments = json!({"number": number}).as_object().unwrap().clone();
@@ -642,7 +642,7 @@ async fn the_examples_of_the_docs_work() {
             eventually("the reader is gone", || !session.has_reader()).await;
         }
         eventually("the reader is back", || session.has_reader()).await;
-        assert!(gw.gateway.handed().end(session.id(), 0));
+        assert!(gw.gateway.mcp_sessions().end(session.id(), 0));
         let status = timeout(PATIENCE, child.wait()).await.unwrap().unwrap();
         assert!(status.success(), "{language}: {status}");
     }

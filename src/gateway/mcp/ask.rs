@@ -17,7 +17,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Gateway, Visit, parked::Parked};
+use super::{Gateway, RequestContext, parked::Parked};
 use crate::{
     gateway::backends::Method,
     mcp::{
@@ -53,27 +53,31 @@ impl Inquiry {
     pub(super) async fn make(
         self,
         gateway: &Arc<Gateway>,
-        visit: &Visit,
+        context: &RequestContext,
     ) -> Result<Value, CallError> {
         let state = self.params.get("requestState").and_then(Value::as_str);
         let server = self.method.server();
         if gateway.servers.is_shared(server) {
             gateway.parked.make_way(server, state);
         }
-        if visit.version.has_handshake() {
-            return self.make_asking(gateway, visit).await;
+        if context.version.has_handshake() {
+            return self.make_asking(gateway, context).await;
         }
         match state {
             Some(state) if Parked::is_key(state) => {
-                let resumed = Box::pin(self.resume(gateway, visit));
+                let resumed = Box::pin(self.resume(gateway, context));
                 resumed.await
             }
-            _ => self.begin(gateway, visit).await,
+            _ => self.begin(gateway, context).await,
         }
     }
 
     /// For a client that can be asked while its request is under way.
-    async fn make_asking(self, gateway: &Arc<Gateway>, visit: &Visit) -> Result<Value, CallError> {
+    async fn make_asking(
+        self,
+        gateway: &Arc<Gateway>,
+        context: &RequestContext,
+    ) -> Result<Value, CallError> {
         let deadline = self.deadline;
         let (mut answers, mut state) = (None, None);
         for _ in 0..MAX_ROUNDS {
@@ -81,7 +85,7 @@ impl Inquiry {
                 silence: gateway.config.tool_timeout,
                 deadline,
                 progress: self.progress.clone(),
-                caller: Some(Arc::clone(&visit.caller)),
+                caller: Some(Arc::clone(&context.caller)),
             };
             let params = with_answers(&self.params, answers, state);
             let raw = gateway
@@ -91,7 +95,7 @@ impl Inquiry {
             if !asks_for_input(&raw) {
                 return Ok(raw);
             }
-            let answering = answer_all(&*visit.caller, &raw);
+            let answering = answer_all(&*context.caller, &raw);
             let answered = tokio::time::timeout_at(deadline, answering)
                 .await
                 .map_err(|_| CallError::Timeout {
@@ -107,10 +111,14 @@ impl Inquiry {
     }
 
     /// For a client that is asked with a result.
-    async fn begin(self, gateway: &Arc<Gateway>, visit: &Visit) -> Result<Value, CallError> {
+    async fn begin(
+        self,
+        gateway: &Arc<Gateway>,
+        context: &RequestContext,
+    ) -> Result<Value, CallError> {
         let (sender, events) = mpsc::channel(WAITING);
         let caller = Asked {
-            behind: Arc::clone(&visit.caller),
+            behind: Arc::clone(&context.caller),
             events: sender,
         };
         let (progress, reports) = match &self.progress {
@@ -131,7 +139,7 @@ impl Inquiry {
         let params = Arc::clone(&self.params);
         let work = async move { asking.backends.request(&asked, &params, options).await };
         let parked = Parked {
-            owner: visit.owner.clone(),
+            owner: context.owner.clone(),
             method,
             server,
             subject: Value::Null,
@@ -141,15 +149,19 @@ impl Inquiry {
             question: None,
         };
         parked
-            .go_on(gateway, visit, &self.params, self.progress)
+            .go_on(gateway, context, &self.params, self.progress)
             .await
     }
 
     /// The client has come back with what a parked call was waiting for.
-    async fn resume(self, gateway: &Arc<Gateway>, visit: &Visit) -> Result<Value, CallError> {
+    async fn resume(
+        self,
+        gateway: &Arc<Gateway>,
+        context: &RequestContext,
+    ) -> Result<Value, CallError> {
         let state = self.params["requestState"].as_str().unwrap_or_default();
         let is_same = |parked: &Parked| {
-            parked.owner == visit.owner
+            parked.owner == context.owner
                 && parked.method == self.method.name()
                 && parked.server == *self.method.server()
                 && parked.subject == subject(&self.params)
@@ -169,7 +181,7 @@ impl Inquiry {
                 // A server that went away meanwhile is noticed when the call goes on.
                 let _ = question.answer.send(Ok(answer.clone()));
                 parked
-                    .go_on(gateway, visit, &self.params, self.progress)
+                    .go_on(gateway, context, &self.params, self.progress)
                     .await
             }
             // Without an answer the question is asked again.
@@ -215,7 +227,7 @@ impl Parked {
     async fn go_on(
         mut self,
         gateway: &Arc<Gateway>,
-        visit: &Visit,
+        context: &RequestContext,
         params: &JsonObject,
         progress: Option<mpsc::Sender<Progress>>,
     ) -> Result<Value, CallError> {
@@ -227,7 +239,7 @@ impl Parked {
                         self.question = Some(question);
                         return self.park(gateway, params);
                     }
-                    FromServer::News(method, said) => visit.caller.tell(&method, said),
+                    FromServer::BackendEvent(method, said) => context.caller.tell(&method, said),
                 },
                 Some(report) = next(&mut self.reports) => {
                     if let Some(progress) = &progress {
@@ -236,8 +248,8 @@ impl Parked {
                 }
                 outcome = &mut self.work => {
                     while let Ok(event) = self.events.try_recv() {
-                        if let FromServer::News(method, params) = event {
-                            visit.caller.tell(&method, params);
+                        if let FromServer::BackendEvent(method, params) = event {
+                            context.caller.tell(&method, params);
                         }
                     }
                     while let (Some(Ok(report)), Some(progress)) =
@@ -280,7 +292,7 @@ pub(super) struct Question {
 /// What a server says while it works.
 pub(super) enum FromServer {
     Question(Question),
-    News(String, Value),
+    BackendEvent(String, Value),
 }
 
 /// A client that is asked with a result: the question waits until there is one.
@@ -319,7 +331,7 @@ impl Caller for Asked {
     fn tell(&self, method: &str, params: Value) {
         let _ = self
             .events
-            .try_send(FromServer::News(method.to_owned(), params));
+            .try_send(FromServer::BackendEvent(method.to_owned(), params));
     }
 }
 

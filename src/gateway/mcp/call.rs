@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{Gateway, Visit, ask::Inquiry, parked::Parked};
+use super::{Gateway, RequestContext, ask::Inquiry, parked::Parked};
 use crate::{
     catalog::Offered,
     gateway::backends::Method,
@@ -27,7 +27,7 @@ use crate::{
 /// Answers a `tools/call`.
 pub(super) async fn call(
     gateway: &Arc<Gateway>,
-    visit: &Visit,
+    context: &RequestContext,
     mut params: JsonObject,
     progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<Value, RpcError> {
@@ -35,12 +35,12 @@ pub(super) async fn call(
         return Err(RpcError::invalid_params("`name` must be a string"));
     };
     let mut catalog = gateway.catalog();
-    if visit.view.tool(&catalog, &name).is_none() {
-        let started = Box::pin(gateway.started(&visit.view));
+    if context.view.tool(&catalog, &name).is_none() {
+        let started = Box::pin(gateway.started(&context.view));
         started.await;
         catalog = gateway.catalog();
     }
-    let Some(offered) = visit.view.tool(&catalog, &name) else {
+    let Some(offered) = context.view.tool(&catalog, &name) else {
         return Err(RpcError::invalid_params(format!("Unknown tool: {name}")));
     };
     let arguments = match params.shift_remove("arguments") {
@@ -51,16 +51,16 @@ pub(super) async fn call(
     if let Some(validator) = &offered.validator
         && let Err(misfit) = validator.check(&arguments)
     {
-        return refused(&misfit, visit.version);
+        return refused(&misfit, context.version);
     }
-    if let Some(session) = visit.view.session() {
+    if let Some(session) = context.view.session() {
         // The session asks `policy` itself. The caller said how long a call may wait, for a person may stand behind the answer.
         let deadline = session.about().expires;
         let call = Box::pin(session.call(&name, arguments, deadline));
         let outcome = call.await;
         return Ok(match outcome {
-            Ok(result) => era::fit_call(write_result(result), visit.version),
-            Err(error) => failed(&error, visit.version),
+            Ok(result) => era::fit_call(write_result(result), context.version),
+            Err(error) => failed(&error, context.version),
         });
     }
     let is_shown = true;
@@ -70,12 +70,12 @@ pub(super) async fn call(
     }) {
         Verdict::Allow(tool) => tool,
         Verdict::Deny { reason, .. } => {
-            return Ok(failed(&CallError::Denied { reason }, visit.version));
+            return Ok(failed(&CallError::Denied { reason }, context.version));
         }
     };
     let begun = Instant::now();
     let call = Attempts {
-        visit,
+        context,
         tool: &tool,
         deadline: begun + gateway.config.request_timeout,
     };
@@ -87,10 +87,10 @@ pub(super) async fn call(
     match outcome {
         Ok(raw) if asks_for_input(&raw) => Ok(raw),
         Ok(mut raw) => {
-            if visit.view.is_prefixed() {
+            if context.view.is_prefixed() {
                 uris::wrap_result(&offered.server, &mut raw);
             }
-            Ok(era::fit_call(raw, visit.version))
+            Ok(era::fit_call(raw, context.version))
         }
         Err(CallError::Protocol {
             code,
@@ -102,15 +102,15 @@ pub(super) async fn call(
                 message,
                 data,
             },
-            visit.version,
+            context.version,
         )),
-        Err(error) => Ok(failed(&error, visit.version)),
+        Err(error) => Ok(failed(&error, context.version)),
     }
 }
 
 /// A call of a tool, which may be made more than once.
 struct Attempts<'a> {
-    visit: &'a Visit,
+    context: &'a RequestContext,
     tool: &'a Admitted,
     /// When the last attempt ends.
     deadline: Instant,
@@ -154,7 +154,7 @@ impl Attempts<'_> {
         let state = params.get("requestState").and_then(Value::as_str);
         // The answer for a call that waited is used up, so that the call cannot be repeated.
         let is_resumed = state.is_some_and(Parked::is_key);
-        self.visit.ask_for_logs(&mut params);
+        self.context.ask_for_logs(&mut params);
         params.insert("name".to_owned(), json!(self.tool.tool.name));
         params.insert("arguments".to_owned(), Value::Object(arguments));
         let params = Arc::new(params);
@@ -165,7 +165,7 @@ impl Attempts<'_> {
                 progress: progress.clone(),
                 deadline: self.deadline,
             };
-            let outcome = inquiry.make(gateway, self.visit).await;
+            let outcome = inquiry.make(gateway, self.context).await;
             let pause = self.pause(gateway, &outcome, attempts);
             match pause.filter(|_| !is_resumed) {
                 // Rare, so its timer has no room in the future of every call.

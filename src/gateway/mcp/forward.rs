@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{Gateway, Visit, ask::Inquiry};
+use super::{Gateway, RequestContext, ask::Inquiry};
 use crate::{
     gateway::backends::Method,
     mcp::{
@@ -19,45 +19,45 @@ use crate::{
 /// `prompts/get`.
 pub(super) async fn prompt(
     gateway: &Arc<Gateway>,
-    visit: &Visit,
+    context: &RequestContext,
     mut params: JsonObject,
     progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<Value, RpcError> {
     let name = text(&params, "name")?;
-    let Some((server, own)) = visit.view.prompt(&gateway.shelf(), &name) else {
+    let Some((server, own)) = context.view.prompt(&gateway.index(), &name) else {
         return Err(RpcError::invalid_params(format!("Unknown prompt: {name}")));
     };
     params.insert("name".to_owned(), Value::String(own));
     let method = Method::GetPrompt(server.clone());
-    let raw = ask(gateway, visit, method, params, progress).await?;
-    Ok(back(visit, &server, raw, era::fit_prompt))
+    let raw = ask(gateway, context, method, params, progress).await?;
+    Ok(back(context, &server, raw, era::fit_prompt))
 }
 
 /// `resources/read`.
 pub(super) async fn resource(
     gateway: &Arc<Gateway>,
-    visit: &Visit,
+    context: &RequestContext,
     mut params: JsonObject,
     progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<Value, RpcError> {
     let uri = text(&params, "uri")?;
-    let Some((server, own)) = visit.view.resource(&gateway.shelf(), &uri) else {
-        return Err(not_found(visit, &uri));
+    let Some((server, own)) = context.view.resource(&gateway.index(), &uri) else {
+        return Err(not_found(context, &uri));
     };
     params.insert("uri".to_owned(), Value::String(own));
     let method = Method::ReadResource(server.clone());
-    let raw = ask(gateway, visit, method, params, progress).await?;
-    Ok(back(visit, &server, raw, era::cacheable))
+    let raw = ask(gateway, context, method, params, progress).await?;
+    Ok(back(context, &server, raw, era::cacheable))
 }
 
 /// `completion/complete`, of a prompt's argument or a template's variable.
 pub(super) async fn completion(
     gateway: &Arc<Gateway>,
-    visit: &Visit,
+    context: &RequestContext,
     mut params: JsonObject,
     progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<Value, RpcError> {
-    let shelf = gateway.shelf();
+    let index = gateway.index();
     let reference = params
         .get_mut("ref")
         .and_then(Value::as_object_mut)
@@ -66,11 +66,11 @@ pub(super) async fn completion(
     let (key, located) = match kind.as_str() {
         "ref/prompt" => {
             let name = text(reference, "name")?;
-            ("name", visit.view.prompt(&shelf, &name).ok_or(name))
+            ("name", context.view.prompt(&index, &name).ok_or(name))
         }
         "ref/resource" => {
             let uri = text(reference, "uri")?;
-            ("uri", visit.view.resource(&shelf, &uri).ok_or(uri))
+            ("uri", context.view.resource(&index, &uri).ok_or(uri))
         }
         other => {
             let message = format!("`ref.type` must be ref/prompt or ref/resource, not {other}");
@@ -80,35 +80,35 @@ pub(super) async fn completion(
     let (server, own) = located
         .map_err(|unknown| RpcError::invalid_params(format!("Unknown reference: {unknown}")))?;
     reference.insert(key.to_owned(), Value::String(own));
-    let can_complete = shelf
+    let can_complete = index
         .of(&server)
         .is_some_and(|it| it.may_have("completions"));
     if !can_complete {
         // Others behind the same endpoint can, so that this is asked; there is just nothing to say.
         let nothing = json!({"completion": {"values": [], "total": 0, "hasMore": false}});
-        return Ok(era::complete(nothing, visit.version));
+        return Ok(era::complete(nothing, context.version));
     }
-    let raw = ask(gateway, visit, Method::Complete(server), params, progress).await?;
-    Ok(era::complete(raw, visit.version))
+    let raw = ask(gateway, context, Method::Complete(server), params, progress).await?;
+    Ok(era::complete(raw, context.version))
 }
 
 /// A resource that is not there; the code changed with 2026-07-28.
-pub(super) fn not_found(visit: &Visit, uri: &str) -> RpcError {
+pub(super) fn not_found(context: &RequestContext, uri: &str) -> RpcError {
     let error = RpcError::new(
         code::RESOURCE_NOT_FOUND,
         format!("Resource not found: {uri}"),
     );
-    era::fit_error(error.with_data(json!({"uri": uri})), visit.version)
+    era::fit_error(error.with_data(json!({"uri": uri})), context.version)
 }
 
 async fn ask(
     gateway: &Arc<Gateway>,
-    visit: &Visit,
+    context: &RequestContext,
     method: Method,
     mut params: JsonObject,
     progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<Value, RpcError> {
-    visit.ask_for_logs(&mut params);
+    context.ask_for_logs(&mut params);
     let (name, server) = (method.name(), method.server().clone());
     let inquiry = Inquiry {
         method,
@@ -116,9 +116,9 @@ async fn ask(
         progress,
         deadline: Instant::now() + gateway.config.request_timeout,
     };
-    inquiry.make(gateway, visit).await.map_err(|error| {
+    inquiry.make(gateway, context).await.map_err(|error| {
         tracing::warn!(server.id = %server, method = name, error = &*error.for_log(), "A request to a server failed");
-        era::fit_error(to_rpc(error), visit.version)
+        era::fit_error(to_rpc(error), context.version)
     })
 }
 
@@ -139,7 +139,7 @@ pub(super) fn to_rpc(error: CallError) -> RpcError {
 }
 
 fn back(
-    visit: &Visit,
+    context: &RequestContext,
     server: &ServerId,
     mut raw: Value,
     fit: fn(Value, crate::mcp::version::Version) -> Value,
@@ -147,10 +147,10 @@ fn back(
     if asks_for_input(&raw) {
         return raw;
     }
-    if visit.view.is_prefixed() {
+    if context.view.is_prefixed() {
         uris::wrap_result(server, &mut raw);
     }
-    fit(raw, visit.version)
+    fit(raw, context.version)
 }
 
 fn text(params: &JsonObject, key: &str) -> Result<String, RpcError> {

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Description, View, Visit, view::Listed};
+use super::{Description, RequestContext, View, view::Listed};
 use crate::{
-    catalog::{self, Catalog, Shelf},
+    catalog::{self, Catalog, FeatureIndex},
     mcp::{rpc::RpcError, tools::write_tool, version::Version},
     tool::JsonObject,
     translate::era,
@@ -15,71 +15,71 @@ const LONGEST_INSTRUCTIONS: usize = 16 << 10;
 
 /// `tools/list`.
 pub(super) fn tools(
-    visit: &Visit,
+    context: &RequestContext,
     catalog: &Catalog,
     params: &JsonObject,
 ) -> Result<Value, RpcError> {
-    let tools = visit.view.tools(catalog);
+    let tools = context.view.tools(catalog);
     let (page, next) = page(&tools, params, |(name, _)| name)?;
     let fit = |(name, offered): &(&str, &std::sync::Arc<catalog::Offered>)| {
         Value::Object(era::fit_tool(
             write_tool(&offered.tool, name),
-            visit.version,
+            context.version,
         ))
     };
     Ok(list(
         "tools",
         page.iter().map(fit).collect(),
         next,
-        visit.version,
+        context.version,
     ))
 }
 
 /// `prompts/list`.
 pub(super) fn prompts(
-    visit: &Visit,
-    shelf: &Shelf,
+    context: &RequestContext,
+    index: &FeatureIndex,
     params: &JsonObject,
 ) -> Result<Value, RpcError> {
-    entries(visit, "prompts", &visit.view.prompts(shelf), params)
+    entries(context, "prompts", &context.view.prompts(index), params)
 }
 
 /// `resources/list`.
 pub(super) fn resources(
-    visit: &Visit,
-    shelf: &Shelf,
+    context: &RequestContext,
+    index: &FeatureIndex,
     params: &JsonObject,
 ) -> Result<Value, RpcError> {
-    entries(visit, "resources", &visit.view.resources(shelf), params)
+    entries(context, "resources", &context.view.resources(index), params)
 }
 
 /// `resources/templates/list`.
 pub(super) fn templates(
-    visit: &Visit,
-    shelf: &Shelf,
+    context: &RequestContext,
+    index: &FeatureIndex,
     params: &JsonObject,
 ) -> Result<Value, RpcError> {
     entries(
-        visit,
+        context,
         "resourceTemplates",
-        &visit.view.templates(shelf),
+        &context.view.templates(index),
         params,
     )
 }
 
 fn entries(
-    visit: &Visit,
+    context: &RequestContext,
     key: &str,
     listed: &[Listed<'_>],
     params: &JsonObject,
 ) -> Result<Value, RpcError> {
     let (page, next) = page(listed, params, |it| it.key)?;
-    let fit = |it: &Listed<'_>| Value::Object(era::fit_entry(it.entry.clone(), visit.version));
+    let fit = |it: &Listed<'_>| Value::Object(era::fit_entry(it.entry.clone(), context.version));
     Ok(list(
         key,
         page.iter().map(fit).collect(),
         next,
-        visit.version,
+        context.version,
     ))
 }
 
@@ -106,7 +106,7 @@ fn list(key: &str, page: Vec<Value>, next: Option<String>, version: Version) -> 
 }
 
 /// What an endpoint says about itself. A server that is still being started may have everything.
-pub(super) fn describe(view: &View, shelf: &Shelf) -> Description {
+pub(super) fn describe(view: &View, index: &FeatureIndex) -> Description {
     if let Some(session) = view.session() {
         let about = session.about();
         return Description {
@@ -118,7 +118,7 @@ pub(super) fn describe(view: &View, shelf: &Shelf) -> Description {
             instructions: about.instructions.clone(),
         };
     }
-    let any = |capability: &str| view.servers(shelf).any(|it| it.may_have(capability));
+    let any = |capability: &str| view.servers(index).any(|it| it.may_have(capability));
     let mut capabilities = json!({"tools": {"listChanged": true}});
     if any("prompts") {
         capabilities["prompts"] = json!({"listChanged": true});
@@ -139,12 +139,12 @@ pub(super) fn describe(view: &View, shelf: &Shelf) -> Description {
             "title": view.only_server().map_or("toolway".to_owned(), |it| format!("toolway: {it}")),
             "version": env!("CARGO_PKG_VERSION"),
         }),
-        instructions: instructions(view, shelf),
+        instructions: instructions(view, index),
     }
 }
 
-fn instructions(view: &View, shelf: &Shelf) -> Option<String> {
-    let said = view.servers(shelf).filter_map(|it| {
+fn instructions(view: &View, index: &FeatureIndex) -> Option<String> {
+    let said = view.servers(index).filter_map(|it| {
         let text = it.instructions.as_deref()?.trim();
         (!text.is_empty()).then_some((&it.server, text))
     });

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    catalog::{Catalog, Offered, Selection, ServerFeatures, Shelf, Shelved},
-    gateway::handed,
+    catalog::{Catalog, FeatureIndex, IndexedFeature, Offered, Selection, ServerFeatures},
+    gateway::mcp_sessions,
     tool::{JsonObject, ServerId},
     translate::uris,
 };
@@ -36,7 +36,7 @@ enum Shows {
     Everything,
     Profile(ProfileShows),
     /// The functions that a caller has lent, under their own names.
-    Handed(Arc<handed::session::Session>),
+    McpSessions(Arc<mcp_sessions::session::Session>),
 }
 
 /// A prompt, resource or template as an endpoint shows it.
@@ -59,14 +59,14 @@ impl View {
     }
 
     /// The functions that a caller has lent.
-    pub(super) fn handed(session: Arc<handed::session::Session>) -> View {
-        View(Shows::Handed(session))
+    pub(super) fn mcp_sessions(session: Arc<mcp_sessions::session::Session>) -> View {
+        View(Shows::McpSessions(session))
     }
 
     /// The session whose functions it shows, if it is of that kind.
-    pub fn session(&self) -> Option<&Arc<handed::session::Session>> {
+    pub fn session(&self) -> Option<&Arc<mcp_sessions::session::Session>> {
         match &self.0 {
-            Shows::Handed(session) => Some(session),
+            Shows::McpSessions(session) => Some(session),
             Shows::Everything | Shows::Profile(_) => None,
         }
     }
@@ -95,7 +95,9 @@ impl View {
     pub(super) fn only_server(&self) -> Option<&ServerId> {
         match &self.0 {
             Shows::Profile(ProfileShows::Server(server)) => Some(server),
-            Shows::Everything | Shows::Profile(ProfileShows::Tools(_)) | Shows::Handed(_) => None,
+            Shows::Everything | Shows::Profile(ProfileShows::Tools(_)) | Shows::McpSessions(_) => {
+                None
+            }
         }
     }
 
@@ -103,7 +105,7 @@ impl View {
     pub(super) fn is_prefixed(&self) -> bool {
         !matches!(
             self.0,
-            Shows::Profile(ProfileShows::Server(_)) | Shows::Handed(_)
+            Shows::Profile(ProfileShows::Server(_)) | Shows::McpSessions(_)
         )
     }
 
@@ -112,7 +114,7 @@ impl View {
         match &self.0 {
             Shows::Everything => true,
             Shows::Profile(ProfileShows::Server(only)) => only == server,
-            Shows::Profile(ProfileShows::Tools(_)) | Shows::Handed(_) => false,
+            Shows::Profile(ProfileShows::Tools(_)) | Shows::McpSessions(_) => false,
         }
     }
 
@@ -134,7 +136,7 @@ impl View {
                 .filter(|it| selection.selects(it))
                 .map(|it| (it.name.as_str(), it))
                 .collect(),
-            Shows::Handed(session) => {
+            Shows::McpSessions(session) => {
                 let lent = session.tools().iter();
                 lent.map(|it| (it.tool.name.as_str(), it)).collect()
             }
@@ -149,41 +151,44 @@ impl View {
             Shows::Profile(ProfileShows::Tools(selection)) => {
                 catalog.find(name).filter(|it| selection.selects(it))
             }
-            Shows::Handed(session) => session.tool(name),
+            Shows::McpSessions(session) => session.tool(name),
         }
     }
 
     /// The servers whose prompts and resources it shows.
-    pub(super) fn servers<'s>(&self, shelf: &'s Shelf) -> impl Iterator<Item = &'s ServerFeatures> {
-        shelf
+    pub(super) fn servers<'s>(
+        &self,
+        index: &'s FeatureIndex,
+    ) -> impl Iterator<Item = &'s ServerFeatures> {
+        index
             .servers()
             .iter()
             .filter(|it| self.shows_features_of(&it.server))
     }
 
     /// The prompts it shows.
-    pub(super) fn prompts<'s>(&self, shelf: &'s Shelf) -> Vec<Listed<'s>> {
-        self.list(shelf, shelf.prompts(), |it| &it.prompts, "name")
+    pub(super) fn prompts<'s>(&self, index: &'s FeatureIndex) -> Vec<Listed<'s>> {
+        self.list(index, index.prompts(), |it| &it.prompts, "name")
     }
 
     /// The resources it shows.
-    pub(super) fn resources<'s>(&self, shelf: &'s Shelf) -> Vec<Listed<'s>> {
-        self.list(shelf, shelf.resources(), |it| &it.resources, "uri")
+    pub(super) fn resources<'s>(&self, index: &'s FeatureIndex) -> Vec<Listed<'s>> {
+        self.list(index, index.resources(), |it| &it.resources, "uri")
     }
 
     /// The templates it shows.
-    pub(super) fn templates<'s>(&self, shelf: &'s Shelf) -> Vec<Listed<'s>> {
-        self.list(shelf, shelf.templates(), |it| &it.templates, "uriTemplate")
+    pub(super) fn templates<'s>(&self, index: &'s FeatureIndex) -> Vec<Listed<'s>> {
+        self.list(index, index.templates(), |it| &it.templates, "uriTemplate")
     }
 
     fn list<'s>(
         &self,
-        shelf: &'s Shelf,
-        shelved: &'s [Shelved],
+        index: &'s FeatureIndex,
+        shelved: &'s [IndexedFeature],
         own: fn(&ServerFeatures) -> &Vec<JsonObject>,
         key: &str,
     ) -> Vec<Listed<'s>> {
-        let of_one = |server| shelf.of(server).into_iter().flat_map(own);
+        let of_one = |server| index.of(server).into_iter().flat_map(own);
         match &self.0 {
             Shows::Everything => shelved
                 .iter()
@@ -198,34 +203,34 @@ impl View {
                     Some(Listed { key, entry })
                 })
                 .collect(),
-            Shows::Profile(ProfileShows::Tools(_)) | Shows::Handed(_) => Vec::new(),
+            Shows::Profile(ProfileShows::Tools(_)) | Shows::McpSessions(_) => Vec::new(),
         }
     }
 
     /// The server of a prompt, and the prompt's own name there.
-    pub(super) fn prompt(&self, shelf: &Shelf, name: &str) -> Option<(ServerId, String)> {
+    pub(super) fn prompt(&self, index: &FeatureIndex, name: &str) -> Option<(ServerId, String)> {
         match &self.0 {
             Shows::Everything => {
-                let prompt = shelf.prompt(name)?;
+                let prompt = index.prompt(name)?;
                 Some((prompt.server.clone(), prompt.own.clone()))
             }
             Shows::Profile(ProfileShows::Server(server)) => {
-                shelf.of(server)?;
+                index.of(server)?;
                 Some((server.clone(), name.to_owned()))
             }
-            Shows::Profile(ProfileShows::Tools(_)) | Shows::Handed(_) => None,
+            Shows::Profile(ProfileShows::Tools(_)) | Shows::McpSessions(_) => None,
         }
     }
 
     /// The server of a resource or template, and its own URI there.
-    pub(super) fn resource(&self, shelf: &Shelf, uri: &str) -> Option<(ServerId, String)> {
+    pub(super) fn resource(&self, index: &FeatureIndex, uri: &str) -> Option<(ServerId, String)> {
         match &self.0 {
-            Shows::Everything => shelf.locate(uri),
+            Shows::Everything => index.locate(uri),
             Shows::Profile(ProfileShows::Server(server)) => {
-                shelf.of(server)?;
+                index.of(server)?;
                 Some((server.clone(), uri.to_owned()))
             }
-            Shows::Profile(ProfileShows::Tools(_)) | Shows::Handed(_) => None,
+            Shows::Profile(ProfileShows::Tools(_)) | Shows::McpSessions(_) => None,
         }
     }
 

@@ -6,7 +6,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::{RequestError, brief, scan};
-use crate::pieces::Pieces;
+use crate::segmented_body::SegmentedBody;
 
 /// Most members a request may have. OpenAI documents about forty; the bound keeps look-ups, which are
 /// linear, cheap for every body.
@@ -96,14 +96,14 @@ impl<'a> Members<'a> {
     }
 
     /// See [`super::ChatRequest::compose`].
-    pub(super) fn compose<'c>(&self, changes: &[(&str, Change<'_, 'c>)]) -> Pieces<'c>
+    pub(super) fn compose<'c>(&self, changes: &[(&str, Change<'_, 'c>)]) -> SegmentedBody<'c>
     where
         'a: 'c,
     {
         if changes.is_empty() && !self.repeat() {
-            return Pieces::of(self.body.as_bytes());
+            return SegmentedBody::of(self.body.as_bytes());
         }
-        let mut out = Writer(Pieces::new());
+        let mut out = Writer(SegmentedBody::new());
         for (place, (key, value)) in self.list.iter().enumerate() {
             match changes.iter().rev().find(|(name, _)| name == key) {
                 _ if self.comes_again(place) => {}
@@ -122,7 +122,7 @@ impl<'a> Members<'a> {
 }
 
 /// Writes an object member by member.
-struct Writer<'c>(Pieces<'c>);
+struct Writer<'c>(SegmentedBody<'c>);
 
 impl<'c> Writer<'c> {
     fn member(&mut self, key: &str, value: Change<'_, 'c>) {
@@ -146,7 +146,7 @@ impl<'c> Writer<'c> {
         self.0.copy(b":");
     }
 
-    fn finish(mut self) -> Pieces<'c> {
+    fn finish(mut self) -> SegmentedBody<'c> {
         let end: &[u8] = if self.0.is_empty() { b"{}" } else { b"}" };
         self.0.copy(end);
         self.0

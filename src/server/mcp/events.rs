@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{
-    feed::{Next, Reader},
+    outbox::{Next, Reader},
     sessions::Session,
 };
 
@@ -100,19 +100,19 @@ impl Events {
         if let (Some(session), Some(number)) = (&self.session, self.number)
             && self.reader.is_current()
         {
-            session.was_read(number, self.reader.feed());
+            session.was_read(number, self.reader.outbox());
         }
     }
 }
 
 impl Drop for State {
     fn drop(&mut self) {
-        let feed = Arc::clone(self.events.reader.feed());
+        let outbox = Arc::clone(self.events.reader.outbox());
         let session = self.events.session.take();
         // Nobody reads it any more, unless somebody else has taken it up.
         self.events.reader.leave();
         if let Some(session) = session {
-            session.was_left(&feed);
+            session.was_left(&outbox);
         }
     }
 }

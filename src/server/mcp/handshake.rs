@@ -16,11 +16,11 @@ use tokio::{runtime::Handle, time::sleep};
 
 use super::{
     Face, Visitor,
+    client_session::ClientSession,
     events::Events,
-    feed::Feed,
+    outbox::Outbox,
     reply,
     sessions::{NoRoom, Session, UNASKED},
-    talk::Talk,
 };
 use crate::mcp::{
     headers,
@@ -39,18 +39,18 @@ pub(super) fn initialize(face: &Face, visitor: &Visitor, request: Request) -> Re
     };
     let client = super::client_name(&params);
     tracing::debug!(client, session = &session_id[..8], "An MCP client came");
-    let opened = Talk::open(
+    let opened = ClientSession::open(
         &face.gateway,
         Arc::clone(&visitor.view),
         session_id.clone(),
         params,
     );
-    let (talk, result) = match opened {
+    let (client, result) = match opened {
         Ok(opened) => opened,
         Err(error) => return reply::error(StatusCode::OK, Some(&id), error),
     };
     let owner = visitor.owner.clone();
-    if let Err(full) = face.sessions.add(session_id.clone(), owner, talk) {
+    if let Err(full) = face.sessions.add(session_id.clone(), owner, client) {
         let (status, why) = match full {
             NoRoom::AtAll => (StatusCode::SERVICE_UNAVAILABLE, "all sessions are at work"),
             NoRoom::OfKey => (
@@ -81,30 +81,31 @@ pub(super) async fn post(face: &Face, visitor: &Visitor, incoming: Incoming) -> 
     };
     match incoming {
         Incoming::One(Message::Request(request)) => {
-            let feed = Arc::new(Feed::default());
+            let outbox = Arc::new(Outbox::default());
             super::note(&request, session.short());
-            let talk = Arc::clone(&session.talk);
-            let answer = Box::pin(talk.answer(request, feed_for(visitor, &feed)));
-            respond(face, visitor, session, id, answer, feed).await
+            let client = Arc::clone(&session.client);
+            let answer = Box::pin(client.answer(request, outbox_for(visitor, &outbox)));
+            respond(face, visitor, session, id, answer, outbox).await
         }
         Incoming::One(Message::Notification(notification)) => {
-            session.talk.notified(&notification);
+            session.client.notified(&notification);
             reply::accepted()
         }
         Incoming::One(Message::Response(response)) => {
-            session.talk.answered(response);
+            session.client.answered(response);
             reply::accepted()
         }
         Incoming::Batch(batch) => {
-            let requests = match session.talk.sort(batch) {
+            let requests = match session.client.sort(batch) {
                 Ok(requests) if requests.is_empty() => return reply::accepted(),
                 Ok(requests) => requests,
                 Err(error) => return reply::error(StatusCode::BAD_REQUEST, None, error),
             };
-            let feed = Arc::new(Feed::default());
-            let talk = Arc::clone(&session.talk);
-            let answer = Box::pin(talk.answer_all(requests, feed_for(visitor, &feed).as_ref()));
-            respond(face, visitor, session, None, answer, feed).await
+            let outbox = Arc::new(Outbox::default());
+            let client = Arc::clone(&session.client);
+            let answer =
+                Box::pin(client.answer_all(requests, outbox_for(visitor, &outbox).as_ref()));
+            respond(face, visitor, session, None, answer, outbox).await
         }
     }
 }
@@ -124,14 +125,14 @@ pub(super) fn get(face: &Face, visitor: &Visitor) -> Response {
         .and_then(|(stream, place)| Some((stream.parse().ok()?, place.parse().ok()?)))
         .and_then(|(stream, place): (u64, u64)| Some((stream, session.stream(stream)?, place)));
     let unasked = || (UNASKED, Arc::clone(&session.unasked), u64::MAX);
-    let (number, feed, after) = resumed.unwrap_or_else(unasked);
-    let after = after.min(feed.read());
+    let (number, outbox, after) = resumed.unwrap_or_else(unasked);
+    let after = after.min(outbox.read());
     let drive = (number == UNASKED).then(|| {
-        let (session, feed) = (Arc::clone(&session), Arc::clone(&feed));
+        let (session, outbox) = (Arc::clone(&session), Arc::clone(&outbox));
         let stopping = face.stopping.clone();
         let drive: BoxFuture<'static, ()> = Box::pin(async move {
             tokio::select! {
-                () = session.talk.tell(&feed) => {}
+                () = session.client.tell(&outbox) => {}
                 () = session.gone.cancelled() => {}
                 () = stopping.cancelled() => {}
             }
@@ -139,9 +140,9 @@ pub(super) fn get(face: &Face, visitor: &Visitor) -> Response {
         drive
     });
     reply::events(Events {
-        reader: feed.reader(after),
+        reader: outbox.reader(after),
         number: Some(number),
-        is_primed: session.talk.version() >= Version::V2025_11_25,
+        is_primed: session.client.version() >= Version::V2025_11_25,
         drive,
         keepalive: face.config.keepalive,
         session: Some(session),
@@ -181,8 +182,8 @@ fn session(face: &Face, visitor: &Visitor, id: Option<&Id>) -> Result<Arc<Sessio
 }
 
 /// The feed, for a client that reads streams.
-fn feed_for(visitor: &Visitor, feed: &Arc<Feed>) -> Option<Arc<Feed>> {
-    visitor.accepts.events.then(|| Arc::clone(feed))
+fn outbox_for(visitor: &Visitor, outbox: &Arc<Outbox>) -> Option<Arc<Outbox>> {
+    visitor.accepts.events.then(|| Arc::clone(outbox))
 }
 
 /// One message if it is the first there is to say and does not take long; a stream otherwise.
@@ -192,37 +193,37 @@ async fn respond(
     session: Arc<Session>,
     id: Option<Id>,
     answer: BoxFuture<'static, Option<Bytes>>,
-    feed: Arc<Feed>,
+    outbox: Arc<Outbox>,
 ) -> Response {
     let mut work = Work {
         answer: Some(answer),
         session: Arc::clone(&session),
-        feed: Arc::clone(&feed),
+        outbox: Arc::clone(&outbox),
     };
     let accepts = visitor.accepts;
     tokio::select! {
         biased;
         answer = &mut work, if accepts.json => match answer {
             // What was said before comes first.
-            Some(answer) if accepts.events && feed.has_any() => {
-                feed.must_say(answer);
-                feed.close();
+            Some(answer) if accepts.events && outbox.has_any() => {
+                outbox.must_say(answer);
+                outbox.close();
             }
             Some(answer) => return reply::json(StatusCode::OK, answer),
             None => return reply::cancelled(),
         },
         () = session.gone.cancelled() => return reply::no_session(id.as_ref()),
-        () = feed.has_more(), if accepts.events => {}
+        () = outbox.has_more(), if accepts.events => {}
         () = sleep(face.config.patience), if accepts.events => {}
         () = std::future::ready(()), if !accepts.json => {}
     }
-    let number = session.keep(Arc::clone(&feed));
+    let number = session.keep(Arc::clone(&outbox));
     // From here on the work does not depend on the connection.
     drop(work);
     reply::events(Events {
-        reader: feed.reader(0),
+        reader: outbox.reader(0),
         number: Some(number),
-        is_primed: session.talk.version() >= Version::V2025_11_25,
+        is_primed: session.client.version() >= Version::V2025_11_25,
         drive: None,
         keepalive: face.config.keepalive,
         session: Some(session),
@@ -235,7 +236,7 @@ async fn respond(
 struct Work {
     answer: Option<BoxFuture<'static, Option<Bytes>>>,
     session: Arc<Session>,
-    feed: Arc<Feed>,
+    outbox: Arc<Outbox>,
 }
 
 impl Future for Work {
@@ -256,16 +257,16 @@ impl Drop for Work {
         let (Some(answer), Ok(runtime)) = (self.answer.take(), Handle::try_current()) else {
             return;
         };
-        let (session, feed) = (Arc::clone(&self.session), Arc::clone(&self.feed));
+        let (session, outbox) = (Arc::clone(&self.session), Arc::clone(&self.outbox));
         runtime.spawn(async move {
             tokio::select! {
                 answer = answer => if let Some(answer) = answer {
-                    feed.must_say(answer);
+                    outbox.must_say(answer);
                 },
                 () = session.gone.cancelled() => {}
             }
-            feed.close();
-            session.was_left(&feed);
+            outbox.close();
+            session.was_left(&outbox);
         });
     }
 }

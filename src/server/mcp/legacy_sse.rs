@@ -136,7 +136,7 @@ fn open(face: &Face, view: Arc<View>, owner: Owner) -> Response {
         id.clone(),
         stopping.clone(),
     );
-    let reader = pipe.feed.reader(0);
+    let reader = pipe.outbox.reader(0);
     let session = Arc::new(LegacySession {
         owner,
         pipe: Mutex::new(pipe),
@@ -185,8 +185,8 @@ async fn post(
         Ok(read) => read,
         Err(response) => return response,
     };
-    let feed = Arc::clone(&session.pipe().feed);
-    if timeout(ROOM, feed.has_room(MAX_UNREAD, MAX_UNREAD_BYTES))
+    let outbox = Arc::clone(&session.pipe().outbox);
+    if timeout(ROOM, outbox.has_room(MAX_UNREAD, MAX_UNREAD_BYTES))
         .await
         .is_err()
     {

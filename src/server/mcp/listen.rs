@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use super::{feed::Feed, once::Once, talk::line, work};
+use super::{client_session::line, outbox::Outbox, stateless_request::StatelessRequest, work};
 use crate::{
     gateway::{
         Gateway,
-        mcp::{News, Topic, View, Watch},
+        mcp::{BackendEvent, ResourceSubscription, Topic, View},
     },
     mcp::{
         rpc::{Id, RpcError},
@@ -27,8 +27,8 @@ pub(in crate::server) struct Subscription {
     view: Arc<View>,
     id: Id,
     filter: Filter,
-    _watches: Vec<Watch>,
-    news: broadcast::Receiver<Arc<News>>,
+    _watches: Vec<ResourceSubscription>,
+    events: broadcast::Receiver<Arc<BackendEvent>>,
 }
 
 impl Subscription {
@@ -37,15 +37,15 @@ impl Subscription {
     /// # Errors
     /// `Invalid params`, when the filter cannot be read.
     pub(in crate::server) async fn open(
-        once: &Once,
+        once: &StatelessRequest,
         id: &Id,
         params: &JsonObject,
     ) -> Result<Subscription, RpcError> {
         // First, so that nothing is missed that happens meanwhile.
-        let news = once.gateway.news();
+        let events = once.gateway.events();
         let capabilities = once.gateway.describe(&once.view).capabilities;
         let mut filter = Filter::read(params)?.accepted(&capabilities);
-        let visit = once.visit();
+        let context = once.context();
         let mut asked: Vec<String> = Vec::new();
         for uri in std::mem::take(&mut filter.uris) {
             if !asked.contains(&uri) {
@@ -56,7 +56,7 @@ impl Subscription {
         // for all of its own at once.
         let answers = asked
             .iter()
-            .map(|uri| work::unless_ending(&once.gateway, once.gateway.watch(&visit, uri)));
+            .map(|uri| work::unless_ending(&once.gateway, once.gateway.watch(&context, uri)));
         let answers = join_all(answers).await;
         let mut watches = Vec::new();
         for (uri, answer) in asked.into_iter().zip(answers) {
@@ -74,36 +74,36 @@ impl Subscription {
             id: id.clone(),
             filter,
             _watches: watches,
-            news,
+            events,
         })
     }
 
     /// Tells what happens, until toolway stops; gives the result that says so.
     pub(in crate::server) async fn tell(
         mut self,
-        feed: &Feed,
+        outbox: &Outbox,
         stopping: &CancellationToken,
     ) -> Value {
         let accepted = json!({"notifications": self.filter.to_value()});
-        feed.must_say(self.line("notifications/subscriptions/acknowledged", accepted));
+        outbox.must_say(self.line("notifications/subscriptions/acknowledged", accepted));
         loop {
-            let news = tokio::select! {
+            let event = tokio::select! {
                 biased;
                 () = stopping.cancelled() => break,
                 () = self.view.over() => break,
-                news = self.news.recv() => news,
+                event = self.events.recv() => event,
             };
-            match news {
-                Ok(news) => self.pass_on(&news, feed),
-                Err(RecvError::Lagged(_)) => self.everything_changed(feed),
+            match event {
+                Ok(event) => self.pass_on(&event, outbox),
+                Err(RecvError::Lagged(_)) => self.everything_changed(outbox),
                 Err(RecvError::Closed) => break,
             }
         }
         stateless::ended(&self.id)
     }
 
-    fn pass_on(&self, news: &News, feed: &Feed) {
-        let Some(notice) = self.gateway.notice(&self.view, news) else {
+    fn pass_on(&self, event: &BackendEvent, outbox: &Outbox) {
+        let Some(notice) = self.gateway.notice(&self.view, event) else {
             return;
         };
         let is_wanted = match &notice.topic {
@@ -114,12 +114,12 @@ impl Subscription {
             Topic::Log(_) => false,
         };
         if is_wanted {
-            feed.say(self.line(&notice.method, notice.params));
+            outbox.say(self.line(&notice.method, notice.params));
         }
     }
 
     /// What was missed may be anything.
-    fn everything_changed(&self, feed: &Feed) {
+    fn everything_changed(&self, outbox: &Outbox) {
         let lists = [
             ("tools", self.filter.tools),
             ("prompts", self.filter.prompts),
@@ -127,10 +127,10 @@ impl Subscription {
         ];
         for (list, _) in lists.into_iter().filter(|(_, is_wanted)| *is_wanted) {
             let method = format!("notifications/{list}/list_changed");
-            feed.say(self.line(&method, json!({})));
+            outbox.say(self.line(&method, json!({})));
         }
         for uri in &self.filter.uris {
-            feed.say(self.line("notifications/resources/updated", json!({"uri": uri})));
+            outbox.say(self.line("notifications/resources/updated", json!({"uri": uri})));
         }
     }
 

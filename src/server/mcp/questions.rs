@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{feed::Feed, talk::line};
+use super::{client_session::line, outbox::Outbox};
 use crate::mcp::rpc::{self, Id, Response, RpcError, code};
 
 /// How long a client may think, for there is a person behind some answers.
@@ -34,7 +34,7 @@ pub(super) struct Questions {
 /// Takes a question back when it is dropped before the answer came.
 struct Asked<'q> {
     questions: &'q Questions,
-    feed: &'q Feed,
+    outbox: &'q Outbox,
     id: Id,
 }
 
@@ -43,7 +43,7 @@ impl Questions {
     ///
     /// # Errors
     /// What the client answered; or that it did not, or has too much to answer already.
-    pub(super) async fn ask(&self, feed: &Feed, method: &str, params: Value) -> Answer {
+    pub(super) async fn ask(&self, outbox: &Outbox, method: &str, params: Value) -> Answer {
         let id = Id::from(self.asked.fetch_add(1, Ordering::Relaxed));
         let (answer, answered) = oneshot::channel();
         {
@@ -55,11 +55,11 @@ impl Questions {
         }
         let asked = Asked {
             questions: self,
-            feed,
+            outbox,
             id,
         };
         let question = rpc::request(&asked.id, method, params).to_string();
-        feed.must_say(Bytes::from(question));
+        outbox.must_say(Bytes::from(question));
         match timeout(PATIENCE, answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(failed("the client is gone")),
@@ -84,7 +84,7 @@ impl Drop for Asked<'_> {
     fn drop(&mut self) {
         if self.questions.open().remove(&self.id).is_some() {
             let params = json!({"requestId": self.id.to_value(), "reason": "no longer needed"});
-            self.feed.say(line("notifications/cancelled", params));
+            self.outbox.say(line("notifications/cancelled", params));
         }
     }
 }
@@ -100,10 +100,10 @@ mod tests {
     use futures::poll;
 
     use super::*;
-    use crate::server::mcp::feed::Next;
+    use crate::server::mcp::outbox::Next;
 
-    fn said(feed: &Arc<Feed>) -> Vec<Value> {
-        let mut reader = feed.reader(0);
+    fn said(outbox: &Arc<Outbox>) -> Vec<Value> {
+        let mut reader = outbox.reader(0);
         let mut said = Vec::new();
         while let Next::Message(_, message) = reader.take() {
             said.push(serde_json::from_slice(&message).unwrap());
@@ -113,11 +113,11 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_finds_its_question_by_the_id() {
-        let (questions, feed) = (Questions::default(), Arc::new(Feed::default()));
-        let mut first = Box::pin(questions.ask(&feed, "roots/list", json!({})));
-        let mut second = Box::pin(questions.ask(&feed, "roots/list", json!({})));
+        let (questions, outbox) = (Questions::default(), Arc::new(Outbox::default()));
+        let mut first = Box::pin(questions.ask(&outbox, "roots/list", json!({})));
+        let mut second = Box::pin(questions.ask(&outbox, "roots/list", json!({})));
         assert!(poll!(first.as_mut()).is_pending() && poll!(second.as_mut()).is_pending());
-        let ids: Vec<Value> = said(&feed).iter().map(|it| it["id"].clone()).collect();
+        let ids: Vec<Value> = said(&outbox).iter().map(|it| it["id"].clone()).collect();
         let id = Id::read(&ids[1]).unwrap();
         let outcome = Ok(json!({"roots": []}));
         questions.answered(Response { id, outcome });
@@ -131,11 +131,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_question_that_is_dropped_is_taken_back() {
-        let (questions, feed) = (Questions::default(), Arc::new(Feed::default()));
-        let mut question = Box::pin(questions.ask(&feed, "elicitation/create", json!({})));
+        let (questions, outbox) = (Questions::default(), Arc::new(Outbox::default()));
+        let mut question = Box::pin(questions.ask(&outbox, "elicitation/create", json!({})));
         assert!(poll!(question.as_mut()).is_pending());
         drop(question);
-        let said = said(&feed);
+        let said = said(&outbox);
         assert_eq!(said[1]["method"], "notifications/cancelled");
         assert_eq!(said[1]["params"]["requestId"], said[0]["id"]);
         assert!(questions.open().is_empty());
@@ -143,8 +143,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_answer_is_not_waited_for_for_ever() {
-        let (questions, feed) = (Questions::default(), Arc::new(Feed::default()));
-        let answer = questions.ask(&feed, "roots/list", json!({})).await;
+        let (questions, outbox) = (Questions::default(), Arc::new(Outbox::default()));
+        let answer = questions.ask(&outbox, "roots/list", json!({})).await;
         assert_eq!(answer, Err(failed("the client did not answer in time")));
         assert!(questions.open().is_empty());
     }

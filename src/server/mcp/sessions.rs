@@ -13,7 +13,7 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{feed::Feed, talk::Talk};
+use super::{client_session::ClientSession, outbox::Outbox};
 use crate::{
     quota::{Sharing, Victim},
     store::Principal,
@@ -64,10 +64,10 @@ pub(in crate::server) struct Owner {
 pub(super) struct Session {
     pub(super) id: String,
     owner: Owner,
-    pub(super) talk: Arc<Talk>,
+    pub(super) client: Arc<ClientSession>,
     /// What is said unasked.
-    pub(super) unasked: Arc<Feed>,
-    streams: Mutex<VecDeque<(u64, Arc<Feed>)>>,
+    pub(super) unasked: Arc<Outbox>,
+    streams: Mutex<VecDeque<(u64, Arc<Outbox>)>>,
     counted: AtomicU64,
     used: Mutex<Instant>,
     /// Cancelled when the session ends, so that nothing of it goes on.
@@ -95,7 +95,12 @@ impl Sessions {
     ///
     /// # Errors
     /// All that could make room are at work.
-    pub(super) fn add(&self, id: String, owner: Owner, talk: Talk) -> Result<(), NoRoom> {
+    pub(super) fn add(
+        &self,
+        id: String,
+        owner: Owner,
+        client: ClientSession,
+    ) -> Result<(), NoRoom> {
         let mut table = self.table();
         let is_own = |session: &Session| session.owner.account == owner.account;
         let own = table.values().filter(|it| is_own(it)).count();
@@ -117,7 +122,7 @@ impl Sessions {
         let session = Arc::new(Session {
             id: id.clone(),
             owner,
-            talk: Arc::new(talk),
+            client: Arc::new(client),
             unasked: Arc::default(),
             streams: Mutex::default(),
             counted: AtomicU64::new(UNASKED + 1),
@@ -159,7 +164,7 @@ impl Sessions {
             }
             self.table().retain(|_, session| {
                 let is_used = session.is_at_work() || session.used().elapsed() < self.idle;
-                let stays = is_used && !session.talk.view().is_over();
+                let stays = is_used && !session.client.view().is_over();
                 if !stays {
                     session.gone.cancel();
                 }
@@ -185,10 +190,10 @@ impl Session {
     }
 
     /// Keeps a stream, so that it can be taken up again; gives its number.
-    pub(super) fn keep(&self, feed: Arc<Feed>) -> u64 {
+    pub(super) fn keep(&self, outbox: Arc<Outbox>) -> u64 {
         let number = self.counted.fetch_add(1, Ordering::Relaxed);
         let mut streams = self.streams();
-        streams.push_back((number, feed));
+        streams.push_back((number, outbox));
         if streams.len() > MAX_STREAMS {
             streams.pop_front();
         }
@@ -196,27 +201,27 @@ impl Session {
     }
 
     /// The kept stream of this number.
-    pub(super) fn stream(&self, number: u64) -> Option<Arc<Feed>> {
+    pub(super) fn stream(&self, number: u64) -> Option<Arc<Outbox>> {
         if number == UNASKED {
             return Some(Arc::clone(&self.unasked));
         }
         let streams = self.streams();
         let found = streams.iter().find(|(it, _)| *it == number);
-        found.map(|(_, feed)| Arc::clone(feed))
+        found.map(|(_, outbox)| Arc::clone(outbox))
     }
 
     /// A client has read a stream to its end. It is kept, in case that not all of it arrived, unless it is big.
-    pub(super) fn was_read(&self, number: u64, feed: &Feed) {
-        if feed.bytes() > MAX_READ {
-            feed.forget_all_read();
+    pub(super) fn was_read(&self, number: u64, outbox: &Outbox) {
+        if outbox.bytes() > MAX_READ {
+            outbox.forget_all_read();
             self.streams().retain(|(it, _)| *it != number);
         }
     }
 
     /// A client has left a stream, or something was said on one that nobody reads.
-    pub(super) fn was_left(&self, feed: &Arc<Feed>) {
-        if !feed.is_read() && feed.bytes() > MAX_LEFT {
-            self.streams().retain(|(_, it)| !Arc::ptr_eq(it, feed));
+    pub(super) fn was_left(&self, outbox: &Arc<Outbox>) {
+        if !outbox.is_read() && outbox.bytes() > MAX_LEFT {
+            self.streams().retain(|(_, it)| !Arc::ptr_eq(it, outbox));
         }
     }
 
@@ -233,7 +238,7 @@ impl Session {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn streams(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<Feed>)>> {
+    fn streams(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<Outbox>)>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

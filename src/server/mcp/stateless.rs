@@ -8,7 +8,10 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::{Face, Visitor, events::Events, feed::Feed, listen, once::Once, reply};
+use super::{
+    Face, Visitor, events::Events, listen, outbox::Outbox, reply,
+    stateless_request::StatelessRequest,
+};
 use crate::{
     mcp::{
         headers,
@@ -27,16 +30,16 @@ pub(super) async fn request(face: &Face, visitor: &Visitor, request: Request) ->
     };
     super::note(&request, "");
     let Request { id, method, params } = request;
-    let feed = Arc::new(Feed::default());
-    let once = Once {
+    let outbox = Arc::new(Outbox::default());
+    let once = StatelessRequest {
         gateway: Arc::clone(&face.gateway),
         view: Arc::clone(&visitor.view),
         owner: format!("{:016x}", visitor.owner.principal),
         about,
-        feed: visitor.accepts.events.then(|| Arc::clone(&feed)),
+        outbox: visitor.accepts.events.then(|| Arc::clone(&outbox)),
     };
     if method == "subscriptions/listen" {
-        return listening(face, once, &id, &params, feed).await;
+        return listening(face, once, &id, &params, outbox).await;
     }
     let mut work: BoxFuture<'static, Result<Value, RpcError>> =
         Box::pin(once.outcome(method, params));
@@ -46,7 +49,7 @@ pub(super) async fn request(face: &Face, visitor: &Visitor, request: Request) ->
         biased;
         outcome = &mut work, if accepts.json => {
             // What was said before comes first.
-            if !(accepts.events && feed.has_any()) {
+            if !(accepts.events && outbox.has_any()) {
                 return match outcome {
                     Err(error) => reply::error(status(&error, false), Some(&id), error),
                     Ok(_) => reply::json(StatusCode::OK, rpc::write_answer(Some(&id), &outcome)),
@@ -54,11 +57,11 @@ pub(super) async fn request(face: &Face, visitor: &Visitor, request: Request) ->
             }
             early = Some(outcome);
         }
-        () = feed.has_more(), if accepts.events => {}
+        () = outbox.has_more(), if accepts.events => {}
         () = sleep(face.config.patience), if accepts.events => {}
         () = std::future::ready(()), if !accepts.json => {}
     }
-    let filled = Arc::clone(&feed);
+    let filled = Arc::clone(&outbox);
     let drive = async move {
         let outcome = match early {
             Some(outcome) => outcome,
@@ -67,7 +70,7 @@ pub(super) async fn request(face: &Face, visitor: &Visitor, request: Request) ->
         filled.must_say(Bytes::from(rpc::write_answer(Some(&id), &outcome)));
         filled.close();
     };
-    reply::events(stream(face, &feed, Box::pin(drive)))
+    reply::events(stream(face, &outbox, Box::pin(drive)))
 }
 
 /// The request says what it must, and its headers repeat it.
@@ -86,12 +89,12 @@ fn admit(face: &Face, visitor: &Visitor, request: &Request) -> Result<About, Rpc
 
 async fn listening(
     face: &Face,
-    once: Once,
+    once: StatelessRequest,
     id: &Id,
     params: &JsonObject,
-    feed: Arc<Feed>,
+    outbox: Arc<Outbox>,
 ) -> Response {
-    if once.feed.is_none() {
+    if once.outbox.is_none() {
         let why = "a subscription is read as text/event-stream";
         return reply::refused(StatusCode::NOT_ACCEPTABLE, why);
     }
@@ -102,7 +105,7 @@ async fn listening(
         Ok(subscription) => subscription,
         Err(error) => return reply::error(status(&error, false), Some(id), error),
     };
-    let (id, filled, stopping) = (id.clone(), Arc::clone(&feed), face.stopping.clone());
+    let (id, filled, stopping) = (id.clone(), Arc::clone(&outbox), face.stopping.clone());
     let drive = async move {
         let ended = Ok(subscription.tell(&filled, &stopping).await);
         filled.must_say(Bytes::from(rpc::write_answer(Some(&id), &ended)));
@@ -110,13 +113,13 @@ async fn listening(
     };
     reply::events(Events {
         place: Some(place),
-        ..stream(face, &feed, Box::pin(drive))
+        ..stream(face, &outbox, Box::pin(drive))
     })
 }
 
-fn stream(face: &Face, feed: &Arc<Feed>, drive: BoxFuture<'static, ()>) -> Events {
+fn stream(face: &Face, outbox: &Arc<Outbox>, drive: BoxFuture<'static, ()>) -> Events {
     Events {
-        reader: feed.reader(0),
+        reader: outbox.reader(0),
         number: None,
         is_primed: false,
         drive: Some(drive),

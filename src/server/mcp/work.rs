@@ -12,9 +12,9 @@ use std::{
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{feed::Feed, talk::line};
+use super::{client_session::line, outbox::Outbox};
 use crate::{
-    gateway::{Gateway, mcp::Visit},
+    gateway::{Gateway, mcp::RequestContext},
     mcp::rpc::{Id, RpcError, code},
     tool::{JsonObject, Progress},
 };
@@ -28,12 +28,12 @@ const WAITING: usize = 16;
 /// Those of [`Gateway::request`], and one when toolway has to end before the answer is there.
 pub(in crate::server) async fn run(
     gateway: &Arc<Gateway>,
-    visit: &Visit,
+    context: &RequestContext,
     method: &str,
     params: JsonObject,
-    feed: Option<&Feed>,
+    outbox: Option<&Outbox>,
 ) -> Result<Value, RpcError> {
-    unless_ending(gateway, answer(gateway, visit, method, params, feed)).await
+    unless_ending(gateway, answer(gateway, context, method, params, outbox)).await
 }
 
 /// Does the work on a request.
@@ -54,35 +54,35 @@ pub(super) async fn unless_ending<T>(
 
 async fn answer(
     gateway: &Arc<Gateway>,
-    visit: &Visit,
+    context: &RequestContext,
     method: &str,
     params: JsonObject,
-    feed: Option<&Feed>,
+    outbox: Option<&Outbox>,
 ) -> Result<Value, RpcError> {
     let token = params
         .get("_meta")
         .and_then(|meta| meta.get("progressToken"))
         .filter(|token| Id::read(token).is_some())
         .cloned();
-    let (Some(token), Some(feed)) = (token, feed) else {
-        return gateway.request(visit, method, params, None).await;
+    let (Some(token), Some(outbox)) = (token, outbox) else {
+        return gateway.request(context, method, params, None).await;
     };
     let (sender, mut progress) = mpsc::channel(WAITING);
-    let mut work = pin!(gateway.request(visit, method, params, Some(sender)));
+    let mut work = pin!(gateway.request(context, method, params, Some(sender)));
     let outcome = loop {
         tokio::select! {
             biased;
-            Some(step) = progress.recv() => tell(feed, &token, step),
+            Some(step) = progress.recv() => tell(outbox, &token, step),
             outcome = &mut work => break outcome,
         }
     };
     while let Ok(step) = progress.try_recv() {
-        tell(feed, &token, step);
+        tell(outbox, &token, step);
     }
     outcome
 }
 
-fn tell(feed: &Feed, token: &Value, step: Progress) {
+fn tell(outbox: &Outbox, token: &Value, step: Progress) {
     let mut params = Map::new();
     params.insert("progressToken".to_owned(), token.clone());
     params.insert("progress".to_owned(), number(step.progress));
@@ -92,7 +92,7 @@ fn tell(feed: &Feed, token: &Value, step: Progress) {
     if let Some(message) = step.message {
         params.insert("message".to_owned(), message.into());
     }
-    feed.say(line("notifications/progress", Value::Object(params)));
+    outbox.say(line("notifications/progress", Value::Object(params)));
 }
 
 /// A whole number is written as one.

@@ -1,4 +1,4 @@
-//! A chunk in a loop, taken apart and put together again: the way for everything that `glance` does not
+//! A chunk in a loop, taken apart and put together again: the way for everything that `fast_path` does not
 //! know to be clean.
 
 use serde_json::{Value, json};

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use self::choice::Choice;
 pub(crate) use self::whole::mend_whole;
 use super::{
-    ChatStream, Known, Round, Settings, StreamError, glance::Glance, identity, round::Reading,
+    ChatStream, Known, Round, Settings, StreamError, fast_path::FastPath, identity, round::Reading,
     write_event, write_raw,
 };
 use crate::{openai::FinishReason, sse, tool::JsonObject};
@@ -70,16 +70,16 @@ impl ChatStream {
     /// Passes a clean chunk on. False if it has to be looked at more closely.
     pub(super) fn pass_on(
         &mut self,
-        glance: &Glance<'_>,
+        fast_path: &FastPath<'_>,
         event: &sse::Event,
         out: &mut Vec<u8>,
     ) -> Result<bool, StreamError> {
-        let choice = self.pass.choice(glance.choice(), &self.settings)?;
-        if glance.counts() || !choice.filter.lets_through(glance.content()) {
+        let choice = self.pass.choice(fast_path.choice(), &self.settings)?;
+        if fast_path.counts() || !choice.filter.lets_through(fast_path.content()) {
             return Ok(false);
         }
-        choice.says_something |= glance.says_something();
-        self.settle(glance);
+        choice.says_something |= fast_path.says_something();
+        self.settle(fast_path);
         self.release(out);
         write_raw(event.raw(), out);
         Ok(true)

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::{
-    pieces::Pieces,
+    segmented_body::SegmentedBody,
     tool::{CallError, JsonObject, ServerId, ToolResult},
     translate::{
         completion,
@@ -96,7 +96,7 @@ impl Prompt {
             "stream": false,
         });
         let body = body.to_string();
-        let body = Pieces::of(body.as_bytes());
+        let body = SegmentedBody::of(body.as_bytes());
         let no_client = ClientHeaders::default();
         // Asking twice does no harm, so the upstream may be asked again as in a round after the first.
         let incoming = upstream.chat(&no_client, &body, Round::Later).await?;

@@ -8,9 +8,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use url::Url;
 
 use crate::{
-    gathered::Gathered,
-    pieces::Pieces,
+    body_buffer::BodyBuffer,
     secret::Secret,
+    segmented_body::SegmentedBody,
     tool::{CallError, ServerId, ToolResult},
     translate::functions::output,
     upstream::{
@@ -160,7 +160,7 @@ pub(super) async fn fetch(
             uri: request.uri()?,
             headers: Headers::Map(&request.headers),
             own: &[],
-            body: &Pieces::of(&request.body),
+            body: &SegmentedBody::of(&request.body),
             upload: None,
         };
         let response = client.send(outgoing).await?;
@@ -176,7 +176,7 @@ pub(super) async fn fetch(
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default()
         .to_owned();
-    let mut body = Gathered::default();
+    let mut body = BodyBuffer::default();
     while let Some(piece) = pieces.next().await {
         body.push(piece?);
         if body.len() > limit {

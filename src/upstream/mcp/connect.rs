@@ -13,10 +13,10 @@ use url::Url;
 use super::{
     HttpKind, Transport,
     connection::{Connection, Era, Link, handshake},
-    entry::Entry,
     faults::Outage,
     legacy_sse,
     pending::Pending,
+    server_handle::ServerHandle,
     stdio::{self, Program},
     streamable,
     web::{self, Clients, WebFault},
@@ -28,7 +28,7 @@ const PROBE: Duration = Duration::from_secs(2);
 
 /// Connects before the deadline. `era` is what is known about the server, and learns from the attempt.
 pub(super) async fn connect(
-    entry: &Entry,
+    entry: &ServerHandle,
     era: &mut Era,
     deadline: Instant,
 ) -> Result<Connection, Outage> {
@@ -60,7 +60,7 @@ struct Fault {
     next: Option<Era>,
 }
 
-async fn attempt(entry: &Entry, era: Era, deadline: Instant) -> Result<Connection, Fault> {
+async fn attempt(entry: &ServerHandle, era: Era, deadline: Instant) -> Result<Connection, Fault> {
     match &entry.config.transport {
         Transport::Stdio {
             command,
@@ -97,7 +97,7 @@ async fn attempt(entry: &Entry, era: Era, deadline: Instant) -> Result<Connectio
 
 /// How long the first answer is waited for: a server known to be modern has all its time to start, any other
 /// may be an old one that never answers a probe.
-fn patience(entry: &Entry, era: Era) -> Duration {
+fn patience(entry: &ServerHandle, era: Era) -> Duration {
     if era == Era::Discover {
         entry.config.start_timeout
     } else {
@@ -106,7 +106,7 @@ fn patience(entry: &Entry, era: Era) -> Duration {
 }
 
 async fn attempt_child(
-    entry: &Entry,
+    entry: &ServerHandle,
     program: &Program,
     era: Era,
     deadline: Instant,
@@ -151,7 +151,7 @@ async fn attempt_child(
 }
 
 async fn attempt_streamable(
-    entry: &Entry,
+    entry: &ServerHandle,
     clients: Clients,
     url: &Url,
     kind: Option<HttpKind>,
@@ -233,7 +233,7 @@ fn is_for_another_transport(status: StatusCode) -> bool {
 }
 
 async fn attempt_event_stream(
-    entry: &Entry,
+    entry: &ServerHandle,
     client: reqwest::Client,
     url: &Url,
     deadline: Instant,

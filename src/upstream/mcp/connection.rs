@@ -21,8 +21,8 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    ears::Ears, faults::Outage, follow::Watching, legacy_sse::SseLink, pending::Pending,
-    pipe::PipeFault, session::Session, stdio::ChildLink, streamable::Poster,
+    client_handler::ClientHandler, faults::Outage, follow::Watching, legacy_sse::SseLink,
+    pending::Pending, pipe::PipeFault, session::Session, stdio::ChildLink, streamable::Poster,
 };
 use crate::tool::ServerId;
 
@@ -64,7 +64,7 @@ pub(super) enum Link {
 
 /// A connection on which both sides agreed on a version.
 pub(super) struct Shaken {
-    running: RunningService<RoleClient, Ears>,
+    running: RunningService<RoleClient, ClientHandler>,
     pending: Pending,
     changes_seen: watch::Receiver<u64>,
     stop: CancellationToken,
@@ -89,7 +89,7 @@ pub(super) async fn handshake<T>(
 where
     T: RmcpTransport<RoleClient> + 'static,
 {
-    let ears = Ears {
+    let ears = ClientHandler {
         server: server.clone(),
         pending: pending.clone(),
     };

@@ -27,7 +27,7 @@ use super::{
     web::{self, WebFault},
 };
 use crate::{
-    gathered::Gathered,
+    body_buffer::BodyBuffer,
     sse::Event,
     tool::JsonObject,
     upstream::{check_values, read_text, wire::Body},
@@ -64,13 +64,13 @@ pub(super) struct Standing {
 pub(super) struct Begun {
     /// What the server calls it.
     pub(super) id: RequestId,
-    came: Arc<Mutex<Option<Came>>>,
+    came: Arc<Mutex<Option<PartialReply>>>,
 }
 
-type Came = Result<Reply, WebFault>;
+type PartialReply = Result<Reply, WebFault>;
 
 impl Begun {
-    pub(super) fn new(id: RequestId, came: Came) -> Begun {
+    pub(super) fn new(id: RequestId, came: PartialReply) -> Begun {
         Begun {
             id,
             came: Arc::new(Mutex::new(Some(came))),
@@ -78,7 +78,7 @@ impl Begun {
     }
 
     /// What came so far; only once, because rmcp may make the request again.
-    pub(super) fn take(&self) -> Option<Came> {
+    pub(super) fn take(&self) -> Option<PartialReply> {
         self.came
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -98,11 +98,11 @@ pub(super) struct DirectCall<'a> {
 }
 
 /// What comes of a call.
-pub(super) enum Met {
+pub(super) enum DirectOutcome {
     /// Its answer.
     Answer(Result<Value, ErrorData>),
     /// Something else; rmcp takes it over.
-    Else(Came),
+    Else(PartialReply),
     /// Nothing that counts: rmcp has to make the request.
     Nothing,
 }
@@ -138,7 +138,7 @@ impl<'a> DirectCall<'a> {
     }
 
     /// Makes the call, with this id and progress token. Dropping the future closes what it has opened.
-    pub(super) async fn make(self, id: i64) -> Met {
+    pub(super) async fn make(self, id: i64) -> DirectOutcome {
         let version = self.standing.headers.get(streamable::PROTOCOL_VERSION);
         let version = version.and_then(|version| version.to_str().ok());
         let about = self.capabilities.zip(version);
@@ -146,27 +146,29 @@ impl<'a> DirectCall<'a> {
         let called = self.poster.call(&self.standing, &self.headers, &body).await;
         let response = match called {
             Ok(response) => response,
-            Err(fault) => return Met::Else(Err(fault)),
+            Err(fault) => return DirectOutcome::Else(Err(fault)),
         };
         let (status, limit) = (response.status(), self.poster.limit());
         match status {
             // The session is lost, and rmcp makes a new one.
-            StatusCode::NOT_FOUND if self.standing.in_session => Met::Nothing,
+            StatusCode::NOT_FOUND if self.standing.in_session => DirectOutcome::Nothing,
             StatusCode::BAD_REQUEST if self.standing.in_session => read_refusal(response, id).await,
             // These two say that nothing was done; rmcp's client goes where they point.
             StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {
                 self.poster.note_moved();
-                Met::Nothing
+                DirectOutcome::Nothing
             }
-            StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Met::Else(Ok(head(response))),
-            _ if !status.is_success() => Met::Else(Ok(head(response))),
+            StatusCode::ACCEPTED | StatusCode::NO_CONTENT => {
+                DirectOutcome::Else(Ok(head(response)))
+            }
+            _ if !status.is_success() => DirectOutcome::Else(Ok(head(response))),
             _ if web::is_events(response.headers()) => {
                 read_events(response.into_body(), limit, id).await
             }
             _ if web::is_json(response.headers()) => {
                 read_body(response.into_body(), limit, id).await
             }
-            _ => Met::Else(Ok(head(response))),
+            _ => DirectOutcome::Else(Ok(head(response))),
         }
     }
 }
@@ -177,41 +179,41 @@ fn head(response: http::Response<Body>) -> Reply {
     Reply::Head(response.into())
 }
 
-async fn read_body(pieces: Body, limit: usize, id: i64) -> Met {
+async fn read_body(pieces: Body, limit: usize, id: i64) -> DirectOutcome {
     let body = match gather(pieces, limit).await {
         Ok(body) => body,
-        Err(fault) => return Met::Else(Err(fault)),
+        Err(fault) => return DirectOutcome::Else(Err(fault)),
     };
     let answer = body.as_deref().and_then(|body| {
         let length = body.len();
         read_text(length, || read_answer(body, id))
     });
     match answer {
-        Some(answer) => Met::Answer(answer),
-        None => Met::Else(Ok(Reply::Body(body))),
+        Some(answer) => DirectOutcome::Answer(answer),
+        None => DirectOutcome::Else(Ok(Reply::Body(body))),
     }
 }
 
 /// Reads a refusal, which tells whether the session is lost. If it is not, the refusal may be the answer to the call,
 /// which is not to be made twice.
-async fn read_refusal(response: http::Response<Body>, id: i64) -> Met {
+async fn read_refusal(response: http::Response<Body>, id: i64) -> DirectOutcome {
     let (head, pieces) = response.into_parts();
     let body = match gather(pieces, ERROR_BODY).await {
         Ok(body) => body.unwrap_or_default(),
-        Err(fault) => return Met::Else(Err(fault)),
+        Err(fault) => return DirectOutcome::Else(Err(fault)),
     };
     match serde_json::from_slice(&body) {
-        Ok(body) if is_about_session(&body, &RequestId::Number(id)) => Met::Nothing,
+        Ok(body) if is_about_session(&body, &RequestId::Number(id)) => DirectOutcome::Nothing,
         _ => {
             let response = http::Response::from_parts(head, reqwest::Body::from(body));
-            Met::Else(Ok(Reply::Head(response.into())))
+            DirectOutcome::Else(Ok(Reply::Head(response.into())))
         }
     }
 }
 
 /// A body as far as it is not longer than `limit`; `None` if it is.
 async fn gather(mut pieces: Body, limit: usize) -> Result<Option<Bytes>, WebFault> {
-    let mut body = Gathered::default();
+    let mut body = BodyBuffer::default();
     while let Some(piece) = pieces.next().await {
         body.push(piece?);
         if body.len() > limit {
@@ -221,7 +223,7 @@ async fn gather(mut pieces: Body, limit: usize) -> Result<Option<Bytes>, WebFaul
     Ok(Some(body.into_bytes()))
 }
 
-async fn read_events(pieces: Body, limit: usize, id: i64) -> Met {
+async fn read_events(pieces: Body, limit: usize, id: i64) -> DirectOutcome {
     let mut events = Events::new(pieces, limit);
     let mut empty = Vec::new();
     loop {
@@ -242,7 +244,7 @@ async fn read_events(pieces: Body, limit: usize, id: i64) -> Met {
                     .and_then(|data| read_text(data.len(), || read_answer(data.as_bytes(), id)));
                 if let Some(answer) = answer {
                     drain(events.into_bytes());
-                    return Met::Answer(answer);
+                    return DirectOutcome::Answer(answer);
                 }
                 events.put_back(Ok(RawEvent::Whole(event)));
                 break;
@@ -252,7 +254,7 @@ async fn read_events(pieces: Body, limit: usize, id: i64) -> Met {
     for event in empty.into_iter().rev() {
         events.put_back(Ok(RawEvent::Whole(event)));
     }
-    Met::Else(Ok(Reply::Events(Box::new(events))))
+    DirectOutcome::Else(Ok(Reply::Events(Box::new(events))))
 }
 
 /// Reads a body to its end, if that comes soon, so that the connection can be used again.

@@ -10,8 +10,8 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    entry::Entry,
     faults::Outage,
+    server_handle::ServerHandle,
     session::{ListFault, Session},
 };
 use crate::{health::Restarts, mcp::features::Kind};
@@ -62,7 +62,7 @@ impl Subject {
 ///
 /// `changes` counts them; what it counted before the first reading ended is read again. `first` is dropped after it.
 pub(super) async fn follow_changes(
-    entry: Arc<Entry>,
+    entry: Arc<ServerHandle>,
     session: Session,
     subject: Subject,
     mut changes: watch::Receiver<u64>,
@@ -88,7 +88,7 @@ pub(super) async fn follow_changes(
 }
 
 /// Reads a list again; false if that failed.
-async fn refresh(entry: &Entry, session: &Session, subject: Subject) -> bool {
+async fn refresh(entry: &ServerHandle, session: &Session, subject: Subject) -> bool {
     let server = &entry.config.server;
     let reading = async {
         match subject {
@@ -125,7 +125,7 @@ async fn refresh(entry: &Entry, session: &Session, subject: Subject) -> bool {
 
 /// Lists these features; true if any of them changed.
 async fn read_features(
-    entry: &Entry,
+    entry: &ServerHandle,
     session: &Session,
     kinds: &[Kind],
 ) -> Result<bool, ListFault> {
@@ -181,7 +181,7 @@ pub(super) async fn subscribe(session: Session, filter: SubscriptionFilter) {
 
 /// Has a server's log as verbose as somebody wants it, also after its session was renewed. Before 2026-07-28 only;
 /// since then the level travels with each request.
-pub(super) async fn keep_log_level(entry: Arc<Entry>, session: Session) {
+pub(super) async fn keep_log_level(entry: Arc<ServerHandle>, session: Session) {
     let mut wanted = entry.log_level.clone();
     let mut handshakes = session.pending.handshakes();
     handshakes.mark_unchanged();

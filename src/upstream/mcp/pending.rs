@@ -28,8 +28,8 @@ use super::{
     pace::Pace,
     progress::{self, ProgressTable},
     questions::{Question, Questions},
-    running::{Errand, Meant, Running, meant},
-    unasked::{Changes, Unasked},
+    running::{Recipient, RequestTag, Running, meant},
+    server_notifications::{Changes, Unasked},
 };
 use crate::mcp::{envelope, rpc::RpcError};
 
@@ -190,7 +190,7 @@ impl Pending {
     pub(super) fn note_sent(&self, message: &ClientJsonRpcMessage) {
         match message {
             ClientJsonRpcMessage::Request(request) => {
-                let errand = request.request.extensions().get::<Errand>();
+                let errand = request.request.extensions().get::<RequestTag>();
                 let reading = reading_of(&request.request);
                 let running = errand.map(|errand| errand.0.clone());
                 self.requests()
@@ -422,7 +422,7 @@ impl Pending {
     }
 
     /// Whom the server means with what came in answer to this request, or came by itself.
-    fn meant(&self, asked: Option<&RequestId>) -> Meant {
+    fn meant(&self, asked: Option<&RequestId>) -> Recipient {
         let requests = self.requests();
         let alive = |request: &Request| {
             let running = request.running.as_ref()?.upgrade()?;

@@ -16,7 +16,7 @@ use futures::future::join_all;
 use rmcp::model::{CustomRequest, ServerRequest};
 use serde_json::{Value, json};
 
-use super::running::{Meant, Running};
+use super::running::{Recipient, Running};
 use crate::mcp::{
     asks,
     rpc::{RpcError, code},
@@ -34,7 +34,7 @@ pub(super) struct Question {
     pub(super) method: String,
     /// As they came; `null` if there are none.
     pub(super) params: Value,
-    pub(super) meant: Meant,
+    pub(super) meant: Recipient,
 }
 
 /// The questions of one connection that were read and not yet taken up.
@@ -76,7 +76,7 @@ impl Questions {
 impl Question {
     /// It is one for a client, and it cannot be told for which.
     pub(super) fn is_ambiguous(&self) -> bool {
-        matches!(self.meant, Meant::OneOfSeveral) && asks::is_question(&self.method)
+        matches!(self.meant, Recipient::OneOfSeveral) && asks::is_question(&self.method)
     }
 
     /// Puts the question to whom it is meant for. It is taken back when their request is over, and when the
@@ -91,9 +91,9 @@ impl Question {
             return Err(RpcError::method_not_found(&method));
         }
         let requests = match meant {
-            Meant::Client(requests) => requests,
-            Meant::NoCaller | Meant::Nobody => return Err(nobody_can(&method, &params)),
-            Meant::OneOfSeveral => return Err(cannot_be_told(&method)),
+            Recipient::Client(requests) => requests,
+            Recipient::NoCaller | Recipient::Nobody => return Err(nobody_can(&method, &params)),
+            Recipient::OneOfSeveral => return Err(cannot_be_told(&method)),
         };
         let running = &requests.all;
         let Some(caller) = requests.caller() else {

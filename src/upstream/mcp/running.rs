@@ -48,11 +48,11 @@ struct Inbox {
 
 /// Ties a message on its way through rmcp to the request it stands for; never on the wire.
 #[derive(Clone, Debug)]
-pub(super) struct Errand(pub(super) Weak<Running>);
+pub(super) struct RequestTag(pub(super) Weak<Running>);
 
 /// Whom a server means.
 #[derive(Debug)]
-pub(super) enum Meant {
+pub(super) enum Recipient {
     /// The client of these requests.
     Client(Requests),
     /// A request that was made for a chat, or for toolway itself.
@@ -120,8 +120,8 @@ impl Running {
     }
 
     /// The request is over when this is dropped.
-    pub(super) fn until_dropped(self: &Arc<Self>) -> Under {
-        Under(Arc::clone(self))
+    pub(super) fn until_dropped(self: &Arc<Self>) -> InFlightGuard {
+        InFlightGuard(Arc::clone(self))
     }
 
     /// Tells clients apart; `None` where there is none.
@@ -198,9 +198,9 @@ impl Running {
 }
 
 /// The time in which a request is not over.
-pub(super) struct Under(Arc<Running>);
+pub(super) struct InFlightGuard(Arc<Running>);
 
-impl Drop for Under {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.over.store(true, Ordering::Release);
         if let Some(place) = &self.0.place {
@@ -243,20 +243,20 @@ impl fmt::Debug for Running {
 ///
 /// A request without a caller counts: what is asked for its sake is no client's business. Of several requests of one
 /// client it is the oldest that does not wait for an answer already, because most servers work on them in their order.
-pub(super) fn meant(running: Vec<Arc<Running>>) -> Meant {
+pub(super) fn meant(running: Vec<Arc<Running>>) -> Recipient {
     let turns = |it: &&Arc<Running>| it.turns.load(Ordering::Relaxed);
     let Some(next) = running.iter().min_by_key(turns) else {
-        return Meant::Nobody;
+        return Recipient::Nobody;
     };
     let client = next.client();
     if running.iter().any(|it| it.client() != client) {
-        return Meant::OneOfSeveral;
+        return Recipient::OneOfSeveral;
     }
     if client.is_none() {
-        return Meant::NoCaller;
+        return Recipient::NoCaller;
     }
     let turn = Turn::take(next);
-    Meant::Client(Requests { all: running, turn })
+    Recipient::Client(Requests { all: running, turn })
 }
 
 #[cfg(test)]
@@ -296,15 +296,15 @@ mod tests {
     fn requests_of_one_caller_mean_that_caller() {
         let one = caller();
         let both = vec![running(Some(&one)), running(Some(&one))];
-        assert!(matches!(meant(both), Meant::Client(both) if both.all.len() == 2));
+        assert!(matches!(meant(both), Recipient::Client(both) if both.all.len() == 2));
     }
 
     #[test]
     fn requests_of_one_client_mean_one_after_another() {
         let callers = [Some(7), Some(7)].map(|client| Arc::new(Silent(client)) as Arc<dyn Caller>);
         let both = [running(Some(&callers[0])), running(Some(&callers[1]))];
-        let asked = |meant: &Meant| match meant {
-            Meant::Client(requests) => callers
+        let asked = |meant: &Recipient| match meant {
+            Recipient::Client(requests) => callers
                 .iter()
                 .position(|it| Arc::ptr_eq(it, requests.caller().unwrap())),
             _ => None,
@@ -320,7 +320,7 @@ mod tests {
     fn requests_of_two_clients_mean_nobody_for_sure() {
         let callers = [Some(7), Some(8)].map(|client| Arc::new(Silent(client)) as Arc<dyn Caller>);
         let both = callers.iter().map(|it| running(Some(it))).collect();
-        assert!(matches!(meant(both), Meant::OneOfSeveral));
+        assert!(matches!(meant(both), Recipient::OneOfSeveral));
     }
 
     #[test]
@@ -328,14 +328,14 @@ mod tests {
         let (one, other) = (caller(), caller());
         for both in [[Some(&one), Some(&other)], [Some(&one), None]] {
             let both = both.map(running).to_vec();
-            assert!(matches!(meant(both), Meant::OneOfSeveral));
+            assert!(matches!(meant(both), Recipient::OneOfSeveral));
         }
     }
 
     #[test]
     fn a_request_without_a_caller_means_no_caller() {
-        assert!(matches!(meant(vec![running(None)]), Meant::NoCaller));
-        assert!(matches!(meant(Vec::new()), Meant::Nobody));
+        assert!(matches!(meant(vec![running(None)]), Recipient::NoCaller));
+        assert!(matches!(meant(Vec::new()), Recipient::Nobody));
     }
 
     #[test]

@@ -22,10 +22,10 @@ use tokio::{
 
 use super::{
     CallOptions, Caller,
-    direct::{Begun, DirectCall, Met},
+    direct::{Begun, DirectCall, DirectOutcome},
     faults::{self, Outage},
     pending::Pending,
-    running::{Errand, Running},
+    running::{RequestTag, Running},
     streamable::Poster,
     wrapped,
 };
@@ -204,13 +204,13 @@ impl Session {
             is_own: true,
         };
         let begun = match call.make(id).await {
-            Met::Answer(answer) => {
+            DirectOutcome::Answer(answer) => {
                 self.pending.forget(&own);
                 guard.disarm();
                 return answer.map_err(|error| self.failure(ServiceError::McpError(error)));
             }
-            Met::Else(came) => Some((Begun::new(own, came), guard)),
-            Met::Nothing => {
+            DirectOutcome::Else(came) => Some((Begun::new(own, came), guard)),
+            DirectOutcome::Nothing => {
                 self.pending.forget(&own);
                 guard.disarm();
                 None
@@ -248,7 +248,7 @@ impl Session {
         }
         let mut request = custom(method, params);
         let extensions = request.extensions_mut();
-        extensions.insert(Errand(Arc::downgrade(running)));
+        extensions.insert(RequestTag(Arc::downgrade(running)));
         let (begun, before) = begun.unzip();
         if let Some(begun) = begun {
             extensions.insert(begun);

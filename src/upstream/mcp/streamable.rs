@@ -40,7 +40,7 @@ use super::{
     web::{self, Clients, WebFault},
 };
 use crate::{
-    pieces::Pieces,
+    segmented_body::SegmentedBody,
     upstream::wire::{Body, Headers, HttpError, Outgoing},
 };
 
@@ -167,7 +167,7 @@ impl Poster {
             uri: &standing.uri,
             headers: Headers::Map(&standing.headers),
             own: headers,
-            body: &Pieces::of(body),
+            body: &SegmentedBody::of(body),
             upload: None,
         };
         Ok(self.clients.quick.send(request).await?)

@@ -13,9 +13,9 @@ use tracing::{info, warn};
 use super::{
     Transport, connect,
     connection::{Connection, Era},
-    entry::Entry,
     faults::Outage,
     follow::{self, Subject},
+    server_handle::ServerHandle,
     watched,
 };
 use crate::{health::Restarts, tool::millis};
@@ -27,7 +27,7 @@ enum End {
 }
 
 /// Runs until `stop`. Nothing of the server is left running then.
-pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
+pub(super) async fn run(entry: Arc<ServerHandle>, stop: CancellationToken) {
     let server = &entry.config.server;
     if let Transport::Unavailable { reason, .. } = &entry.config.transport {
         warn!(server.id = %server, reason, "A server is not started");
@@ -66,7 +66,7 @@ pub(super) async fn run(entry: Arc<Entry>, stop: CancellationToken) {
 }
 
 /// Connects and reads the tools, within the server's start timeout.
-async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, Outage> {
+async fn start(entry: &ServerHandle, era: &mut Era) -> Result<Connection, Outage> {
     let begun = Instant::now();
     let deadline = begun + entry.config.start_timeout;
     let late = |what: &str| {
@@ -104,7 +104,11 @@ async fn start(entry: &Entry, era: &mut Era) -> Result<Connection, Outage> {
 }
 
 /// Lets calls through and follows the list of tools, until the connection ends.
-async fn serve(entry: &Arc<Entry>, mut connection: Connection, stop: &CancellationToken) -> End {
+async fn serve(
+    entry: &Arc<ServerHandle>,
+    mut connection: Connection,
+    stop: &CancellationToken,
+) -> End {
     let mut followers = JoinSet::new();
     let session = connection.session.clone();
     let (pending, version) = (&session.pending, connection.protocol_version());

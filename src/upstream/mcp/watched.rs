@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{entry::Entry, faults, session::Session};
+use super::{faults, server_handle::ServerHandle, session::Session};
 use crate::{
     health::Restarts,
     mcp::rpc::code,
@@ -31,7 +31,7 @@ const MAX_WATCHED: usize = 1_000;
 /// Keeps a resource subscribed to at its server while it lives.
 #[derive(Debug)]
 pub struct ResourceWatch {
-    entry: Arc<Entry>,
+    entry: Arc<ServerHandle>,
     uri: String,
 }
 
@@ -124,7 +124,10 @@ impl Watched {
 }
 
 /// Waits until the server has taken the subscription.
-pub(super) async fn watch(entry: &Arc<Entry>, uri: &str) -> Result<ResourceWatch, CallError> {
+pub(super) async fn watch(
+    entry: &Arc<ServerHandle>,
+    uri: &str,
+) -> Result<ResourceWatch, CallError> {
     let deadline = Instant::now() + PATIENCE;
     entry.ready_session(deadline).await?;
     entry.watched.add(uri)?;
@@ -158,7 +161,7 @@ impl Drop for ResourceWatch {
 }
 
 /// Keeps the server subscribed to what is wanted, until the connection ends.
-pub(super) async fn keep(entry: Arc<Entry>, session: Session) {
+pub(super) async fn keep(entry: Arc<ServerHandle>, session: Session) {
     if session.is_modern() {
         keep_listening(&entry, &session).await;
     } else {
@@ -167,7 +170,7 @@ pub(super) async fn keep(entry: Arc<Entry>, session: Session) {
 }
 
 /// `resources/subscribe` and `resources/unsubscribe`, one by one (2024-11-05 to 2025-11-25).
-async fn keep_subscribed(entry: &Entry, session: &Session) {
+async fn keep_subscribed(entry: &ServerHandle, session: &Session) {
     let mut wanted = entry.watched.0.subscribe();
     let mut handshakes = session.pending.handshakes();
     handshakes.mark_unchanged();
@@ -229,7 +232,7 @@ fn only(uri: &str) -> JsonObject {
 }
 
 /// One `subscriptions/listen` for all of them, made anew when they change (2026-07-28).
-async fn keep_listening(entry: &Entry, session: &Session) {
+async fn keep_listening(entry: &ServerHandle, session: &Session) {
     let mut wanted = entry.watched.0.subscribe();
     entry.watched.renew();
     let mut restarts = Restarts::default();
@@ -263,7 +266,11 @@ async fn keep_listening(entry: &Entry, session: &Session) {
 }
 
 /// Subscribes to these, and notes which of them the server takes.
-async fn listen(entry: &Entry, session: &Session, uris: &BTreeSet<String>) -> Option<Subscription> {
+async fn listen(
+    entry: &ServerHandle,
+    session: &Session,
+    uris: &BTreeSet<String>,
+) -> Option<Subscription> {
     let filter = SubscriptionFilter::builder().resource_subscriptions(uris.iter().cloned());
     let refusal = match timeout(PATIENCE, session.peer.listen(filter.build())).await {
         Ok(Ok(subscription)) => {

@@ -8,7 +8,7 @@ use http::HeaderMap;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::{Body, HttpError, ModelError};
-use crate::gathered::Gathered;
+use crate::body_buffer::BodyBuffer;
 
 /// Longest wait for the words of an error whose status is known.
 const ERROR_PATIENCE: Duration = Duration::from_secs(5);
@@ -75,7 +75,7 @@ impl Incoming {
 
     /// The whole body, at most `max` bytes.
     pub async fn read_all(mut self, max: usize) -> Result<Bytes, ModelError> {
-        let mut whole = Gathered::default();
+        let mut whole = BodyBuffer::default();
         while let Some(piece) = self.next().await? {
             whole.push(piece);
             if whole.len() > max {

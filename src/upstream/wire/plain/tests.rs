@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{pieces::Pieces, upstream::wire::Headers};
+use crate::{segmented_body::SegmentedBody, upstream::wire::Headers};
 
 /// A server that does as each test says, and a pool for it.
 struct Setup {
@@ -63,7 +63,7 @@ impl Setup {
         let (pool, uri) = (Arc::clone(&self.pool), self.uri.clone());
         let body = body.clone();
         tokio::spawn(async move {
-            let body = Pieces::of(&body);
+            let body = SegmentedBody::of(&body);
             pool.send(post(&uri, &HeaderMap::new(), &body)).await
         })
     }
@@ -77,7 +77,7 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 type Asking = JoinHandle<Result<Response<Incoming>, HttpError>>;
 
-fn post<'a>(uri: &'a Uri, headers: &'a HeaderMap, body: &'a Pieces<'a>) -> Outgoing<'a> {
+fn post<'a>(uri: &'a Uri, headers: &'a HeaderMap, body: &'a SegmentedBody<'a>) -> Outgoing<'a> {
     Outgoing {
         method: Method::POST,
         uri,
@@ -285,7 +285,7 @@ async fn how_often_what_nobody_asked_for_is_taken_for_an_answer() {
         let pool = Setup::pool();
         for _ in 0..2 {
             let headers = HeaderMap::new();
-            let body = Pieces::of(b"hello");
+            let body = SegmentedBody::of(b"hello");
             let Ok(response) = pool.send(post(&uri, &headers, &body)).await else {
                 continue;
             };
@@ -437,7 +437,7 @@ async fn a_server_that_is_not_there_is_told_from_a_broken_connection() {
     drop((stream, setup.listener));
     assert!(matches!(whole(asking).await, Err(HttpError::Broken(_))));
     let headers = HeaderMap::new();
-    let body = Pieces::of(b"hello");
+    let body = SegmentedBody::of(b"hello");
     let sent = setup.pool.send(post(&setup.uri, &headers, &body));
     assert!(matches!(sent.await, Err(HttpError::Connect(_))));
 }

@@ -17,14 +17,16 @@ use tokio::sync::broadcast::{
 };
 
 use super::{
-    feed::Feed,
+    outbox::Outbox,
     questions::Questions,
     work::{self, Running},
 };
 use crate::{
     gateway::{
         Gateway,
-        mcp::{LogInterest, News, Notice, Topic, View, Visit, Watch},
+        mcp::{
+            BackendEvent, LogInterest, Notice, RequestContext, ResourceSubscription, Topic, View,
+        },
     },
     mcp::{
         level::Level,
@@ -48,7 +50,7 @@ const UNASKED: Level = Level::Warning;
 const UNASKED_AT_WORK: Level = Level::Info;
 
 /// One client of a handshake version, after `initialize`.
-pub(in crate::server) struct Talk {
+pub(in crate::server) struct ClientSession {
     gateway: Arc<Gateway>,
     view: Arc<View>,
     version: Version,
@@ -56,14 +58,14 @@ pub(in crate::server) struct Talk {
     capabilities: Value,
     owner: String,
     level: Mutex<Option<(Level, LogInterest)>>,
-    watches: Mutex<HashMap<String, Watch>>,
+    watches: Mutex<HashMap<String, ResourceSubscription>>,
     questions: Questions,
     running: Arc<Running>,
     /// What happened and was not told yet.
-    news: Mutex<broadcast::Receiver<Arc<News>>>,
+    events: Mutex<broadcast::Receiver<Arc<BackendEvent>>>,
 }
 
-impl Talk {
+impl ClientSession {
     /// Answers `initialize`: the client, and the result.
     ///
     /// # Errors
@@ -73,7 +75,7 @@ impl Talk {
         view: Arc<View>,
         owner: String,
         mut params: JsonObject,
-    ) -> Result<(Talk, Value), RpcError> {
+    ) -> Result<(ClientSession, Value), RpcError> {
         let asked = params.get("protocolVersion").and_then(Value::as_str);
         let version = asked.map(Version::negotiate).ok_or_else(|| {
             RpcError::invalid_params("Invalid params: `protocolVersion` is missing")
@@ -88,7 +90,7 @@ impl Talk {
         if let Some(instructions) = about.instructions {
             result["instructions"] = instructions.into();
         }
-        let talk = Talk {
+        let client = ClientSession {
             gateway: Arc::clone(gateway),
             view,
             version,
@@ -98,9 +100,9 @@ impl Talk {
             watches: Mutex::default(),
             questions: Questions::default(),
             running: Arc::default(),
-            news: Mutex::new(gateway.news()),
+            events: Mutex::new(gateway.events()),
         };
-        Ok((talk, result))
+        Ok((client, result))
     }
 
     /// What its endpoint shows.
@@ -118,13 +120,13 @@ impl Talk {
     pub(in crate::server) fn answer(
         self: Arc<Self>,
         request: Request,
-        feed: Option<Arc<Feed>>,
+        outbox: Option<Arc<Outbox>>,
     ) -> impl Future<Output = Option<Bytes>> + Send + 'static {
         let id = request.id.clone();
         let begun = self.running.begin(id.clone());
         async move {
             let outcome = match begun {
-                Ok(place) => place.hold(pin!(self.outcome(request, feed))).await?,
+                Ok(place) => place.hold(pin!(self.outcome(request, outbox))).await?,
                 Err(busy) => Err(busy),
             };
             Some(rpc::write_answer(Some(&id), &outcome).into())
@@ -163,12 +165,12 @@ impl Talk {
     pub(in crate::server) fn answer_all(
         self: Arc<Self>,
         requests: Vec<Result<Request, Malformed>>,
-        feed: Option<&Arc<Feed>>,
+        outbox: Option<&Arc<Outbox>>,
     ) -> impl Future<Output = Option<Bytes>> + Send + use<> {
         let answers: Vec<_> = requests
             .into_iter()
             .map(|request| match request {
-                Ok(request) => Either::Left(Arc::clone(&self).answer(request, feed.cloned())),
+                Ok(request) => Either::Left(Arc::clone(&self).answer(request, outbox.cloned())),
                 Err(malformed) => {
                     let answer = Bytes::from(malformed.to_value().to_string());
                     Either::Right(std::future::ready(Some(answer)))
@@ -199,7 +201,7 @@ impl Talk {
     async fn outcome(
         self: &Arc<Self>,
         request: Request,
-        feed: Option<Arc<Feed>>,
+        outbox: Option<Arc<Outbox>>,
     ) -> Result<Value, RpcError> {
         let Request { method, params, .. } = request;
         match method.as_str() {
@@ -215,8 +217,8 @@ impl Talk {
                 "Invalid request: this session is initialized",
             )),
             method => {
-                let visit = self.visit(feed.clone());
-                work::run(&self.gateway, &visit, method, params, feed.as_deref()).await
+                let context = self.context(outbox.clone());
+                work::run(&self.gateway, &context, method, params, outbox.as_deref()).await
             }
         }
     }
@@ -227,11 +229,11 @@ impl Talk {
     }
 
     /// Tells the client what happens, for ever. Whatever happened since the last time comes first.
-    pub(in crate::server) async fn tell(&self, feed: &Feed) {
-        let mut alarm = locked(&self.news).resubscribe();
+    pub(in crate::server) async fn tell(&self, outbox: &Outbox) {
+        let mut alarm = locked(&self.events).resubscribe();
         loop {
             for message in self.tidings() {
-                feed.say(message);
+                outbox.say(message);
             }
             if let Err(RecvError::Closed) = alarm.recv().await {
                 return;
@@ -243,10 +245,10 @@ impl Talk {
     fn tidings(&self) -> Vec<Bytes> {
         let mut told = Vec::new();
         loop {
-            let news = locked(&self.news).try_recv();
-            match news {
-                Ok(news) => {
-                    let notice = self.gateway.notice(&self.view, &news);
+            let events = locked(&self.events).try_recv();
+            match events {
+                Ok(events) => {
+                    let notice = self.gateway.notice(&self.view, &events);
                     told.extend(notice.filter(|it| self.hears(&it.topic)).map(message));
                 }
                 // What was missed may be anything.
@@ -256,14 +258,14 @@ impl Talk {
         }
     }
 
-    fn visit(self: &Arc<Self>, feed: Option<Arc<Feed>>) -> Visit {
+    fn context(self: &Arc<Self>, outbox: Option<Arc<Outbox>>) -> RequestContext {
         let level = locked(&self.level).as_ref().map(|(level, _)| *level);
-        Visit {
+        RequestContext {
             view: Arc::clone(&self.view),
             version: self.version,
             caller: Arc::new(Client {
-                talk: Arc::clone(self),
-                feed,
+                client: Arc::clone(self),
+                outbox,
             }),
             logs: Some(level.unwrap_or(UNASKED_AT_WORK)),
             owner: self.owner.clone(),
@@ -295,8 +297,8 @@ impl Talk {
                 )));
             }
         }
-        let visit = self.visit(None);
-        let watch = work::unless_ending(&self.gateway, self.gateway.watch(&visit, uri)).await?;
+        let context = self.context(None);
+        let watch = work::unless_ending(&self.gateway, self.gateway.watch(&context, uri)).await?;
         locked(&self.watches).insert(uri.to_owned(), watch);
         Ok(json!({}))
     }
@@ -329,9 +331,9 @@ impl Talk {
 
 /// The client as those see it who work for one of its requests.
 struct Client {
-    talk: Arc<Talk>,
+    client: Arc<ClientSession>,
     /// Where it can be told something; without it, it can do nothing.
-    feed: Option<Arc<Feed>>,
+    outbox: Option<Arc<Outbox>>,
 }
 
 /// What a client can do that cannot be reached.
@@ -339,32 +341,34 @@ static NOTHING: Value = Value::Null;
 
 impl Caller for Client {
     fn capabilities(&self) -> &Value {
-        match self.feed {
-            Some(_) => &self.talk.capabilities,
+        match self.outbox {
+            Some(_) => &self.client.capabilities,
             None => &NOTHING,
         }
     }
 
     fn client(&self) -> Option<usize> {
-        Some(Arc::as_ptr(&self.talk).addr())
+        Some(Arc::as_ptr(&self.client).addr())
     }
 
     fn ask<'a>(&'a self, method: &'a str, params: Value) -> BoxFuture<'a, Result<Value, RpcError>> {
         Box::pin(async move {
-            match &self.feed {
-                Some(feed) => self.talk.questions.ask(feed, method, params).await,
+            match &self.outbox {
+                Some(outbox) => self.client.questions.ask(outbox, method, params).await,
                 None => Err(RpcError::method_not_found(method)),
             }
         })
     }
 
     fn tell(&self, method: &str, params: Value) {
-        let Some(feed) = &self.feed else { return };
+        let Some(outbox) = &self.outbox else { return };
         let level = params["level"].as_str().unwrap_or_default();
-        let wanted = locked(&self.talk.level).as_ref().map(|(wanted, _)| *wanted);
+        let wanted = locked(&self.client.level)
+            .as_ref()
+            .map(|(wanted, _)| *wanted);
         let is_heard = method != "notifications/message" || wanted.is_none_or(|it| it.hears(level));
         if is_heard {
-            feed.say(line(method, params));
+            outbox.say(line(method, params));
         }
     }
 }

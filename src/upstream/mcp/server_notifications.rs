@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tokio::sync::{broadcast, watch};
 
-use super::running::Meant;
+use super::running::Recipient;
 use crate::tool::ServerId;
 
 /// What a server said without being asked, and not to one caller alone.
@@ -65,7 +65,7 @@ pub(super) struct Unasked {
 impl Unasked {
     /// Passes one notification on. `meant` is whose request it belongs to as far as the transport tells, and is asked
     /// only where that counts.
-    pub(super) fn note(&self, method: &str, params: Value, meant: impl FnOnce() -> Meant) {
+    pub(super) fn note(&self, method: &str, params: Value, meant: impl FnOnce() -> Recipient) {
         let changed = |list: &watch::Sender<u64>| list.send_modify(|count| *count += 1);
         match method {
             "notifications/tools/list_changed" => changed(&self.changes.tools),
@@ -82,15 +82,15 @@ impl Unasked {
                 }
             }
             _ => match meant() {
-                Meant::Client(requests) => {
+                Recipient::Client(requests) => {
                     if let Some(caller) = requests.caller() {
                         caller.tell(method, params);
                     }
                 }
                 // What is said in the course of a chat's call is for no client, and what may be about one client's
                 // request for no other.
-                Meant::NoCaller | Meant::OneOfSeveral => {}
-                Meant::Nobody => self.publish(self.event(method, params)),
+                Recipient::NoCaller | Recipient::OneOfSeveral => {}
+                Recipient::Nobody => self.publish(self.event(method, params)),
             },
         }
     }

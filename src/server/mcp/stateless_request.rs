@@ -5,11 +5,11 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::{feed::Feed, talk::line, work};
+use super::{client_session::line, outbox::Outbox, work};
 use crate::{
     gateway::{
         Gateway,
-        mcp::{View, Visit},
+        mcp::{RequestContext, View},
     },
     mcp::{
         level::Level,
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// One request and those behind it.
-pub(in crate::server) struct Once {
+pub(in crate::server) struct StatelessRequest {
     /// Who answers.
     pub(in crate::server) gateway: Arc<Gateway>,
     /// What the endpoint shows.
@@ -32,10 +32,10 @@ pub(in crate::server) struct Once {
     /// What the request says about its client.
     pub(in crate::server) about: About,
     /// Where something can be said before the result.
-    pub(in crate::server) feed: Option<Arc<Feed>>,
+    pub(in crate::server) outbox: Option<Arc<Outbox>>,
 }
 
-impl Once {
+impl StatelessRequest {
     /// What comes of it. Dropping the future cancels it.
     ///
     /// # Errors
@@ -60,26 +60,33 @@ impl Once {
             | "resources/subscribe"
             | "resources/unsubscribe" => Err(RpcError::method_not_found(&method)),
             method => {
-                let visit = self.visit();
+                let context = self.context();
                 // Keeps servers as verbose as this request wants them.
                 let _interest = self
                     .about
                     .level
                     .map(|level| self.gateway.log_interest(level));
-                work::run(&self.gateway, &visit, method, params, self.feed.as_deref()).await
+                work::run(
+                    &self.gateway,
+                    &context,
+                    method,
+                    params,
+                    self.outbox.as_deref(),
+                )
+                .await
             }
         }
     }
 
     /// Itself, as the gateway sees it.
-    pub(super) fn visit(&self) -> Visit {
-        Visit {
+    pub(super) fn context(&self) -> RequestContext {
+        RequestContext {
             view: Arc::clone(&self.view),
             version: Version::V2026_07_28,
             caller: Arc::new(Client {
                 capabilities: self.about.capabilities.clone(),
                 level: self.about.level,
-                feed: self.feed.clone(),
+                outbox: self.outbox.clone(),
             }),
             logs: None,
             owner: self.owner.clone(),
@@ -91,7 +98,7 @@ impl Once {
 struct Client {
     capabilities: Value,
     level: Option<Level>,
-    feed: Option<Arc<Feed>>,
+    outbox: Option<Arc<Outbox>>,
 }
 
 impl Caller for Client {
@@ -101,7 +108,9 @@ impl Caller for Client {
 
     /// On a pipe all requests are of one client, and share its feed; over HTTP each has a feed of its own.
     fn client(&self) -> Option<usize> {
-        self.feed.as_ref().map(|feed| Arc::as_ptr(feed).addr())
+        self.outbox
+            .as_ref()
+            .map(|outbox| Arc::as_ptr(outbox).addr())
     }
 
     fn ask<'a>(&'a self, method: &'a str, _: Value) -> BoxFuture<'a, Result<Value, RpcError>> {
@@ -109,10 +118,10 @@ impl Caller for Client {
     }
 
     fn tell(&self, method: &str, params: Value) {
-        let Some(feed) = &self.feed else { return };
+        let Some(outbox) = &self.outbox else { return };
         let level = params["level"].as_str().unwrap_or_default();
         if method != "notifications/message" || self.level.is_some_and(|it| it.hears(level)) {
-            feed.say(line(method, params));
+            outbox.say(line(method, params));
         }
     }
 }

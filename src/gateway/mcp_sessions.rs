@@ -11,8 +11,8 @@ pub mod answers;
 mod call;
 pub mod events;
 mod ledger;
-pub mod order;
 pub mod session;
+pub mod session_request;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,11 +31,11 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use self::{
-    order::Order,
     session::{About, Ended, Parts, Session},
+    session_request::SessionRequest,
 };
 use super::failure::Failure;
-use crate::{quota::Sharing, room::Room, store::Principal};
+use crate::{byte_budget::ByteBudget, quota::Sharing, store::Principal};
 
 /// Most sessions at one time.
 pub const MAX_SESSIONS: usize = 1000;
@@ -47,7 +47,7 @@ const MAX_DEFINITIONS: usize = 32 << 20;
 const MAX_ARGUMENTS: usize = 64 << 20;
 
 /// Every session there is.
-pub struct Handed {
+pub struct McpSessions {
     inner: Arc<Inner>,
     /// Ends sessions whose time is up. The task ends with this.
     _sweeping: AbortOnDropHandle<()>,
@@ -55,8 +55,8 @@ pub struct Handed {
 
 struct Inner {
     sessions: Mutex<Sessions>,
-    definitions: Room,
-    arguments: Room,
+    definitions: ByteBudget,
+    arguments: ByteBudget,
     /// When the next session ends may have changed.
     changed: Arc<Notify>,
     /// How many have ended.
@@ -81,7 +81,7 @@ struct Sessions {
 pub enum OpenError {
     /// The order is at fault.
     #[error(transparent)]
-    Order(#[from] Failure),
+    SessionRequest(#[from] Failure),
     /// There are [`MAX_SESSIONS`], or they hold too much together.
     #[error("too many MCP sessions are open; end those that are done, or try again later")]
     Full,
@@ -107,21 +107,21 @@ pub enum OpenError {
     Stopping,
 }
 
-impl Handed {
+impl McpSessions {
     /// No sessions yet. Must be called within a Tokio runtime.
-    pub(super) fn start() -> Handed {
+    pub(super) fn start() -> McpSessions {
         let changed = Arc::new(Notify::new());
         let inner = Arc::new(Inner {
             sessions: Mutex::default(),
-            definitions: Room::new(MAX_DEFINITIONS),
-            arguments: Room::new(MAX_ARGUMENTS),
+            definitions: ByteBudget::new(MAX_DEFINITIONS),
+            arguments: ByteBudget::new(MAX_ARGUMENTS),
             changed: changed.clone(),
             ended: watch::Sender::new(0),
             opened: AtomicU64::new(0),
             is_shared: AtomicBool::new(false),
         });
         let sweeping = tokio::spawn(sweep(Arc::downgrade(&inner), changed));
-        Handed {
+        McpSessions {
             inner,
             _sweeping: AbortOnDropHandle::new(sweeping),
         }
@@ -133,14 +133,14 @@ impl Handed {
         self.inner.is_shared.store(is_shared, Ordering::Relaxed);
     }
 
-    /// Opens a session for a caller, as the body of its request orders it (see [`order::read`]). Schemas are
+    /// Opens a session for a caller, as the body of its request orders it (see [`session_request::read`]). Schemas are
     /// compiled on a thread of their own. Dropping the future opens none.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub async fn open(&self, body: Bytes, owner: Principal) -> Result<Arc<Session>, OpenError> {
         // What is longer is about to be refused.
-        let bytes = body.len().min(order::MAX_BYTES);
+        let bytes = body.len().min(session_request::MAX_BYTES);
         // Looked at before the work is done, and again when it is.
         let sharing = self.inner.sharing();
         self.inner.lock().has_place(owner, bytes, sharing)?;
@@ -149,7 +149,7 @@ impl Handed {
         let parts = (self.inner.number(), self.inner.arguments.clone());
         let compiling = tokio::task::spawn_blocking(move || {
             let (number, arguments) = parts;
-            let order = order::read(&body)?;
+            let order = session_request::read(&body)?;
             Session::new(Parts {
                 number,
                 owner,
@@ -306,7 +306,7 @@ impl Sessions {
 }
 
 /// What is fixed about a session that begins now.
-fn about(order: &Order) -> About {
+fn about(order: &SessionRequest) -> About {
     let created = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map(|since| since.as_secs())

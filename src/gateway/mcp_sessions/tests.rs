@@ -20,10 +20,10 @@ fn weather(expires_in: u64) -> Bytes {
     body.to_string().into()
 }
 
-async fn open() -> (Handed, Arc<Session>) {
-    let handed = Handed::start();
-    let session = handed.open(weather(3600), 0).await.unwrap();
-    (handed, session)
+async fn open() -> (McpSessions, Arc<Session>) {
+    let all = McpSessions::start();
+    let session = all.open(weather(3600), 0).await.unwrap();
+    (all, session)
 }
 
 type Outcome = Result<ToolResult, CallError>;
@@ -72,8 +72,8 @@ fn gone(message: &str, unsent: bool) -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_is_handed_over_and_its_answer_comes_back() {
-    let (_handed, session) = open().await;
+async fn a_call_is_all_over_and_its_answer_comes_back() {
+    let (_all, session) = open().await;
     let mut events = session.events(None);
     let calling = call_weather(&session);
     let event = events.next().await.unwrap();
@@ -98,8 +98,8 @@ async fn a_call_is_handed_over_and_its_answer_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_fit_is_not_handed_over() {
-    let (_handed, session) = open().await;
+async fn what_does_not_fit_is_not_all_over() {
+    let (_all, session) = open().await;
     let wrong = call(&session, "weather", json!({"city": 7})).await.unwrap();
     assert!(
         matches!(&wrong, Err(CallError::InvalidParams { path, .. }) if path == "/city"),
@@ -121,7 +121,7 @@ async fn what_does_not_fit_is_not_handed_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_is_taken_back_and_the_reader_is_told() {
-    let (_handed, session) = open().await;
+    let (_all, session) = open().await;
     let mut events = session.events(None);
     let calling = call_weather(&session);
     let id = ids(&mut events).await.remove(0);
@@ -137,7 +137,7 @@ async fn a_call_that_is_dropped_is_taken_back_and_the_reader_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_without_an_answer_ends_after_its_time() {
-    let (_handed, session) = open().await;
+    let (_all, session) = open().await;
     let begun = Instant::now();
     let calling = call_weather(&session);
     let after = Duration::from_secs(60);
@@ -151,7 +151,7 @@ async fn a_call_without_an_answer_ends_after_its_time() {
 
 #[tokio::test(start_paused = true)]
 async fn too_many_open_calls_are_busy_and_cost_the_others_nothing() {
-    let (_handed, session) = open().await;
+    let (_all, session) = open().await;
     let mut events = session.events(None);
     let calls: Vec<_> = (0..64).map(|_| call_weather(&session)).collect();
     let mut open = Vec::new();
@@ -169,7 +169,7 @@ async fn too_many_open_calls_are_busy_and_cost_the_others_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn the_newest_reader_wins_and_gets_what_is_open() {
-    let (_handed, session) = open().await;
+    let (_all, session) = open().await;
     let mut first = session.events(None);
     let _calling = call_weather(&session);
     let id = ids(&mut first).await;
@@ -185,7 +185,7 @@ async fn the_newest_reader_wins_and_gets_what_is_open() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_comes_back_hears_what_it_missed() {
-    let (_handed, session) = open().await;
+    let (_all, session) = open().await;
     let mut events = session.events(None);
     let stays = call_weather(&session);
     let first = ids(&mut events).await;
@@ -218,17 +218,17 @@ async fn the_end_of_a_session_fails_its_calls_and_is_told() {
         ),
         (Ended::Stopped, "session.stopped", "the gateway is stopping"),
     ] {
-        let handed = Handed::start();
-        let session = handed.open(weather(20), 0).await.unwrap();
+        let all = McpSessions::start();
+        let session = all.open(weather(20), 0).await.unwrap();
         let mut events = session.events(None);
         let calling = call_weather(&session);
         ids(&mut events).await;
-        let mut ends = handed.ends();
+        let mut ends = all.ends();
         match why {
             // The clock does it.
             Ended::Expired => {}
-            Ended::Deleted => assert!(handed.end(session.id(), 0)),
-            Ended::Stopped => handed.close(),
+            Ended::Deleted => assert!(all.end(session.id(), 0)),
+            Ended::Stopped => all.close(),
         }
         assert_eq!(next(&mut events).await, json!({"type": kind}));
         assert_eq!(events.next().await, None);
@@ -236,38 +236,38 @@ async fn the_end_of_a_session_fails_its_calls_and_is_told() {
         assert_eq!(session.over().await, why);
         ends.changed().await.unwrap();
         assert_eq!(call_weather(&session).await.unwrap(), gone(message, true));
-        assert_eq!(handed.len(), 0);
-        assert!(handed.find(session.token()).is_none());
-        assert!(handed.find_own(session.id(), 0).is_none());
+        assert_eq!(all.len(), 0);
+        assert!(all.find(session.token()).is_none());
+        assert!(all.find_own(session.id(), 0).is_none());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_ends_to_the_second() {
-    let (handed, session) = open().await;
+    let (all, session) = open().await;
     tokio::time::sleep(HOUR - Duration::from_millis(1)).await;
-    assert!(handed.find(session.token()).is_some());
+    assert!(all.find(session.token()).is_some());
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert!(handed.find(session.token()).is_none());
+    assert!(all.find(session.token()).is_none());
     assert_eq!(session.ended(), Some(Ended::Expired));
 }
 
 #[tokio::test(start_paused = true)]
 async fn neither_name_leads_to_the_other_and_only_the_owner_gets_in() {
-    let (handed, session) = open().await;
-    assert!(handed.find(session.id()).is_none());
-    assert!(handed.find_own(session.token(), 0).is_none());
-    assert!(handed.find_own(session.id(), 1).is_none());
-    assert!(!handed.end(session.id(), 1));
-    assert!(!handed.end("mcps_x", 0));
-    assert!(handed.find("").is_none());
-    assert!(handed.find(session.token()).is_some());
+    let (all, session) = open().await;
+    assert!(all.find(session.id()).is_none());
+    assert!(all.find_own(session.token(), 0).is_none());
+    assert!(all.find_own(session.id(), 1).is_none());
+    assert!(!all.end(session.id(), 1));
+    assert!(!all.end("mcps_x", 0));
+    assert!(all.find("").is_none());
+    assert!(all.find(session.token()).is_some());
     assert!(!format!("{session:?}").contains(session.token()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn functions_keep_the_callers_order_and_names() {
-    let (_handed, session) = open().await;
+    let (_all, session) = open().await;
     let names: Vec<&str> = session
         .tools()
         .iter()
@@ -278,33 +278,30 @@ async fn functions_keep_the_callers_order_and_names() {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_sessions_opened_and_dropped_leave_nothing_behind() {
-    let handed = Handed::start();
-    let free = (
-        handed.inner.definitions.free(),
-        handed.inner.arguments.free(),
-    );
+    let all = McpSessions::start();
+    let free = (all.inner.definitions.free(), all.inner.arguments.free());
     for how in [Ended::Deleted, Ended::Expired, Ended::Stopped] {
         let mut calls = Vec::new();
         let mut weak = Vec::new();
         for n in 0..MAX_SESSIONS {
             let body = weather(10 + n as u64 % 40);
-            let session = handed.open(body, 0).await.unwrap();
+            let session = all.open(body, 0).await.unwrap();
             calls.push(call_weather(&session));
             let mut events = session.events(None);
             ids(&mut events).await;
             weak.push(Arc::downgrade(&session));
         }
-        let full = handed.open(weather(60), 0).await;
+        let full = all.open(weather(60), 0).await;
         assert!(matches!(full, Err(OpenError::Full)));
-        assert_eq!(handed.len(), MAX_SESSIONS);
+        assert_eq!(all.len(), MAX_SESSIONS);
         match how {
             Ended::Deleted => {
                 for session in weak.iter().filter_map(Weak::upgrade) {
-                    assert!(handed.end(session.id(), 0));
+                    assert!(all.end(session.id(), 0));
                 }
             }
             Ended::Expired => tokio::time::sleep(Duration::from_secs(50)).await,
-            Ended::Stopped => handed.close(),
+            Ended::Stopped => all.close(),
         }
         for call in calls {
             let outcome = call.await.unwrap();
@@ -315,48 +312,45 @@ async fn a_thousand_sessions_opened_and_dropped_leave_nothing_behind() {
         }
         let left = weak.iter().filter(|weak| weak.strong_count() > 0).count();
         assert_eq!((how, left), (how, 0), "nobody holds on to them");
-        let sessions = handed.inner.lock();
+        let sessions = all.inner.lock();
         let tables = (
             sessions.by_id.len(),
             sessions.by_token.len(),
             sessions.by_end.len(),
         );
         assert_eq!(tables, (0, 0, 0));
-        let free_now = (
-            handed.inner.definitions.free(),
-            handed.inner.arguments.free(),
-        );
+        let free_now = (all.inner.definitions.free(), all.inner.arguments.free());
         assert_eq!(free_now, free);
     }
-    let closed = handed.open(weather(60), 0).await;
+    let closed = all.open(weather(60), 0).await;
     assert!(matches!(closed, Err(OpenError::Stopping)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_bytes_of_all_definitions_are_bounded() {
-    let handed = Handed::start();
-    let free = handed.inner.definitions.free();
+    let all = McpSessions::start();
+    let free = all.inner.definitions.free();
     let mut big = br#"{"tools": [{"name": "a"}]}"#.to_vec();
-    big.resize(order::MAX_BYTES, b' ');
+    big.resize(session_request::MAX_BYTES, b' ');
     let big = Bytes::from(big);
     let mut sessions = Vec::new();
     for _ in 0..8 {
-        sessions.push(handed.open(big.clone(), 0).await.unwrap());
+        sessions.push(all.open(big.clone(), 0).await.unwrap());
     }
-    let full = handed.open(big.clone(), 0).await;
+    let full = all.open(big.clone(), 0).await;
     assert!(matches!(full, Err(OpenError::Full)));
     for session in sessions {
-        assert!(handed.end(session.id(), 0));
+        assert!(all.end(session.id(), 0));
     }
-    assert_eq!(handed.inner.definitions.free(), free);
-    let wrong = handed.open("{}".into(), 0).await;
-    assert!(matches!(wrong, Err(OpenError::Order(_))));
-    assert_eq!(handed.inner.definitions.free(), free);
+    assert_eq!(all.inner.definitions.free(), free);
+    let wrong = all.open("{}".into(), 0).await;
+    assert!(matches!(wrong, Err(OpenError::SessionRequest(_))));
+    assert_eq!(all.inner.definitions.free(), free);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_waits_is_woken_by_a_call() {
-    let (_handed, session) = open().await;
+    let (_all, session) = open().await;
     let mut events = session.events(None);
     let silence = timeout(Duration::from_secs(5), events.next()).await;
     assert!(silence.is_err(), "nothing has happened");

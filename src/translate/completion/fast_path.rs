@@ -10,7 +10,7 @@ use crate::{
 
 /// A completion as far as the fast path has to know it. Whatever does not fit goes the slow way.
 #[derive(Deserialize)]
-struct Glance<'a> {
+struct FastPath<'a> {
     #[serde(borrow)]
     id: &'a RawValue,
     #[serde(borrow)]
@@ -87,8 +87,8 @@ pub(super) fn is_clean(body: &[u8], settings: &Settings) -> bool {
 /// How a completion ends that is the whole answer of a tool loop: nothing is to be mended in it, nothing to be added,
 /// and it calls nothing.
 pub fn final_answer(body: &[u8], settings: &Settings) -> Option<FinishReason> {
-    let glance = look(body, settings)?;
-    let [choice] = &glance.choices;
+    let fast_path = look(body, settings)?;
+    let [choice] = &fast_path.choices;
     // A longer body may be too long a round; whoever reads it tells.
     let is_complete = body.len() <= MAX_ROUND_BYTES
         && choice.index == 0
@@ -98,17 +98,17 @@ pub fn final_answer(body: &[u8], settings: &Settings) -> Option<FinishReason> {
             .refusal
             .is_some_and(|refusal| refusal.get() == "null")
         && choice.logprobs.is_some()
-        && glance.usage.is_some();
+        && fast_path.usage.is_some();
     is_complete.then(|| FinishReason::from_foreign(choice.finish_reason.get().trim_matches('"')))
 }
 
-fn look<'a>(body: &'a [u8], settings: &Settings) -> Option<Glance<'a>> {
+fn look<'a>(body: &'a [u8], settings: &Settings) -> Option<FastPath<'a>> {
     let reads_text = settings.think_tags || settings.text_calls != TextCalls::default();
     if reads_text || has_escaped_surrogates(body) {
         return None;
     }
-    let glance: Glance<'a> = serde_json::from_str(std::str::from_utf8(body).ok()?).ok()?;
-    glance.is_clean().then_some(glance)
+    let fast_path: FastPath<'a> = serde_json::from_str(std::str::from_utf8(body).ok()?).ok()?;
+    fast_path.is_clean().then_some(fast_path)
 }
 
 /// Halves of a pair may be missing, which only a closer look tells.
@@ -116,7 +116,7 @@ fn has_escaped_surrogates(body: &[u8]) -> bool {
     memchr::memmem::find_iter(body, b"\\u").any(|at| matches!(body.get(at + 2), Some(b'd' | b'D')))
 }
 
-impl Glance<'_> {
+impl FastPath<'_> {
     fn is_clean(&self) -> bool {
         let [choice] = &self.choices;
         let message = &choice.message;

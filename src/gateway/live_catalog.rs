@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    catalog::{Catalog, Offered, ServerFeatures, ServerTools, Shelf},
+    catalog::{Catalog, FeatureIndex, Offered, ServerFeatures, ServerTools},
     upstream::{function::Functions, mcp::Servers, model::Models},
 };
 
@@ -17,7 +17,7 @@ use super::listing;
 const MAX_NAMED: usize = 20;
 
 /// The catalog of the moment.
-pub(super) struct Current {
+pub(super) struct LiveCatalog {
     shared: Arc<Shared>,
     /// The task ends with this.
     _following: AbortOnDropHandle<()>,
@@ -29,7 +29,7 @@ struct Shared {
     functions: Vec<ServerTools>,
     models: Arc<Models>,
     catalog: ArcSwap<Catalog>,
-    shelf: ArcSwap<Shelf>,
+    index: ArcSwap<FeatureIndex>,
     /// What the catalog was made of. Who makes one holds this, so that a late one never replaces a newer; who waits for
     /// it wants the one that is being made, and keeps no thread.
     made_of: Arc<Mutex<Listed>>,
@@ -42,7 +42,7 @@ struct Listed {
     features: Arc<Vec<ServerFeatures>>,
 }
 
-impl Current {
+impl LiveCatalog {
     /// Takes up the functions, and what the servers list, now and whenever it changes.
     ///
     /// Must be called within a Tokio runtime.
@@ -50,13 +50,13 @@ impl Current {
         servers: Arc<Servers>,
         functions: &Functions,
         models: Arc<Models>,
-    ) -> Current {
+    ) -> LiveCatalog {
         let shared = Shared {
             servers,
             functions: functions.tools(),
             models,
             catalog: ArcSwap::from_pointee(Catalog::empty()),
-            shelf: ArcSwap::default(),
+            index: ArcSwap::default(),
             made_of: Arc::default(),
         };
         // The servers are known by name from the first request on, their tools as they come.
@@ -67,7 +67,7 @@ impl Current {
             ..shared
         });
         let following = tokio::spawn(follow(shared.clone()));
-        Current {
+        LiveCatalog {
             shared,
             _following: AbortOnDropHandle::new(following),
         }
@@ -79,8 +79,8 @@ impl Current {
     }
 
     /// Every prompt, resource and template that is offered now.
-    pub(super) fn shelf(&self) -> Arc<Shelf> {
-        self.shared.shelf.load_full()
+    pub(super) fn index(&self) -> Arc<FeatureIndex> {
+        self.shared.index.load_full()
     }
 
     /// Takes up what the servers list without waiting until the news have come round.
@@ -118,7 +118,7 @@ impl Shared {
     fn make(&self, made_of: &mut Listed) {
         let features = self.servers.features().borrow().clone();
         if !Arc::ptr_eq(&features, &made_of.features) {
-            self.shelf.store(Arc::new(Shelf::build(&features)));
+            self.index.store(Arc::new(FeatureIndex::build(&features)));
             made_of.features = features;
         }
         let tools = self.servers.subscribe().borrow().clone();

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::order::{check_values, not_json, refused};
+use super::session_request::{check_values, not_json, refused};
 use crate::{
     gateway::failure::Failure,
     json_size::MAX_VALUES,

@@ -12,7 +12,7 @@ use crate::mcp::replay::{Replay, Weight};
 
 /// One stream of messages. It has one reader at a time; a new one takes the place of the one before.
 #[derive(Debug, Default)]
-pub(in crate::server) struct Feed {
+pub(in crate::server) struct Outbox {
     inner: Mutex<Inner>,
     changed: Notify,
     /// Something was read.
@@ -32,7 +32,7 @@ struct Inner {
 /// Reads a feed from one message on.
 #[derive(Debug)]
 pub(in crate::server) struct Reader {
-    feed: Arc<Feed>,
+    outbox: Arc<Outbox>,
     /// The last message that was read.
     at: u64,
     turn: u64,
@@ -49,7 +49,7 @@ pub(in crate::server) enum Next {
     Over,
 }
 
-impl Feed {
+impl Outbox {
     /// Says what may be left out.
     pub(in crate::server) fn say(&self, message: Bytes) {
         self.push(message, Weight::Light);
@@ -122,7 +122,7 @@ impl Feed {
         drop(inner);
         self.changed.notify_waiters();
         Reader {
-            feed: Arc::clone(self),
+            outbox: Arc::clone(self),
             at: after,
             turn,
         }
@@ -144,14 +144,14 @@ impl Feed {
 impl Reader {
     /// What is next.
     pub(in crate::server) fn take(&mut self) -> Next {
-        let mut inner = self.feed.inner();
+        let mut inner = self.outbox.inner();
         if inner.readers != self.turn {
             return Next::Over;
         }
         match inner.replay.after(self.at) {
             Some((number, message)) => {
                 self.at = number;
-                self.feed.taken.notify_one();
+                self.outbox.taken.notify_one();
                 Next::Message(number, message)
             }
             None if inner.is_closed => Next::Over,
@@ -161,24 +161,24 @@ impl Reader {
 
     /// Ends when it is worth looking again.
     pub(in crate::server) async fn changed(&self) {
-        self.feed.changed.notified().await;
+        self.outbox.changed.notified().await;
     }
 
     /// It reads no more.
     pub(in crate::server) fn leave(&mut self) {
-        let mut inner = self.feed.inner();
+        let mut inner = self.outbox.inner();
         if inner.readers == self.turn {
             inner.is_read = false;
         } else {
             drop(inner);
             // It may have taken the call that was meant for the reader after it.
-            self.feed.changed.notify_one();
+            self.outbox.changed.notify_one();
         }
     }
 
     /// No other reader has taken its place.
     pub(in crate::server) fn is_current(&self) -> bool {
-        self.feed.inner().readers == self.turn
+        self.outbox.inner().readers == self.turn
     }
 
     /// The number of the last message that was read.
@@ -187,8 +187,8 @@ impl Reader {
     }
 
     /// What is read.
-    pub(in crate::server) fn feed(&self) -> &Arc<Feed> {
-        &self.feed
+    pub(in crate::server) fn outbox(&self) -> &Arc<Outbox> {
+        &self.outbox
     }
 }
 
@@ -204,39 +204,39 @@ mod tests {
 
     #[test]
     fn a_feed_is_read_until_its_last_reader_leaves() {
-        let feed = Arc::new(Feed::default());
-        assert!(!feed.is_read());
-        let first = feed.reader(0);
-        let second = feed.reader(0);
+        let outbox = Arc::new(Outbox::default());
+        assert!(!outbox.is_read());
+        let first = outbox.reader(0);
+        let second = outbox.reader(0);
         drop(first);
-        assert!(feed.is_read(), "the second reader has taken its place");
+        assert!(outbox.is_read(), "the second reader has taken its place");
         drop(second);
-        assert!(!feed.is_read());
+        assert!(!outbox.is_read());
     }
 
     #[tokio::test]
     async fn what_is_said_is_read_and_then_it_is_over() {
-        let feed = Arc::new(Feed::default());
-        let mut reader = feed.reader(0);
+        let outbox = Arc::new(Outbox::default());
+        let mut reader = outbox.reader(0);
         assert_eq!(reader.take(), Next::Nothing);
-        feed.say(Bytes::from("a"));
+        outbox.say(Bytes::from("a"));
         reader.changed().await;
         assert_eq!(reader.take(), Next::Message(1, Bytes::from("a")));
-        feed.must_say(Bytes::from("b"));
-        feed.close();
-        feed.say(Bytes::from("too late"));
-        feed.has_more().await;
+        outbox.must_say(Bytes::from("b"));
+        outbox.close();
+        outbox.say(Bytes::from("too late"));
+        outbox.has_more().await;
         assert_eq!(reader.take(), Next::Message(2, Bytes::from("b")));
         assert_eq!(reader.take(), Next::Over);
     }
 
     #[tokio::test]
     async fn a_new_reader_takes_the_place_of_the_one_before() {
-        let feed = Arc::new(Feed::default());
-        let mut before = feed.reader(0);
-        feed.say(Bytes::from("a"));
+        let outbox = Arc::new(Outbox::default());
+        let mut before = outbox.reader(0);
+        outbox.say(Bytes::from("a"));
         assert_eq!(before.take(), Next::Message(1, Bytes::from("a")));
-        let mut after = feed.reader(0);
+        let mut after = outbox.reader(0);
         assert_eq!(before.take(), Next::Over);
         drop(before);
         assert_eq!(after.take(), Next::Message(1, Bytes::from("a")));

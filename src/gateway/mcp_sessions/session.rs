@@ -15,12 +15,12 @@ use super::{
     answers::Answer,
     events::Events,
     ledger::{Answered, Ledger},
-    order::Order,
+    session_request::SessionRequest,
 };
 use crate::{
+    byte_budget::{ByteBudget, Reservation},
     catalog::{Catalog, DroppedTool, Offered, ServerTools},
     gateway::random::unguessable,
-    room::{Room, Taken},
     secret::Secret,
     store::Principal,
     tool::{CallError, ServerId, ToolCall, ToolResult},
@@ -45,9 +45,9 @@ pub struct Session {
     catalog: Arc<Catalog>,
     tools: Vec<Arc<Offered>>,
     /// Where the arguments of open calls find place.
-    pub(super) arguments: Room,
+    pub(super) arguments: ByteBudget,
     /// The place of the definitions.
-    _taken: Taken,
+    _taken: Reservation,
     /// The length of the definitions, as they came.
     pub(super) bytes: usize,
     pub(super) state: Mutex<State>,
@@ -118,12 +118,12 @@ impl Ended {
 pub(super) struct Parts {
     pub(super) number: u64,
     pub(super) owner: Principal,
-    pub(super) order: Order,
+    pub(super) order: SessionRequest,
     pub(super) about: About,
     /// Where the arguments of open calls find place.
-    pub(super) arguments: Room,
+    pub(super) arguments: ByteBudget,
     /// The place of the definitions.
-    pub(super) taken: Taken,
+    pub(super) taken: Reservation,
     /// How many bytes that are.
     pub(super) bytes: usize,
 }

@@ -44,7 +44,7 @@ const KNOWN: [&str; 6] = [
 
 /// A session as its caller wants it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Order {
+pub struct SessionRequest {
     /// The caller's functions; at least one, no two of one name, and every schema can be compiled.
     pub tools: Vec<Tool>,
     /// How long the session lives: 10 s to 24 h. Default: 1 h.
@@ -61,7 +61,7 @@ pub struct Order {
 ///
 /// # Errors
 /// [`Failure::Request`], which names the member that is at fault.
-pub fn read(body: &[u8]) -> Result<Order, Failure> {
+pub fn read(body: &[u8]) -> Result<SessionRequest, Failure> {
     if body.len() > MAX_BYTES {
         let message = format!("the body is longer than {MAX_BYTES} bytes");
         return Err(refused(None, "invalid_request", message));
@@ -76,7 +76,7 @@ pub fn read(body: &[u8]) -> Result<Order, Failure> {
         return Err(refused(Some(unknown), "unknown_parameter", message));
     }
     members.retain(|_, value| !value.is_null());
-    Ok(Order {
+    Ok(SessionRequest {
         life: seconds(&members, "expires_in", LIFE)?,
         call_timeout: seconds(&members, "call_timeout", PATIENCE)?,
         name: text(&mut members, "name", MAX_NAME)?,
@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    fn order(body: Value) -> Result<Order, Failure> {
+    fn order(body: Value) -> Result<SessionRequest, Failure> {
         read(body.to_string().as_bytes())
     }
 

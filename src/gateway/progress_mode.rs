@@ -10,7 +10,7 @@ use crate::{
 /// The forms of progress that a client can ask for, by the header `X-Toolway-Progress` or the body field
 /// `"toolway": {"progress": …}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Watch {
+pub enum ProgressMode {
     /// Nothing.
     #[default]
     Off,
@@ -20,13 +20,13 @@ pub enum Watch {
     OpenWebUi,
 }
 
-impl Watch {
+impl ProgressMode {
     /// Reads the header's or the field's value.
-    pub fn parse(text: &str) -> Option<Watch> {
+    pub fn parse(text: &str) -> Option<ProgressMode> {
         match text.trim().to_ascii_lowercase().as_str() {
-            "off" | "false" | "0" | "" => Some(Watch::Off),
-            "on" | "true" | "1" | "chunks" => Some(Watch::Chunks),
-            "open-webui" | "openwebui" => Some(Watch::OpenWebUi),
+            "off" | "false" | "0" | "" => Some(ProgressMode::Off),
+            "on" | "true" | "1" | "chunks" => Some(ProgressMode::Chunks),
+            "open-webui" | "openwebui" => Some(ProgressMode::OpenWebUi),
             _ => None,
         }
     }
@@ -77,11 +77,11 @@ impl Watch {
         done: bool,
     ) -> Option<JsonObject> {
         let note = match self {
-            Watch::Off => return None,
-            Watch::OpenWebUi => {
+            ProgressMode::Off => return None,
+            ProgressMode::OpenWebUi => {
                 json!({"event": {"type": "status", "data": {"description": description, "done": done}}})
             }
-            Watch::Chunks => {
+            ProgressMode::Chunks => {
                 let mut note = json!({"type": kind, "id": job.id, "name": job.offered.name.as_str(),
                     "server": job.offered.server.as_str(), "tool": job.offered.tool.name});
                 if let (Value::Object(note), Value::Object(fields)) = (&mut note, fields) {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     /// What each stage of a call says: begun, half done, ended.
-    fn notes(watch: Watch) -> [Option<Value>; 3] {
+    fn notes(watch: ProgressMode) -> [Option<Value>; 3] {
         let job = job();
         [
             watch.started(&job),
@@ -165,21 +165,21 @@ mod tests {
     #[test]
     fn the_header_and_the_field_say_it_in_the_same_words() {
         for (text, expected) in [
-            ("on", Watch::Chunks),
-            (" True ", Watch::Chunks),
-            ("1", Watch::Chunks),
-            ("off", Watch::Off),
-            ("", Watch::Off),
-            ("Open-WebUI", Watch::OpenWebUi),
+            ("on", ProgressMode::Chunks),
+            (" True ", ProgressMode::Chunks),
+            ("1", ProgressMode::Chunks),
+            ("off", ProgressMode::Off),
+            ("", ProgressMode::Off),
+            ("Open-WebUI", ProgressMode::OpenWebUi),
         ] {
-            assert_eq!(Watch::parse(text), Some(expected), "{text}");
+            assert_eq!(ProgressMode::parse(text), Some(expected), "{text}");
         }
-        assert_eq!(Watch::parse("loud"), None);
+        assert_eq!(ProgressMode::parse("loud"), None);
     }
 
     #[test]
     fn nothing_is_said_to_those_who_did_not_ask() {
-        assert_eq!(notes(Watch::Off), [None, None, None]);
+        assert_eq!(notes(ProgressMode::Off), [None, None, None]);
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
             Some(json!({"toolway": note}))
         };
         assert_eq!(
-            notes(Watch::Chunks),
+            notes(ProgressMode::Chunks),
             [
                 with("call_started", json!({"arguments": {"x": 1}})),
                 with("call_progress", json!({"progress": 1.5, "total": 3.0})),
@@ -210,7 +210,7 @@ mod tests {
             Some(json!({"event": {"type": "status", "data": {"description": text, "done": done}}}))
         };
         assert_eq!(
-            notes(Watch::OpenWebUi),
+            notes(ProgressMode::OpenWebUi),
             [
                 line("Calling time__now…", false),
                 line("time__now: 1.5 of 3", false),
@@ -218,7 +218,7 @@ mod tests {
             ]
         );
         let said = |progress| {
-            Watch::OpenWebUi
+            ProgressMode::OpenWebUi
                 .progressed(&job(), &progress)
                 .map(Value::Object)
         };

@@ -9,24 +9,24 @@ const LENT: usize = 1024;
 
 /// A text made of others. Short ones are copied together; long ones stay where they are.
 #[derive(Clone, Debug, Default)]
-pub struct Pieces<'a> {
+pub struct SegmentedBody<'a> {
     copied: Vec<u8>,
     /// Each with how much of what was copied comes before it.
     lent: Vec<(usize, &'a [u8])>,
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> SegmentedBody<'a> {
     /// Nothing yet.
-    pub fn new() -> Pieces<'a> {
-        Pieces {
+    pub fn new() -> SegmentedBody<'a> {
+        SegmentedBody {
             copied: Vec::with_capacity(LENT / 2),
             lent: Vec::new(),
         }
     }
 
     /// One text, and it stays where it is.
-    pub fn of(text: &'a [u8]) -> Pieces<'a> {
-        Pieces {
+    pub fn of(text: &'a [u8]) -> SegmentedBody<'a> {
+        SegmentedBody {
             copied: Vec::new(),
             lent: vec![(0, text)],
         }
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn what_is_long_stays_where_it_is() {
         let long = vec![b'x'; LENT];
-        let mut pieces = Pieces::new();
+        let mut pieces = SegmentedBody::new();
         pieces.push(b"a");
         pieces.push(&long);
         pieces.copy(b"b");
@@ -153,8 +153,8 @@ mod tests {
         let listed: Vec<&[u8]> = pieces.iter().collect();
         assert_eq!(listed, [b"a", &long[..], b"b\"c\""]);
         assert_eq!(listed[1].as_ptr(), long.as_ptr());
-        assert!(Pieces::new().is_empty());
-        assert_eq!(Pieces::of(b"short").to_bytes(), "short");
+        assert!(SegmentedBody::new().is_empty());
+        assert_eq!(SegmentedBody::of(b"short").to_bytes(), "short");
     }
 
     proptest! {
@@ -164,7 +164,7 @@ mod tests {
                 .into_iter()
                 .map(|(text, times)| (text.repeat(1 + times * LENT), times))
                 .collect();
-            let mut pieces = Pieces::new();
+            let mut pieces = SegmentedBody::new();
             for (text, times) in &texts {
                 match times {
                     1 => pieces.copy(text.as_bytes()),

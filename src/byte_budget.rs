@@ -7,34 +7,34 @@ use std::sync::{
 
 /// Bytes that can be taken, and come back by themselves.
 #[derive(Clone, Debug)]
-pub(crate) struct Room {
+pub(crate) struct ByteBudget {
     free: Arc<AtomicUsize>,
 }
 
 /// Bytes that are taken as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct Reservation {
     free: Arc<AtomicUsize>,
     bytes: usize,
 }
 
-impl Room {
+impl ByteBudget {
     /// Room for so many bytes.
-    pub(crate) fn new(bytes: usize) -> Room {
-        Room {
+    pub(crate) fn new(bytes: usize) -> ByteBudget {
+        ByteBudget {
             free: Arc::new(AtomicUsize::new(bytes)),
         }
     }
 
     /// Takes bytes; `None` if there are not so many.
-    pub(crate) fn take(&self, bytes: usize) -> Option<Taken> {
+    pub(crate) fn take(&self, bytes: usize) -> Option<Reservation> {
         let mut taken = self.take_nothing();
         taken.grow_to(bytes).then_some(taken)
     }
 
-    /// Nothing is taken yet; see [`Taken::grow_to`].
-    pub(crate) fn take_nothing(&self) -> Taken {
-        Taken {
+    /// Nothing is taken yet; see [`Reservation::grow_to`].
+    pub(crate) fn take_nothing(&self) -> Reservation {
+        Reservation {
             free: self.free.clone(),
             bytes: 0,
         }
@@ -47,7 +47,7 @@ impl Room {
     }
 }
 
-impl Taken {
+impl Reservation {
     /// Takes more bytes, up to this many. False if there are not so many; nothing changes then.
     #[must_use]
     pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
@@ -64,7 +64,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.free.fetch_add(self.bytes, Ordering::Relaxed);
     }
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_comes_back() {
-        let room = Room::new(10);
+        let room = ByteBudget::new(10);
         let six = room.take(6).unwrap();
         assert!(room.take(5).is_none());
         let four = room.take(4).unwrap();
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn what_grows_takes_only_the_difference() {
-        let room = Room::new(10);
+        let room = ByteBudget::new(10);
         let mut taken = room.take_nothing();
         assert!(taken.grow_to(4) && taken.grow_to(9) && taken.grow_to(2));
         assert_eq!(room.free(), 1);

@@ -8,7 +8,7 @@ use crate::{
     translate::names::SEPARATOR,
 };
 
-use super::{chat::Input, failure::Failure, watch::Watch};
+use super::{chat::Input, failure::Failure, progress_mode::ProgressMode};
 
 /// Most tools that one warning names.
 const MAX_NAMED: usize = 10;
@@ -155,7 +155,7 @@ pub(super) fn nothing_selected(
 }
 
 /// Reads the body's own field `toolway`.
-pub(super) fn options(request: &ChatRequest<'_>) -> Result<Option<Watch>, Failure> {
+pub(super) fn options(request: &ChatRequest<'_>) -> Result<Option<ProgressMode>, Failure> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Options {
@@ -171,7 +171,7 @@ pub(super) fn options(request: &ChatRequest<'_>) -> Result<Option<Watch>, Failur
     let options: Options = serde_json::from_str(raw.get()).map_err(|_| wrong())?;
     options
         .progress
-        .map(|text| Watch::parse(&text).ok_or_else(wrong))
+        .map(|text| ProgressMode::parse(&text).ok_or_else(wrong))
         .transpose()
 }
 

@@ -10,7 +10,7 @@ use crate::{sse, tool::JsonObject};
 
 /// A chunk as far as the fast path has to know it. Whatever does not fit goes the slow way.
 #[derive(Debug, Deserialize)]
-pub(super) struct Glance<'a> {
+pub(super) struct FastPath<'a> {
     #[serde(borrow)]
     id: &'a RawValue,
     #[serde(borrow)]
@@ -84,11 +84,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-impl<'a> Glance<'a> {
+impl<'a> FastPath<'a> {
     /// Looks at a chunk. `None` if anything in it is not the plainest form of the contract.
-    pub(super) fn of(data: &'a str) -> Option<Glance<'a>> {
-        let glance: Glance<'a> = serde_json::from_str(data).ok()?;
-        glance.is_clean().then_some(glance)
+    pub(super) fn of(data: &'a str) -> Option<FastPath<'a>> {
+        let fast_path: FastPath<'a> = serde_json::from_str(data).ok()?;
+        fast_path.is_clean().then_some(fast_path)
     }
 
     fn is_clean(&self) -> bool {
@@ -163,25 +163,25 @@ impl ChatStream {
     /// False if it has to go the slow way; nothing was read of it then.
     pub(super) fn forward(
         &mut self,
-        glance: &Glance<'_>,
+        fast_path: &FastPath<'_>,
         event: &sse::Event,
         data: &str,
         out: &mut Vec<u8>,
     ) -> Result<bool, StreamError> {
-        let delta = glance.delta();
+        let delta = fast_path.delta();
         let role_fits = delta.role.is_some() != self.role_shown;
-        let filter_waits = !self.round.filter.lets_through(glance.content());
+        let filter_waits = !self.round.filter.lets_through(fast_path.content());
         let one_line = event.is_plain() || !data.contains('\n');
         if !one_line
             || !self.early.is_empty()
-            || glance.choice() != 0
-            || glance.counts()
+            || fast_path.choice() != 0
+            || fast_path.counts()
             || !role_fits
             || filter_waits
         {
             return Ok(false);
         }
-        self.settle(glance);
+        self.settle(fast_path);
         let (content, refusal) = (&delta.content, &delta.refusal);
         if let Some(text) = content {
             self.round.add_content(&text.0)?;
@@ -195,7 +195,7 @@ impl ChatStream {
             (None, None) => {}
         }
         self.role_shown = true;
-        let same = glance
+        let same = fast_path
             .identity()
             .iter()
             .zip(&self.pinned.0)
@@ -203,18 +203,18 @@ impl ChatStream {
         if same && event.is_plain() {
             write_raw(event.raw(), out);
         } else {
-            self.splice(glance, data, out);
+            self.splice(fast_path, data, out);
         }
         Ok(true)
     }
 
     /// Settles the identity of the answer, if this is its first chunk.
-    pub(super) fn settle(&mut self, glance: &Glance<'_>) {
+    pub(super) fn settle(&mut self, fast_path: &FastPath<'_>) {
         if !self.pinned.0[0].is_empty() {
             return;
         }
         let value = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_default();
-        let [id, created, model] = glance.identity().map(value);
+        let [id, created, model] = fast_path.identity().map(value);
         let members = [("id", id), ("created", created), ("model", model)];
         let chunk: JsonObject = members
             .into_iter()
@@ -226,10 +226,10 @@ impl ChatStream {
     }
 
     /// Writes a chunk with the settled identity in the place of its own, every other byte as it came.
-    fn splice(&self, glance: &Glance<'_>, data: &str, out: &mut Vec<u8>) {
+    fn splice(&self, fast_path: &FastPath<'_>, data: &str, out: &mut Vec<u8>) {
         let start = data.as_ptr() as usize;
         let mut places = [0, 1, 2].map(|at| {
-            let raw = glance.identity()[at].get();
+            let raw = fast_path.identity()[at].get();
             (
                 raw.as_ptr() as usize - start,
                 raw.len(),

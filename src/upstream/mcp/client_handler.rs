@@ -23,12 +23,12 @@ use crate::{
 
 /// The client side of a connection.
 #[derive(Clone, Debug)]
-pub(super) struct Ears {
+pub(super) struct ClientHandler {
     pub(super) server: ServerId,
     pub(super) pending: Pending,
 }
 
-impl Service<RoleClient> for Ears {
+impl Service<RoleClient> for ClientHandler {
     async fn handle_request(
         &self,
         request: ServerRequest,

@@ -12,7 +12,7 @@ use crate::{
 
 /// One prompt, resource or template, as it is shown among those of all servers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shelved {
+pub struct IndexedFeature {
     /// The server that has it.
     pub server: ServerId,
     /// Its own name (prompt) or URI (resource, template).
@@ -25,19 +25,19 @@ pub struct Shelved {
 
 /// What all servers have besides tools, at one time.
 #[derive(Debug, Default)]
-pub struct Shelf {
+pub struct FeatureIndex {
     servers: Vec<ServerFeatures>,
-    prompts: Vec<Shelved>,
-    resources: Vec<Shelved>,
-    templates: Vec<Shelved>,
+    prompts: Vec<IndexedFeature>,
+    resources: Vec<IndexedFeature>,
+    templates: Vec<IndexedFeature>,
     prompts_by_name: HashMap<String, usize>,
 }
 
-impl Shelf {
+impl FeatureIndex {
     /// Takes up what these servers have, in the order of their names.
     ///
     /// An entry without a name or URI is left out, and so is one that its server lists again.
-    pub fn build(servers: &[ServerFeatures]) -> Shelf {
+    pub fn build(servers: &[ServerFeatures]) -> FeatureIndex {
         let mut servers = servers.to_vec();
         servers.sort_by(|a, b| a.server.cmp(&b.server));
         let mut prompts = shelve(&servers, |it| &it.prompts, "name");
@@ -59,7 +59,7 @@ impl Shelf {
             .enumerate()
             .map(|(at, it)| (it.shown.clone(), at))
             .collect();
-        Shelf {
+        FeatureIndex {
             servers,
             prompts,
             resources,
@@ -79,22 +79,22 @@ impl Shelf {
     }
 
     /// Every prompt, by server and then in the server's order.
-    pub fn prompts(&self) -> &[Shelved] {
+    pub fn prompts(&self) -> &[IndexedFeature] {
         &self.prompts
     }
 
     /// Every resource, likewise.
-    pub fn resources(&self) -> &[Shelved] {
+    pub fn resources(&self) -> &[IndexedFeature] {
         &self.resources
     }
 
     /// Every template, likewise.
-    pub fn templates(&self) -> &[Shelved] {
+    pub fn templates(&self) -> &[IndexedFeature] {
         &self.templates
     }
 
     /// The prompt that is shown under this name.
-    pub fn prompt(&self, shown: &str) -> Option<&Shelved> {
+    pub fn prompt(&self, shown: &str) -> Option<&IndexedFeature> {
         self.prompts.get(*self.prompts_by_name.get(shown)?)
     }
 
@@ -120,7 +120,7 @@ impl Shelf {
     }
 }
 
-impl Shelved {
+impl IndexedFeature {
     fn show(&mut self, shown: String, key: &str) {
         self.entry
             .insert(key.to_owned(), Value::String(shown.clone()));
@@ -132,14 +132,14 @@ fn shelve(
     servers: &[ServerFeatures],
     entries: fn(&ServerFeatures) -> &Vec<JsonObject>,
     key: &str,
-) -> Vec<Shelved> {
+) -> Vec<IndexedFeature> {
     let mut shelved = Vec::new();
     for from in servers {
         let mut seen = HashSet::new();
         for entry in entries(from) {
             let own = entry.get(key).and_then(Value::as_str).unwrap_or_default();
             if !own.is_empty() && seen.insert(own) {
-                shelved.push(Shelved {
+                shelved.push(IndexedFeature {
                     server: from.server.clone(),
                     own: own.to_owned(),
                     shown: own.to_owned(),
@@ -197,28 +197,28 @@ mod tests {
         }
     }
 
-    fn shown(shelf: &[Shelved]) -> Vec<&str> {
-        shelf.iter().map(|it| it.shown.as_str()).collect()
+    fn shown(index: &[IndexedFeature]) -> Vec<&str> {
+        index.iter().map(|it| it.shown.as_str()).collect()
     }
 
     #[test]
     fn everything_is_shown_with_its_server_in_front_and_found_again() {
-        let shelf = Shelf::build(&[
+        let index = FeatureIndex::build(&[
             features("b", &["ask"], &["file:///a"], &["db://{id}"]),
             features("a", &["ask", "Say hello"], &["file:///a"], &[]),
         ]);
-        let names = shown(shelf.prompts());
+        let names = shown(index.prompts());
         assert_eq!((names[0], names[2]), ("a__ask", "b__ask"));
-        for prompt in shelf.prompts() {
-            assert_eq!(shelf.prompt(&prompt.shown), Some(prompt));
+        for prompt in index.prompts() {
+            assert_eq!(index.prompt(&prompt.shown), Some(prompt));
             assert_eq!(prompt.entry["name"], prompt.shown);
             assert_eq!(prompt.entry["x"], 1);
         }
         assert_eq!(
-            shown(shelf.resources()),
+            shown(index.resources()),
             ["toolway://a/file:///a", "toolway://b/file:///a"]
         );
-        assert_eq!(shown(shelf.templates()), ["toolway://b/db://{id}"]);
+        assert_eq!(shown(index.templates()), ["toolway://b/db://{id}"]);
     }
 
     #[test]
@@ -226,12 +226,12 @@ mod tests {
         let mut odd = features("a", &["x", "x", ""], &[], &[]);
         odd.prompts.push(object(json!({"title": "no name"})));
         odd.prompts.push(object(json!({"name": 5})));
-        assert_eq!(shown(Shelf::build(&[odd]).prompts()), ["a__x"]);
+        assert_eq!(shown(FeatureIndex::build(&[odd]).prompts()), ["a__x"]);
     }
 
     #[track_caller]
-    fn check(shelf: &Shelf, uri: &str, expected: Option<(&str, &str)>) {
-        let located = shelf.locate(uri);
+    fn check(index: &FeatureIndex, uri: &str, expected: Option<(&str, &str)>) {
+        let located = index.locate(uri);
         let located = located
             .as_ref()
             .map(|(server, own)| (server.as_str(), own.as_str()));
@@ -240,17 +240,17 @@ mod tests {
 
     #[test]
     fn a_uri_leads_to_its_server_and_never_to_one_of_several() {
-        let shelf = Shelf::build(&[
+        let index = FeatureIndex::build(&[
             features("a", &[], &["file:///a", "file:///both"], &["db://a/{id}"]),
             features("b", &[], &["file:///both"], &["db://b/{id}"]),
         ]);
-        check(&shelf, "toolway://b/file:///x", Some(("b", "file:///x")));
-        check(&shelf, "toolway://c/file:///x", None);
-        check(&shelf, "file:///a", Some(("a", "file:///a")));
-        check(&shelf, "file:///both", None);
-        check(&shelf, "db://b/5", Some(("b", "db://b/5")));
-        check(&shelf, "other:x", None);
-        let alone = Shelf::build(&[features("a", &[], &[], &[])]);
+        check(&index, "toolway://b/file:///x", Some(("b", "file:///x")));
+        check(&index, "toolway://c/file:///x", None);
+        check(&index, "file:///a", Some(("a", "file:///a")));
+        check(&index, "file:///both", None);
+        check(&index, "db://b/5", Some(("b", "db://b/5")));
+        check(&index, "other:x", None);
+        let alone = FeatureIndex::build(&[features("a", &[], &[], &[])]);
         check(&alone, "other:x", Some(("a", "other:x")));
     }
 }

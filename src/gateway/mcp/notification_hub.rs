@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{Notice, Topic, View};
 use crate::{
     catalog::{ServerFeatures, ServerTools},
-    gateway::current::Current,
+    gateway::live_catalog::LiveCatalog,
     mcp::level::Level,
     tool::ServerId,
     upstream::mcp::{ResourceWatch, ServerEvent, Servers},
@@ -23,7 +23,7 @@ const WAITING: usize = 1024;
 
 /// Something happened that clients may want to hear of; [`super::Gateway::notice`] says who, and in what words.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum BackendEvent {
     /// Tools of these servers came, went or changed.
     Tools(Vec<ServerId>),
     /// Prompts of these servers came, went or changed.
@@ -34,7 +34,7 @@ pub enum News {
     Said(ServerEvent),
 }
 
-impl News {
+impl BackendEvent {
     /// What the clients of an endpoint are told, if it concerns them.
     pub(super) fn notice(&self, view: &View) -> Option<Notice> {
         let list_changed = |topic, method: &str| {
@@ -46,15 +46,15 @@ impl News {
         };
         let shows = |servers: &[ServerId]| servers.iter().any(|it| view.shows_features_of(it));
         match self {
-            News::Tools(servers) => servers
+            BackendEvent::Tools(servers) => servers
                 .iter()
                 .any(|it| view.may_show_tools_of(it))
                 .then(|| list_changed(Topic::Tools, "notifications/tools/list_changed"))?,
-            News::Prompts(servers) => shows(servers)
+            BackendEvent::Prompts(servers) => shows(servers)
                 .then(|| list_changed(Topic::Prompts, "notifications/prompts/list_changed"))?,
-            News::Resources(servers) => shows(servers)
+            BackendEvent::Resources(servers) => shows(servers)
                 .then(|| list_changed(Topic::Resources, "notifications/resources/list_changed"))?,
-            News::Said(event) => said(event, view),
+            BackendEvent::Said(event) => said(event, view),
         }
     }
 }
@@ -102,44 +102,44 @@ fn named(server: &ServerId, view: &View, mut params: Value) -> Value {
     params
 }
 
-/// Hears of everything and tells every face.
-pub(in crate::gateway) struct Herald {
-    news: broadcast::Sender<Arc<News>>,
+/// Forwards changes and notifications of servers to all connected clients.
+pub(in crate::gateway) struct NotificationHub {
+    events: broadcast::Sender<Arc<BackendEvent>>,
     /// The task ends with this.
     _listening: AbortOnDropHandle<()>,
 }
 
-impl Herald {
+impl NotificationHub {
     /// Begins to listen. Until `start_ends` every list waits for the servers that are being started, so no client has
     /// to be told what they offer. Must be called within a Tokio runtime.
     pub(in crate::gateway) fn listen(
         servers: &Arc<Servers>,
-        current: &Arc<Current>,
+        current: &Arc<LiveCatalog>,
         start_ends: Instant,
-    ) -> Herald {
-        let news = broadcast::Sender::new(WAITING);
+    ) -> NotificationHub {
+        let events = broadcast::Sender::new(WAITING);
         let listening = tokio::spawn(listen(
             Arc::clone(servers),
             Arc::clone(current),
-            news.clone(),
+            events.clone(),
             start_ends,
         ));
-        Herald {
-            news,
+        NotificationHub {
+            events,
             _listening: AbortOnDropHandle::new(listening),
         }
     }
 
     /// What happens from now on.
-    pub(in crate::gateway) fn subscribe(&self) -> broadcast::Receiver<Arc<News>> {
-        self.news.subscribe()
+    pub(in crate::gateway) fn subscribe(&self) -> broadcast::Receiver<Arc<BackendEvent>> {
+        self.events.subscribe()
     }
 }
 
 async fn listen(
     servers: Arc<Servers>,
-    current: Arc<Current>,
-    news: broadcast::Sender<Arc<News>>,
+    current: Arc<LiveCatalog>,
+    to_clients: broadcast::Sender<Arc<BackendEvent>>,
     start_ends: Instant,
 ) {
     let (mut tools, mut features) = (servers.subscribe(), servers.features());
@@ -151,7 +151,7 @@ async fn listen(
     drop(servers);
     // Nobody listening is no failure.
     let tell = |it| {
-        let _ = news.send(Arc::new(it));
+        let _ = to_clients.send(Arc::new(it));
     };
     loop {
         tokio::select! {
@@ -171,7 +171,7 @@ async fn listen(
                 // Whoever is told asks at once, and is to see what is new.
                 current.renew().await;
                 if !who.is_empty() {
-                    tell(News::Tools(who));
+                    tell(BackendEvent::Tools(who));
                 }
             }
             changed = features.changed() => {
@@ -194,14 +194,14 @@ async fn listen(
                 features_known = now;
                 current.renew().await;
                 if !prompts.is_empty() {
-                    tell(News::Prompts(prompts));
+                    tell(BackendEvent::Prompts(prompts));
                 }
                 if !resources.is_empty() {
-                    tell(News::Resources(resources));
+                    tell(BackendEvent::Resources(resources));
                 }
             }
             event = events.recv() => match event {
-                Ok(event) => tell(News::Said(event)),
+                Ok(event) => tell(BackendEvent::Said(event)),
                 Err(broadcast::error::RecvError::Lagged(missed)) => {
                     tracing::warn!(missed, "Servers say more than can be passed on");
                 }
@@ -239,7 +239,7 @@ fn changed_features(
 
 /// Keeps a resource watched at its server while it lives.
 #[derive(Debug)]
-pub struct Watch {
+pub struct ResourceSubscription {
     pub(super) _watch: ResourceWatch,
 }
 

@@ -16,9 +16,9 @@ use tokio::{
 
 use super::{
     CallOptions, Config, ServerEvent, Transport, faults,
+    server_notifications::{Changes, Unasked},
     session::Session,
     stderr::StderrTail,
-    unasked::{Changes, Unasked},
     watched::Watched,
 };
 use crate::{
@@ -34,7 +34,7 @@ const WAIT_FOR_READY: Duration = Duration::from_secs(5);
 
 /// Everything that is known about one server.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ServerHandle {
     pub(super) config: Config,
     pub(super) stderr: Arc<StderrTail>,
     /// What servers say unasked goes there.
@@ -120,14 +120,14 @@ struct Facts {
     unmatched_patterns: Vec<String>,
 }
 
-impl Entry {
+impl ServerHandle {
     /// A server that was not started yet.
     pub(super) fn new(
         config: Config,
         offer: Offer,
         events: broadcast::Sender<ServerEvent>,
         log_level: watch::Receiver<Option<String>>,
-    ) -> Entry {
+    ) -> ServerHandle {
         let (transport, secrets) = match &config.transport {
             Transport::Stdio { env, .. } => (
                 "stdio",
@@ -145,7 +145,7 @@ impl Entry {
         } else {
             config.parallel_calls
         };
-        Entry {
+        ServerHandle {
             stderr: Arc::new(StderrTail::new(secrets)),
             events,
             log_level,

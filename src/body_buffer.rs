@@ -7,18 +7,18 @@ const MOST_EXPECTED: usize = 1 << 20;
 
 /// What has arrived so far. A body that comes in one piece is never copied.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
+pub(crate) struct BodyBuffer {
     only: Bytes,
     whole: BytesMut,
     expected: usize,
 }
 
-impl Gathered {
+impl BodyBuffer {
     /// So many bytes are announced.
-    pub(crate) fn expecting(bytes: usize) -> Gathered {
-        Gathered {
+    pub(crate) fn expecting(bytes: usize) -> BodyBuffer {
+        BodyBuffer {
             expected: bytes,
-            ..Gathered::default()
+            ..BodyBuffer::default()
         }
     }
 
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn pieces_become_one_whatever_their_number() {
         for pieces in [&[][..], &["abc"], &["", "a", "", "bc"]] {
-            for mut gathered in [Gathered::default(), Gathered::expecting(3)] {
+            for mut gathered in [BodyBuffer::default(), BodyBuffer::expecting(3)] {
                 for piece in pieces {
                     gathered.push(Bytes::from_static(piece.as_bytes()));
                 }
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn a_single_piece_is_not_copied() {
         let piece = Bytes::from(vec![1, 2, 3]);
-        let mut gathered = Gathered::expecting(3);
+        let mut gathered = BodyBuffer::expecting(3);
         gathered.push(piece.clone());
         assert_eq!(gathered.into_bytes().as_ptr(), piece.as_ptr());
     }
