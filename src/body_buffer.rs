@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-/// Most room that is made for what is announced and has not come, in bytes.
+/// Most bytes for which room is made at first, before so many have come.
 const MOST_EXPECTED: usize = 1 << 20;
 
 /// What has arrived so far. A body that comes in one piece is never copied.
@@ -39,6 +39,12 @@ impl BodyBuffer {
             self.whole.reserve(room);
             self.whole
                 .extend_from_slice(&std::mem::take(&mut self.only));
+        }
+        if self.whole.len() + piece.len() > self.whole.capacity() {
+            // All that is announced, once a part of it has come: memory is used only for what is written to it, and
+            // the bytes that are there are not copied time and again.
+            let rest = self.expected.saturating_sub(self.whole.len());
+            self.whole.reserve(rest.max(piece.len()));
         }
         self.whole.extend_from_slice(&piece);
     }

@@ -93,11 +93,14 @@ pub(crate) struct Sending<'a> {
 
 impl<'a> Sending<'a> {
     pub(crate) fn new(pieces: &'a [&'a [u8]]) -> Sending<'a> {
-        Sending {
+        let mut sending = Sending {
             pieces,
             gone: 0,
             left: pieces.iter().map(|piece| piece.len()).sum(),
-        }
+        };
+        // Past the empty pieces at the beginning, so that the first one has something to send.
+        sending.advance(0);
+        sending
     }
 }
 
@@ -155,6 +158,15 @@ mod tests {
         assert_eq!(listed[1].as_ptr(), long.as_ptr());
         assert!(SegmentedBody::new().is_empty());
         assert_eq!(SegmentedBody::of(b"short").to_bytes(), "short");
+    }
+
+    #[test]
+    fn empty_pieces_at_the_beginning_are_passed_over() {
+        let pieces: [&[u8]; 4] = [b"", b"", b"", b"x"];
+        let sending = Sending::new(&pieces);
+        let mut slices = [IoSlice::new(&[]); 3];
+        assert_eq!(sending.chunks_vectored(&mut slices), 1);
+        assert_eq!((sending.chunk(), &*slices[0]), (&b"x"[..], &b"x"[..]));
     }
 
     proptest! {

@@ -11,12 +11,16 @@
 use std::{
     borrow::Cow,
     collections::HashMap,
+    fmt,
     hash::{DefaultHasher, Hasher},
     sync::Arc,
 };
 
 use memchr::{memchr, memchr2, memmem};
-use serde::{Deserialize, Deserializer};
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -35,6 +39,9 @@ mod tests;
 /// The note for the model where a parked turn is gone.
 const MISSING: &str = "[toolway: in the same turn as this call, other tools were called by toolway. Their results \
                        are missing, and the calls may have run. Check before you call them again.]";
+
+/// How often a parked turn is compared with messages that have the ids of its calls, in one conversation.
+const MAX_TRIES: usize = 4;
 
 /// What happened in a request up to the calls that the client runs itself.
 #[derive(Clone, Debug)]
@@ -104,18 +111,20 @@ pub fn restore(
 ) -> Result<Option<Restored>, NoRoom> {
     let mut edits = Edits::of(messages.get());
     let mut kept = Kept::default();
-    let mut done: Vec<Arc<Parked>> = Vec::new();
-    let mut asked = None;
+    let mut lookup = Lookup {
+        find,
+        asked: None,
+        hash: None,
+        tries: Vec::new(),
+    };
     let mut is_missing = false;
     let mut rest = messages_of(messages).into_iter().peekable();
     while let Some(message) = rest.next() {
         let head = head(message);
         if head.role == "user" {
-            asked = Some(message);
+            (lookup.asked, lookup.hash) = (Some(message), None);
         }
-        let parked = parked_for(&head, asked, find)
-            .filter(|parked| !done.iter().any(|earlier| Arc::ptr_eq(earlier, parked)));
-        let Some(parked) = parked else {
+        let Some((parked, mut shown)) = lookup.parked_for(&head) else {
             let was_marked = remove_marks(&head, &mut edits);
             match &*head.role {
                 "tool" if is_missing && was_marked => {
@@ -134,7 +143,7 @@ pub fn restore(
             let next_head = self::head(next);
             if let Some(id) = own_answer(&next_head, &parked) {
                 answers.insert(id, *next);
-            } else if !is_of_turn(&next_head, &parked) {
+            } else if !is_of_turn(&next_head, &parked, &mut shown) {
                 break;
             }
             last = next;
@@ -147,7 +156,6 @@ pub fn restore(
             return Err(NoRoom);
         }
         kept.keep_all(&parked.kept);
-        done.push(parked);
     }
     if edits.is_empty() {
         return Ok(None);
@@ -164,10 +172,13 @@ pub fn restore(
 /// Removes the marks from the ids of a message. True if there were any.
 fn remove_marks(head: &Head<'_>, edits: &mut Edits<'_>) -> bool {
     let ids: Vec<&str> = match &*head.role {
-        "tool" => head.tool_call_id.iter().map(|id| id.get()).collect(),
-        // A look is much cheaper than reading the calls.
-        "assistant" if head.tool_calls.is_some_and(|calls| has_marks(calls.into())) => {
-            shown(head).iter().map(|call| call.id.get()).collect()
+        "tool" => {
+            let ids = head.tool_call_id.iter().chain(&head.repeated_ids);
+            ids.map(|id| id.get()).collect()
+        }
+        "assistant" => {
+            let ids = shown(head).into_iter().filter_map(|call| call.id);
+            ids.map(RawValue::get).collect()
         }
         _ => return false,
     };
@@ -207,29 +218,61 @@ fn add_note(message: &RawValue, head: &Head<'_>, edits: &mut Edits<'_>) {
     }
 }
 
-/// As much of a message as matters here; the upstream refuses what does not fit.
-#[derive(Default, Deserialize)]
-#[serde(default)]
+/// As much of a message as matters here; the upstream refuses what does not fit. Of a member that comes twice the last
+/// one counts, as for most readers.
+#[derive(Default)]
 struct Head<'a> {
-    #[serde(borrow)]
     role: Cow<'a, str>,
-    #[serde(borrow, deserialize_with = "even_null")]
     content: Option<&'a RawValue>,
-    #[serde(borrow)]
     tool_calls: Option<&'a RawValue>,
-    #[serde(borrow)]
     tool_call_id: Option<&'a RawValue>,
+    /// Ids of earlier members of the name `tool_call_id`.
+    repeated_ids: Vec<&'a RawValue>,
 }
 
-fn even_null<'a, D: Deserializer<'a>>(value: D) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(value).map(Some)
+impl<'de> Deserialize<'de> for Head<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct HeadVisitor;
+
+        impl<'de> Visitor<'de> for HeadVisitor {
+            type Value = Head<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a message")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Head<'de>, A::Error> {
+                let mut head = Head::default();
+                while let Some(Text(name)) = map.next_key()? {
+                    let value: &'de RawValue = map.next_value()?;
+                    match &*name {
+                        "role" => head.role = text(value.get()),
+                        "content" => head.content = Some(value),
+                        "tool_calls" => head.tool_calls = Some(value),
+                        "tool_call_id" => {
+                            let earlier = head.tool_call_id.replace(value);
+                            head.repeated_ids.extend(earlier);
+                        }
+                        _ => {}
+                    }
+                }
+                Ok(head)
+            }
+        }
+
+        deserializer.deserialize_map(HeadVisitor)
+    }
 }
+
+/// A string, borrowed where it has no escapes.
+#[derive(Default, Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// A call as the client shows it.
 #[derive(Deserialize)]
 struct Shown<'a> {
     #[serde(borrow)]
-    id: &'a RawValue,
+    id: Option<&'a RawValue>,
     #[serde(borrow)]
     function: Option<ShownBody<'a>>,
     #[serde(borrow)]
@@ -250,8 +293,6 @@ fn head(message: &RawValue) -> Head<'_> {
 
 /// The text of a JSON string; empty for any other value.
 fn text(json: &str) -> Cow<'_, str> {
-    #[derive(Default, Deserialize)]
-    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
     serde_json::from_str(json)
         .map(|Text(text)| text)
         .unwrap_or_default()
@@ -312,14 +353,44 @@ fn end_of_string(json: &str) -> usize {
     json.len()
 }
 
-fn parked_for(
-    head: &Head<'_>,
-    asked: Option<&RawValue>,
-    find: &dyn Fn(&str) -> Option<Found>,
-) -> Option<Arc<Parked>> {
-    let found = find(&own_id(shown(head).first()?.id.get()))?;
-    let is_it = is_of_turn(head, &found.parked) && found.question == hash(asked);
-    is_it.then_some(found.parked)
+/// Finds the parked turns of one conversation.
+struct Lookup<'a> {
+    find: &'a dyn Fn(&str) -> Option<Found>,
+    /// The last user message so far.
+    asked: Option<&'a RawValue>,
+    /// Its hash, once it is known.
+    hash: Option<u64>,
+    /// How often each turn was compared with a message.
+    tries: Vec<(Arc<Parked>, usize)>,
+}
+
+impl Lookup<'_> {
+    /// The turn that this message begins, and the ids of the calls in it; each turn once.
+    fn parked_for(&mut self, head: &Head<'_>) -> Option<(Arc<Parked>, Vec<String>)> {
+        let first = shown(head).into_iter().find_map(|call| call.id)?;
+        let Found { question, parked } = (self.find)(&own_id(first.get()))?;
+        let known = self
+            .tries
+            .iter()
+            .position(|(it, _)| Arc::ptr_eq(it, &parked));
+        let at = known.unwrap_or_else(|| {
+            self.tries.push((Arc::clone(&parked), 0));
+            self.tries.len() - 1
+        });
+        let tries = &mut self.tries[at].1;
+        if *tries == MAX_TRIES {
+            return None;
+        }
+        *tries += 1;
+        let mut ids = Vec::new();
+        let asked = self.asked;
+        let is_it = question == *self.hash.get_or_insert_with(|| hash(asked))
+            && is_of_turn(head, &parked, &mut ids);
+        if is_it {
+            *tries = MAX_TRIES;
+        }
+        is_it.then_some((parked, ids))
+    }
 }
 
 /// The calls of an assistant message.
@@ -330,14 +401,21 @@ fn shown<'a>(head: &Head<'a>) -> Vec<Shown<'a>> {
         .unwrap_or_default()
 }
 
-/// An assistant message with calls of this turn and no others. Some clients write one message for each call.
-fn is_of_turn(head: &Head<'_>, parked: &Parked) -> bool {
+/// An assistant message with calls of this turn and no others, each shown for the first time. Some clients write one
+/// message for each call. `ids` are those that were shown before; those of this message are added.
+fn is_of_turn(head: &Head<'_>, parked: &Parked, ids: &mut Vec<String>) -> bool {
     let shown = shown(head);
-    let is_own = |call: &Shown<'_>| parked.client_calls.iter().any(|own| is_same(call, own));
-    !shown.is_empty() && shown.iter().all(is_own)
+    let is_next = |call: &Shown<'_>| {
+        let id = own_id(call.id.map_or("", RawValue::get));
+        let own = parked.client_calls.iter().find(|own| own.id == id);
+        let is_next = !ids.iter().any(|it| *it == id) && own.is_some_and(|own| is_same(call, own));
+        ids.push(id.into_owned());
+        is_next
+    };
+    !shown.is_empty() && shown.iter().all(is_next)
 }
 
-/// A client may have parsed the arguments and serialized them again.
+/// A call of one id is the same. A client may have parsed the arguments and serialized them again.
 fn is_same(shown: &Shown<'_>, own: &ToolCall) -> bool {
     let Some(body) = shown.function.as_ref().or(shown.custom.as_ref()) else {
         return false;
@@ -347,9 +425,7 @@ fn is_same(shown: &Shown<'_>, own: &ToolCall) -> bool {
         let own = parsed(&own.arguments);
         own.is_some() && own == parsed(&body.arguments)
     };
-    own_id(shown.id.get()) == own.id
-        && body.name == own.name
-        && (body.arguments == own.arguments || says_the_same())
+    body.name == own.name && (body.arguments == own.arguments || says_the_same())
 }
 
 fn own_answer(head: &Head<'_>, parked: &Parked) -> Option<String> {

@@ -195,7 +195,10 @@ impl Gateway {
             ));
         }
         let selected = catalog.select(&selection, &client, max_tools);
-        let nothing = request_options::nothing_selected(request, input, &selection, &selected);
+        let nothing = missing
+            .is_empty()
+            .then(|| request_options::nothing_selected(request, input, &selection, &selected))
+            .flatten();
         let left_out = request_options::left_out(&selected, &upstream.config.name, max_tools);
         for text in nothing.iter().chain(&left_out) {
             input.record.warn(text);
@@ -246,11 +249,8 @@ impl Gateway {
         let find = |id: &str| self.store.find(input.principal, id);
         let mut taken = input.bodies.take_nothing();
         let restored = read_text(messages.get().len(), || {
-            let may_concern = match self.store.is_empty() {
-                true => parked::has_marks(messages),
-                false => parked::may_concern(messages),
-            };
-            match may_concern {
+            let may_be_parked = || !self.store.is_empty() && parked::may_concern(messages);
+            match parked::has_marks(messages) || may_be_parked() {
                 true => parked::restore(messages, &find, &mut |bytes| taken.grow_to(bytes)),
                 false => Ok(None),
             }

@@ -58,6 +58,9 @@ impl RequestContext {
     }
 }
 
+/// Longest URI of a resource that a client subscribes to, in bytes. It is kept for as long as the subscription.
+const MAX_WATCHED_URI: usize = 8 << 10;
+
 /// What an endpoint says about itself in `initialize` and `server/discover`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
@@ -202,6 +205,11 @@ impl Gateway {
         context: &RequestContext,
         uri: &str,
     ) -> Result<ResourceSubscription, RpcError> {
+        if uri.len() > MAX_WATCHED_URI {
+            return Err(RpcError::invalid_params(format!(
+                "Invalid params: `uri` is longer than {MAX_WATCHED_URI} bytes"
+            )));
+        }
         let Some((server, own)) = context.view.resource(&self.index(), uri) else {
             return Err(forward::not_found(context, uri));
         };

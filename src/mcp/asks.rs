@@ -16,6 +16,25 @@ pub fn everything() -> Value {
     })
 }
 
+/// Most bytes of the capabilities of one client, as JSON. They are kept for as long as its session.
+const MAX_CAPABILITIES: usize = 16 << 10;
+
+/// The capabilities that a client declares in `initialize`; none where it declares no object.
+///
+/// # Errors
+/// `Invalid params` where they are longer than 16 KiB.
+pub fn declared(capabilities: Option<Value>) -> Result<Value, RpcError> {
+    let capabilities = capabilities
+        .filter(Value::is_object)
+        .unwrap_or_else(|| json!({}));
+    match capabilities.to_string().len() <= MAX_CAPABILITIES {
+        true => Ok(capabilities),
+        false => Err(RpcError::invalid_params(format!(
+            "Invalid params: `capabilities` are longer than {MAX_CAPABILITIES} bytes"
+        ))),
+    }
+}
+
 /// Whether this is a question for a client at all.
 pub fn is_question(method: &str) -> bool {
     capability(method).is_some()

@@ -104,18 +104,19 @@ async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response
     })?;
     let headers = headers::to_client(&incoming.headers);
     let after = app.gateway.request_timeout();
+    let noting = Arc::clone(&record);
     // The client sees no more of it than that its answer breaks off.
     let pieces =
         until(deadline, after, incoming.into_stream()).inspect_err(move |failure| {
             match cut.get() {
                 Some(refusal) => {
                     let Failing { outcome, error } = refusal.failing();
-                    record.note(|details| details.failure = Some((outcome, error)));
+                    noting.note(|details| details.failure = Some((outcome, error)));
                 }
-                None => record.fail(failure),
+                None => noting.fail(failure),
             }
         });
-    let pieces = until_ending(pieces.map_err(Into::into), ending.clone(), &headers);
+    let pieces = until_ending(pieces.map_err(Into::into), ending.clone(), &headers, record);
     let mut response = (status, Body::from_stream(pieces)).into_response();
     *response.headers_mut() = headers;
     Ok(response)
@@ -140,6 +141,7 @@ fn until_ending(
     pieces: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static,
     ending: CancellationToken,
     headers: &HeaderMap,
+    record: Arc<Record>,
 ) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
     let content_type = headers.get(header::CONTENT_TYPE);
     let is_events = content_type.is_some_and(|it| it.as_bytes().starts_with(b"text/event-stream"));
@@ -153,6 +155,7 @@ fn until_ending(
         };
         if ended.as_mut().poll(cx).is_ready() {
             pieces = None;
+            record.fail(&Failure::ShuttingDown);
             let error = || error::in_band(Failure::ShuttingDown).to_value();
             let last = is_between.then(|| format!("data: {}\n\n", error()).into());
             return Poll::Ready(Some(last.ok_or_else(|| Failure::ShuttingDown.into())));

@@ -258,8 +258,13 @@ async fn post(app: &App, visitor: &Visitor, body: axum::body::Body) -> Response 
         Ok(read) => read,
         Err(response) => return response,
     };
+    let is_subscription = matches!(
+        &incoming,
+        Incoming::One(Message::Request(request)) if request.method == "subscriptions/listen"
+    );
     let response = dispatch(app, visitor, incoming).await;
-    match taken {
+    // A subscription keeps nothing of its request but bounded names.
+    match taken.filter(|_| !is_subscription) {
         // The work goes on for as long as its stream.
         Some(taken) if is_events(response.headers()) => response.map(|body| {
             let pieces = body.into_data_stream().inspect(move |_| {

@@ -254,3 +254,14 @@ async fn a_thousand_sessions_opened_and_dropped_leave_nothing_behind() {
     }
     gw.join().await;
 }
+
+#[tokio::test]
+async fn capabilities_that_are_too_long_to_be_kept_are_refused() {
+    let gw = acting().await;
+    let client = Client::at(&gw, "/mcp");
+    let long = json!({"experimental": {"x": "y".repeat(20_000)}});
+    let got = client.post(initialize("2025-11-25", long)).await;
+    assert_eq!(got.refusal(), (200, -32602));
+    assert_eq!(gw.open().await.0, 0);
+    gw.join().await;
+}

@@ -375,3 +375,21 @@ async fn a_tool_that_an_endpoint_hides_is_refused_there_in_both_eras() {
     }
     gw.join().await;
 }
+
+#[tokio::test]
+async fn a_subscription_holds_no_bytes_of_the_budget() {
+    let bounds = "max_body_bytes = 100000\nmax_inflight_bytes = 600000\n";
+    let gw = toolway(&format!("{bounds}{}", scripted("s", json!({})))).await;
+    let padding = vec![0; 1000];
+    let asked = json!({"notifications": {}, "padding": padding, "text": "x".repeat(80_000)});
+    let mut streams = Vec::new();
+    for id in 0..5 {
+        let listen = request(id, "subscriptions/listen", asked.clone());
+        let mut stream = client(&gw, &listen).stream(listen).await;
+        stream
+            .method("notifications/subscriptions/acknowledged")
+            .await;
+        streams.push(stream);
+    }
+    gw.join().await;
+}

@@ -399,6 +399,24 @@ fn a_turn_that_comes_again_and_again_is_restored_once() {
         "tool own one",
     ];
     check(&messages, &expected);
+    // Without a user message between them it is not taken for more of the same turn.
+    messages.remove(3);
+    check(&messages, &[&expected[..5], &expected[6..]].concat());
+}
+
+#[test]
+fn of_members_that_come_twice_the_last_counts_and_no_id_keeps_its_mark() {
+    let find = |_: &str| None;
+    let restored = |messages: &str| {
+        let messages = RawValue::from_string(messages.to_owned()).unwrap();
+        let restored = restore((&*messages).into(), &find, &mut |_| true).unwrap();
+        restored.unwrap().messages
+    };
+    let marked = r#"[{"role":"tool","tool_call_id":"a-toolway","content":"x","content":"y","tool_call_id":"b-toolway"}]"#;
+    assert_eq!(restored(marked), marked.replace("-toolway", ""));
+    let marked = r#"[{"role":"user","role":"assistant","tool_calls":[{"x":1},{"id":"a\u002dtoolway"},{"id":"b-toolway"}]}]"#;
+    let expected = marked.replace("-toolway", "").replace("\\u002dtoolway", "");
+    assert_eq!(restored(marked), expected);
 }
 
 #[test]

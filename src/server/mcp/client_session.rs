@@ -29,6 +29,7 @@ use crate::{
         },
     },
     mcp::{
+        asks,
         level::Level,
         rpc::{self, Malformed, Message, Notification, Request, Response, RpcError, code},
         version::Version,
@@ -69,7 +70,7 @@ impl ClientSession {
     /// Answers `initialize`: the client, and the result.
     ///
     /// # Errors
-    /// `Invalid params` when no version is asked for.
+    /// `Invalid params` when no version is asked for, or the capabilities are too long to be kept.
     pub(in crate::server) fn open(
         gateway: &Arc<Gateway>,
         view: Arc<View>,
@@ -80,7 +81,7 @@ impl ClientSession {
         let version = asked.map(Version::negotiate).ok_or_else(|| {
             RpcError::invalid_params("Invalid params: `protocolVersion` is missing")
         })?;
-        let capabilities = params.remove("capabilities").filter(Value::is_object);
+        let capabilities = asks::declared(params.remove("capabilities"))?;
         let about = gateway.describe(&view);
         let mut result = json!({
             "protocolVersion": version.as_str(),
@@ -94,7 +95,7 @@ impl ClientSession {
             gateway: Arc::clone(gateway),
             view,
             version,
-            capabilities: capabilities.unwrap_or_else(|| json!({})),
+            capabilities,
             owner,
             level: Mutex::default(),
             watches: Mutex::default(),
