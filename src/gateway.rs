@@ -286,7 +286,8 @@ async fn name_missing(servers: Arc<Servers>, start_wait: Duration) {
     if !missing.is_empty() {
         tracing::warn!(
             servers = missing.join(", "),
-            "Some servers are not ready yet; their tools are added once they are"
+            "Some servers are not ready yet; their tools are added once they are; \
+             a longer `start_wait` makes clients wait for them"
         );
     }
 }

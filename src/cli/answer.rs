@@ -92,6 +92,13 @@ pub(super) fn text(outcome: &Outcome, servers: &[ServerLine], output: Output) ->
 fn failure(error: &CallError, servers: &[ServerLine]) -> String {
     let what = match error {
         CallError::InvalidParams { path, message, .. } if path.is_empty() => message.clone(),
+        CallError::InvalidArgumentsJson { message }
+            if let Some((_, place)) = message.rsplit_once(", near ") =>
+        {
+            format!(
+                "the arguments must be a JSON object such as '{{\"name\": \"value\"}}'; wrong near {place}"
+            )
+        }
         error => error.to_string(),
     };
     let mut text = line(&words::error(&what));
@@ -321,6 +328,17 @@ mod tests {
         check(
             &[files, time],
             "server `time` is not ready (failed): the process ended (exit status: 2); `toolway check` says more",
+        );
+    }
+
+    #[test]
+    fn arguments_that_are_no_json_come_with_an_example() {
+        let error = crate::translate::calls::parse_arguments("timezone=x").unwrap_err();
+        check(
+            &Err(error),
+            "",
+            "error: the arguments must be a JSON object such as '{\"name\": \"value\"}'; wrong near `timezone=x`\n",
+            false,
         );
     }
 

@@ -44,7 +44,8 @@ pub(super) fn lines(client: Client, asked: &McpArgs) -> Result<(String, String)>
     Ok((format!("{settings:#}\n"), advice))
 }
 
-/// The environment variables that make a difference to the servers and functions of a configuration.
+/// The environment variables that make a difference to the servers and functions of a configuration, without those for
+/// which it has a default.
 fn variables(given: &Given, around: &Around<'_>) -> BTreeSet<String> {
     let asked = RefCell::new(BTreeSet::new());
     let note = |name: &str| {
@@ -67,7 +68,9 @@ fn variables(given: &Given, around: &Around<'_>) -> BTreeSet<String> {
                 false => (around.env)(asked),
             })
         };
-        with(None) != with(Some("x"))
+        let without = with(None);
+        // A default also stands for an empty variable.
+        without != with(Some("x")) && without != with(Some(""))
     });
     names
 }

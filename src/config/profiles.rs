@@ -81,7 +81,11 @@ impl Check<'_> {
                     }
                 }
             }
-            (Some(_), Some(_)) | (None, None) => {
+            (Some(_), Some(_)) => {
+                self.problem(&path, "has both `server` and `tools`; give one of them");
+                return None;
+            }
+            (None, None) => {
                 let message = "needs either `server` (all of one server, under its own names) or `tools` (patterns)";
                 self.problem(&path, message);
                 return None;
@@ -133,7 +137,8 @@ mod tests {
         );
         let either = "profiles.p: needs either `server` (all of one server, under its own names) or `tools` (patterns)";
         check("", Err(either));
-        check("server = 'files'\ntools = []", Err(either));
+        let both = "profiles.p: has both `server` and `tools`; give one of them";
+        check("server = 'files'\ntools = []", Err(both));
         check(
             "tools = ['a,b']",
             Err("profiles.p.tools[0]: must be one pattern, such as `files__*` or `!files__delete`"),

@@ -21,7 +21,8 @@ pub struct RawConfig {
     /// Where no `api_keys` are configured, anybody may use it, wherever it listens. Default: `false`.
     pub allow_anonymous: Option<bool>,
     /// Names that the `Host` header may have where no `api_keys` are configured, besides loopback and, off
-    /// loopback, IP addresses; `"*"` for any. Default: none.
+    /// loopback, IP addresses; `"*"` for any. Web pages of these hosts may send requests, with `api_keys` too.
+    /// Default: none.
     pub allowed_hosts: Option<Vec<String>>,
     /// Origins of web pages that may call from elsewhere and read the answers (CORS), such as
     /// `"https://app.example"`; `"*"` for any, beside `api_keys` only. Default: none.

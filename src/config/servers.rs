@@ -205,7 +205,7 @@ impl Check<'_> {
                 None
             }
             (Some(_), Some(_)) => {
-                self.problem(path, "has both `command` and `url`; which one is it?");
+                self.problem(path, "has both `command` and `url`; give one of them");
                 None
             }
             (Some(command), None) => {

@@ -114,9 +114,14 @@ impl Refusal {
                 StatusCode::NOT_FOUND,
                 "invalid_request_error",
                 "unknown_url",
-                format!(
-                    "nothing is at `{path}`; the OpenAI API is below `/v1`, so a base_url ends in `/v1`"
-                ),
+                match path.trim_end_matches('/') {
+                    "/v1" => "`/v1` is the base_url; clients add a path such as \
+                              `/chat/completions` to it"
+                        .to_owned(),
+                    _ => format!(
+                        "nothing is at `{path}`; the OpenAI API is below `/v1`, so a base_url ends in `/v1`"
+                    ),
+                },
             ),
             Refusal::NoSession => (
                 StatusCode::NOT_FOUND,

@@ -240,6 +240,8 @@ mod tests {
             ..far()
         };
         check(&keyed, &evil, Ok(()));
+        let page = ("origin", "https://gateway.example");
+        check(&keyed, &[("host", "127.0.0.1:4242"), page], Ok(()));
     }
 
     #[test]

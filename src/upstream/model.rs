@@ -251,10 +251,10 @@ impl Upstream {
             let Some(pause) = retry::pause(&error, round, attempt, self.config.retries) else {
                 return Err(error);
             };
+            attempt += 1;
             tracing::info!(attempt, pause_ms = millis(pause), %error,
                 "Asking the upstream again");
             sleep(pause).await;
-            attempt += 1;
         }
     }
 

@@ -246,6 +246,20 @@ fn a_call_says_why_the_tool_of_a_server_cannot_be_called() {
     assert!(!err.contains("`gone`"), "{err}");
 }
 
+#[cfg(unix)]
+#[test]
+fn a_server_that_ends_at_once_is_named_with_its_error_first() {
+    let server = |script: &str| {
+        let config = format!("[servers.s]\ncommand = 'sh'\nargs = ['-c', \"{script}\"]\n");
+        run(&config, &["tools"]).1
+    };
+    let out = server("echo 'Error: no token' >&2; exit 1");
+    let line = "s  failed  the process ended (exit status: 1): Error: no token (it gets only";
+    assert!(out.contains(line), "{out}");
+    let line = "s  failed  the process ended (exit status: 0) without speaking MCP; is it an MCP server?\n";
+    assert!(server("exit 0").contains(line));
+}
+
 #[test]
 fn a_configuration_with_problems_is_not_printed_for_a_client() {
     let print = ["mcp", "--print-config", "claude"];
@@ -276,7 +290,7 @@ fn what_is_printed_for_a_client_has_plain_paths_and_names_the_variables_it_needs
     assert_eq!(printed, path.to_str().unwrap());
     let err = text(&output.stderr);
     let hint = "The configuration uses environment variables, which the client may not pass on: \
-                add `\"env\"` to the entry, with values for NOT_SET_8, NOT_SET_9, PROXY_9.\n";
+                add `\"env\"` to the entry, with values for NOT_SET_9, PROXY_9.\n";
     assert!(err.contains(hint), "{err}");
     let args = ["mcp", "--print-config", "claude"];
     let output = toolway(folder.path(), &args).output().unwrap();

@@ -156,6 +156,22 @@ async fn a_client_that_leaves_in_a_stream_has_its_line() {
 }
 
 #[tokio::test]
+async fn what_is_sent_to_the_upstream_again_is_counted_from_1() {
+    let (log, _guard) = Log::start();
+    let busy = raw(503, "application/json", r#"{"error":{"message":"no"}}"#);
+    let gw = start([busy, say("hi")]).await;
+    gw.plain(json!({})).await;
+    let lines = log.0.lock().unwrap().clone();
+    let again: Vec<_> = lines
+        .iter()
+        .filter(|it| it["message"] == "Asking the upstream again")
+        .collect();
+    assert_eq!(again.len(), 1, "{lines:?}");
+    assert_eq!(again[0]["attempt"], 1);
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn an_upstream_that_fails_is_named_with_its_reason() {
     let chunk = r#"data: {"id":"a","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"hi"}}]}"#;
     let broken = || events(&[&format!("{chunk}\n\n")], Then::Break);

@@ -40,6 +40,20 @@ async fn no_spelling_of_a_path_leads_out_of_the_base_of_the_upstream() {
 }
 
 #[tokio::test]
+async fn the_base_url_itself_says_what_it_is() {
+    let gw = toolway(Model::start([]).await).start().await;
+    for path in ["/v1", "/v1/"] {
+        let (status, body) = send(&gw, "GET", path, "").await;
+        assert_eq!(status, 404, "{path}: {body}");
+        assert!(
+            body.contains("`/v1` is the base_url; clients add"),
+            "{path}: {body}"
+        );
+    }
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn every_spelling_of_the_chats_path_has_the_tools() {
     let spellings = [
         "/v1/chat/completions",

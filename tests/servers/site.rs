@@ -16,7 +16,7 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{any, get, post},
 };
 use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
@@ -112,6 +112,7 @@ impl Site {
             .route("/sse", get(event_stream))
             .route("/messages", post(message))
             .route("/moved", post(moved))
+            .route("/v1", any(other_api))
             .with_state(Arc::clone(&seen));
         let listener = bind(address).await;
         let address = listener.local_addr().expect("the listener has an address");
@@ -315,6 +316,13 @@ async fn message(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Bytes)
         seen.tell(&format!("event: message\r\ndata: {answer}\r\n\r\n"));
     }
     (StatusCode::ACCEPTED, "Accepted").into_response()
+}
+
+/// An API that is not MCP, and answers in JSON.
+async fn other_api() -> Response {
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    let body = r#"{"error": {"message": "no such path", "type": "x", "code": 404}}"#;
+    (StatusCode::NOT_FOUND, json, body).into_response()
 }
 
 async fn moved() -> Response {

@@ -566,6 +566,18 @@ async fn a_post_that_a_legacy_server_refuses_fails_its_call() {
 }
 
 #[tokio::test]
+async fn another_api_at_the_address_is_no_mcp_server() {
+    let site = Site::start(Script::default()).await;
+    for kind in [None, Some(HttpKind::Streamable), Some(HttpKind::Sse)] {
+        let rig = Rig::start(vec![site.config("/v1", kind)]).await;
+        let error = rig.health().last_error.unwrap_or_default();
+        let expected =
+            "what answers at this URL is no MCP server (HTTP 404 Not Found); is the URL right?";
+        assert_eq!(error, expected);
+    }
+}
+
+#[tokio::test]
 async fn nobody_at_the_address_is_a_failure_with_a_reason() {
     let site = Site::start(Script::default()).await;
     let config = site.config("/mcp", None);

@@ -53,7 +53,7 @@ impl Check<'_> {
         let [way] = given[..] else {
             let message = match given.is_empty() {
                 true => format!("needs one way to be run: {}", listed(&WAYS)),
-                false => format!("has {}; which one is it?", listed(&given)),
+                false => format!("has {}; give one of them", listed(&given)),
             };
             self.problem(path, message);
             return None;

@@ -152,7 +152,7 @@ fn town_refused(keys: &str, problem: &str) {
 fn two_ways_are_one_too_many_and_a_key_of_another_way_is_too() {
     refused(
         "endpoint = 'http://x'\ncommand = 'x'",
-        "functions.a: has `endpoint`, `command`; which one is it?",
+        "functions.a: has `endpoint`, `command`; give one of them",
     );
     refused(
         "command = 'x'\nheaders = {}\nmethod = 'GET'\nmax_batch = 5",

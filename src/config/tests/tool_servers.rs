@@ -16,7 +16,7 @@ fn a_server_is_started_or_connected_to() {
     );
     server_refused(
         "command = 'x'\nurl = 'http://x'",
-        "servers.a: has both `command` and `url`; which one is it?",
+        "servers.a: has both `command` and `url`; give one of them",
     );
     server_refused(
         "url = 'http://x'\nargs = []",

@@ -184,6 +184,12 @@ async fn attempt_streamable(
 /// Why a server takes no request, with what to do where that is known.
 fn refused(fault: &WebFault) -> String {
     match fault {
+        WebFault::Status(status @ StatusCode::NOT_FOUND) => {
+            format!("what answers at this URL is no MCP server (HTTP {status}); is the URL right?")
+        }
+        WebFault::Status(StatusCode::METHOD_NOT_ALLOWED) => {
+            format!("{fault}; is the URL right?")
+        }
         WebFault::Status(StatusCode::UNAUTHORIZED) => format!(
             "{fault}; it wants a key: set `headers = {{ Authorization = \"Bearer ${{NAME}}\" }}` \
              (OAuth is not supported yet)"
@@ -205,22 +211,31 @@ const OF_THE_NETWORK: [&str; 9] = [
     "eai_again",
 ];
 
-/// How a process ended at its start, with what to do: the usual reason is something that its environment lacks.
+/// How a process ended at its start, with what it wrote of it, and with what its environment may lack.
 fn with_advice(how: &str, stderr: &[String]) -> String {
-    let is_of_network = |line: &String| {
-        let line = line.to_ascii_lowercase();
-        OF_THE_NETWORK.iter().any(|word| line.contains(word))
-    };
-    match stderr.iter().any(is_of_network) {
-        true => format!(
-            "{how}; of toolway's environment variables it gets only the usual few: name those for a proxy or \
-             certificates, such as `inherit_env = [\"HTTPS_PROXY\", \"SSL_CERT_FILE\", \"NODE_EXTRA_CA_CERTS\"]`"
-        ),
-        false => format!(
-            "{how}; of toolway's environment variables it gets only the usual few: name others that it needs \
-             in `inherit_env`, or set them in `env`"
-        ),
+    // `exit status: 0`, and on Windows `exit code: 0`.
+    if how.ends_with(": 0)") {
+        return format!("{how} without speaking MCP; is it an MCP server?");
     }
+    let has = |line: &&String, words: &[&str]| {
+        let line = line.to_ascii_lowercase();
+        words.iter().any(|word| line.contains(word))
+    };
+    let variables = match stderr.iter().any(|line| has(&line, &OF_THE_NETWORK)) {
+        true => {
+            "those for a proxy or certificates (`HTTPS_PROXY`, `SSL_CERT_FILE`, `NODE_EXTRA_CA_CERTS`)"
+        }
+        false => "others that it needs",
+    };
+    // Stack traces follow the error, and logs of npm its first line.
+    let cause = stderr.iter().rfind(|line| has(line, &["error:"]));
+    let cause = cause.or_else(|| stderr.iter().find(|line| has(line, &["err"])));
+    let cause = cause.or_else(|| stderr.iter().rfind(|line| !line.trim().is_empty()));
+    let cause = cause.map_or(String::new(), |line| format!(": {}", line.trim()));
+    format!(
+        "{how}{cause} (it gets only the usual few of toolway's environment variables: set {variables} \
+         in its `env`, or in toolway.toml name them in `inherit_env`)"
+    )
 }
 
 /// What an HTTP+SSE server answers to a message posted where its stream is
@@ -262,17 +277,38 @@ mod tests {
 
     #[test]
     fn a_process_that_ends_at_its_start_comes_with_what_to_do() {
-        let advice = |line: &str| with_advice("it ended", &[line.to_owned()]);
-        let tls = advice(
-            "npm error code UNABLE_TO_GET_ISSUER_CERT: unable to get local issuer certificate",
+        #[track_caller]
+        fn check(stderr: &str, start: &str) {
+            let lines: Vec<String> = stderr.lines().map(str::to_owned).collect();
+            let text = with_advice("it ended (exit status: 1)", &lines);
+            let start = format!("it ended (exit status: 1){start}");
+            assert!(text.starts_with(&start), "{text}");
+            assert!(text.contains("`env`, or in toolway.toml name"), "{text}");
+        }
+        let usual = " (it gets only the usual few of toolway's environment variables: set";
+        check(
+            "npm error code E404\nnpm error A complete log is in x",
+            &format!(": npm error code E404{usual} others"),
         );
-        assert!(tls.contains("`inherit_env = [\"HTTPS_PROXY\""), "{tls}");
-        let other = advice("TypeError: x");
-        assert!(
-            other.starts_with("it ended; of toolway's environment variables it gets only"),
-            "{other}"
+        check(
+            "npm error code SELF_SIGNED_CERT\nnpm error A complete log is in x",
+            &format!(": npm error code SELF_SIGNED_CERT{usual} those for a proxy"),
         );
-        assert!(other.ends_with("or set them in `env`"), "{other}");
+        check(
+            "throw err;\nError: no module\n    at x\n\nNode.js v22",
+            &format!(": Error: no module{usual} others"),
+        );
+        check("usage: x\n", &format!(": usage: x{usual} others"));
+        check("", usual);
+    }
+
+    #[test]
+    fn a_process_that_ends_without_a_failure_may_be_no_mcp_server() {
+        let text = with_advice("it ended (exit status: 0)", &["done".to_owned()]);
+        assert_eq!(
+            text,
+            "it ended (exit status: 0) without speaking MCP; is it an MCP server?"
+        );
     }
 
     #[test]
@@ -280,6 +316,11 @@ mod tests {
         let text = refused(&WebFault::Status(StatusCode::UNAUTHORIZED));
         assert!(
             text.contains("headers = { Authorization = \"Bearer ${NAME}\" }"),
+            "{text}"
+        );
+        let text = refused(&WebFault::Status(StatusCode::NOT_FOUND));
+        assert!(
+            text.contains("no MCP server (HTTP 404 Not Found)"),
             "{text}"
         );
         let text = refused(&WebFault::Status(StatusCode::BAD_GATEWAY));

@@ -143,7 +143,7 @@ fn keys_of_another_way_are_refused() {
     api_refused(
         PETS,
         "endpoint = 'http://x'",
-        "functions.a: has `endpoint`, `openapi`; which one is it?",
+        "functions.a: has `endpoint`, `openapi`; give one of them",
     );
     refused(
         "endpoint = 'http://x'\noperations = []\nbase_url = ''",

@@ -153,7 +153,7 @@ impl Poster {
             .await
             .map_err(Fault::Client)?;
         let body = body.and_then(|body| serde_json::from_slice::<Value>(&body).ok());
-        let body = body.filter(|body| body.get("error").is_some_and(Value::is_object));
+        let body = body.filter(is_rpc_error);
         if in_session
             && status == StatusCode::BAD_REQUEST
             && body
@@ -243,6 +243,14 @@ impl Poster {
             .ok_or(Fault::UnexpectedEndOfStream)?;
         Ok(StreamableHttpPostResponse::Json(error, None))
     }
+}
+
+/// The body is an error of JSON-RPC, and not one in the form of another API. All codes of JSON-RPC and MCP are negative;
+/// some servers leave out `jsonrpc`.
+fn is_rpc_error(body: &Value) -> bool {
+    let error = &body["error"];
+    let has_code = error["code"].as_i64().is_some_and(|code| code < 0);
+    error.is_object() && (body["jsonrpc"].is_string() || has_code)
 }
 
 fn is_access(status: StatusCode) -> bool {
