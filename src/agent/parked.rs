@@ -13,6 +13,7 @@ use std::{
     collections::HashMap,
     fmt,
     hash::{DefaultHasher, Hasher},
+    iter::Peekable,
     sync::Arc,
 };
 
@@ -24,7 +25,7 @@ use serde::{
 use serde_json::value::RawValue;
 
 use crate::{
-    openai::request::{Raw, messages_of},
+    openai::request::{Raw, Text, messages_of},
     tool::ToolCall,
     translate::{calls, ids::MARK},
 };
@@ -137,18 +138,8 @@ pub fn restore(
             continue;
         };
         is_missing = false;
-        let mut answers = HashMap::new();
-        let mut last = message;
-        while let Some(next) = rest.peek() {
-            let next_head = self::head(next);
-            if let Some(id) = own_answer(&next_head, &parked) {
-                answers.insert(id, *next);
-            } else if !is_of_turn(&next_head, &parked, &mut shown) {
-                break;
-            }
-            last = next;
-            rest.next();
-        }
+        let (answers, last) = rest_of_turn(&mut rest, &parked, &mut shown);
+        let last = last.unwrap_or(message);
         let answer = |id: &str| answers.get(id).map(|answer| without_marks(answer));
         let restored = parked.transcript.messages_with(answer);
         edits.replace(message.get(), last.get(), restored);
@@ -169,13 +160,30 @@ pub fn restore(
     }))
 }
 
+/// Takes the messages that belong to a turn besides its first one: the client's answers by the ids of their calls, and
+/// the last message. `shown` are the ids of the calls that were shown.
+fn rest_of_turn<'a>(
+    rest: &mut Peekable<impl Iterator<Item = &'a RawValue>>,
+    parked: &Parked,
+    shown: &mut Vec<String>,
+) -> (HashMap<String, &'a RawValue>, Option<&'a RawValue>) {
+    let (mut answers, mut last) = (HashMap::new(), None);
+    while let Some(&next) = rest.peek() {
+        let head = head(next);
+        if let Some(id) = own_answer(&head, parked) {
+            answers.insert(id, next);
+        } else if !is_of_turn(&head, parked, shown) {
+            break;
+        }
+        last = rest.next();
+    }
+    (answers, last)
+}
+
 /// Removes the marks from the ids of a message. True if there were any.
 fn remove_marks(head: &Head<'_>, edits: &mut Edits<'_>) -> bool {
     let ids: Vec<&str> = match &*head.role {
-        "tool" => {
-            let ids = head.tool_call_id.iter().chain(&head.repeated_ids);
-            ids.map(|id| id.get()).collect()
-        }
+        "tool" => head.tool_call_ids.iter().map(|id| id.get()).collect(),
         "assistant" => {
             let ids = shown(head).into_iter().filter_map(|call| call.id);
             ids.map(RawValue::get).collect()
@@ -225,9 +233,8 @@ struct Head<'a> {
     role: Cow<'a, str>,
     content: Option<&'a RawValue>,
     tool_calls: Option<&'a RawValue>,
-    tool_call_id: Option<&'a RawValue>,
-    /// Ids of earlier members of the name `tool_call_id`.
-    repeated_ids: Vec<&'a RawValue>,
+    /// Of all members of the name `tool_call_id`.
+    tool_call_ids: Vec<&'a RawValue>,
 }
 
 impl<'de> Deserialize<'de> for Head<'de> {
@@ -249,10 +256,7 @@ impl<'de> Deserialize<'de> for Head<'de> {
                         "role" => head.role = text(value.get()),
                         "content" => head.content = Some(value),
                         "tool_calls" => head.tool_calls = Some(value),
-                        "tool_call_id" => {
-                            let earlier = head.tool_call_id.replace(value);
-                            head.repeated_ids.extend(earlier);
-                        }
+                        "tool_call_id" => head.tool_call_ids.push(value),
                         _ => {}
                     }
                 }
@@ -263,10 +267,6 @@ impl<'de> Deserialize<'de> for Head<'de> {
         deserializer.deserialize_map(HeadVisitor)
     }
 }
-
-/// A string, borrowed where it has no escapes.
-#[derive(Default, Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// A call as the client shows it.
 #[derive(Deserialize)]
@@ -429,7 +429,7 @@ fn is_same(shown: &Shown<'_>, own: &ToolCall) -> bool {
 }
 
 fn own_answer(head: &Head<'_>, parked: &Parked) -> Option<String> {
-    let id = head.tool_call_id.filter(|_| head.role == "tool")?;
+    let id = head.tool_call_ids.last().filter(|_| head.role == "tool")?;
     let id = own_id(id.get());
     let is_own = parked.client_calls.iter().any(|call| call.id == id);
     is_own.then(|| id.into_owned())

@@ -10,8 +10,9 @@ pub struct ToolFilter {
 }
 
 impl ToolFilter {
-    /// `*` stands for any characters, and a pattern with `!` before it hides. A tool is shown if it matches a
-    /// pattern that shows, or there is none of these, and matches none that hides; the order does not matter.
+    /// `*` stands for any characters. A pattern with `!` before it excludes, any other includes. A tool is shown
+    /// if no pattern excludes it and a pattern includes it; without including patterns all others are shown. The order
+    /// of the patterns does not matter.
     pub fn new(patterns: &[String]) -> ToolFilter {
         let mut filter = ToolFilter::default();
         for pattern in patterns {

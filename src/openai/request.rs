@@ -17,7 +17,7 @@ mod tools;
 
 pub use self::{
     choice::{McpChoice, Mode, ToolChoice},
-    members::{Change, Raw, messages_of, splice_messages},
+    members::{Change, Raw, Text, messages_of, splice_messages},
     tools::{AllowedTools, ClientTool, ClientToolKind, McpTool},
 };
 use self::{members::Members, tools::Tools};

@@ -12,7 +12,7 @@ use futures::{
 };
 use tokio::time::{Instant, timeout};
 
-use super::{connections::NoPlace, error::Refusal};
+use super::{App, connections::NoPlace, error::Refusal};
 use crate::{
     body_buffer::BodyBuffer,
     byte_budget::{ByteBudget, Reservation},
@@ -97,8 +97,23 @@ fn is_malformed(error: &(dyn std::error::Error + 'static)) -> bool {
     faults.any(|fault| of_framing.contains(&fault.kind()))
 }
 
+/// The whole body of a request to `app`, as [`read`] has it.
+///
+/// # Errors
+/// Also [`Refusal::ShuttingDown`] when toolway ends before the body is complete.
+pub(super) async fn receive(
+    app: &App,
+    headers: &HeaderMap,
+    body: Body,
+    max: usize,
+) -> Result<Bytes, Refusal> {
+    let reading = read(headers, body, max, &app.bodies);
+    let received = app.gateway.ending().run_until_cancelled(reading).await;
+    received.unwrap_or(Err(Refusal::ShuttingDown))
+}
+
 /// The whole body, at most `max` bytes. Unless it is short it takes them of `room` as they arrive, until it is dropped.
-pub(super) async fn read(
+async fn read(
     headers: &HeaderMap,
     body: Body,
     max: usize,

@@ -16,11 +16,7 @@ use crate::gateway::{
     record::Record,
 };
 
-use super::{
-    App, body,
-    error::{self, Refusal},
-    headers,
-};
+use super::{App, body, error, headers};
 
 /// It is a chat request.
 pub(super) fn is_meant(request: &Request) -> bool {
@@ -31,12 +27,9 @@ pub(super) fn is_meant(request: &Request) -> bool {
 pub(super) async fn complete(State(app): State<Arc<App>>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let record = parts.extensions.remove::<Arc<Record>>();
-    let reading = body::read(&parts.headers, body, app.config.max_body_bytes, &app.bodies);
-    let ending = app.gateway.ending();
-    let body = match ending.run_until_cancelled(reading).await {
-        Some(Ok(body)) => body,
-        Some(Err(refusal)) => return refusal.into_response(),
-        None => return Refusal::ShuttingDown.into_response(),
+    let body = match body::receive(&app, &parts.headers, body, app.config.max_body_bytes).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal.into_response(),
     };
     let chosen = match Chosen::read(&parts.headers) {
         Ok(chosen) => chosen,

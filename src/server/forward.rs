@@ -156,9 +156,13 @@ fn until_ending(
         if ended.as_mut().poll(cx).is_ready() {
             pieces = None;
             record.fail(&Failure::ShuttingDown);
-            let error = || error::in_band(Failure::ShuttingDown).to_value();
-            let last = is_between.then(|| format!("data: {}\n\n", error()).into());
-            return Poll::Ready(Some(last.ok_or_else(|| Failure::ShuttingDown.into())));
+            return Poll::Ready(Some(match is_between {
+                true => {
+                    let error = error::in_band(Failure::ShuttingDown).to_value();
+                    Ok(format!("data: {error}\n\n").into())
+                }
+                false => Err(Failure::ShuttingDown.into()),
+            }));
         }
         let piece = ready!(arriving.poll_next_unpin(cx));
         if let Some(Ok(piece)) = &piece {

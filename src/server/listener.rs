@@ -44,8 +44,8 @@ use super::{
 /// Longest time in which a client takes not a single byte of what is there for it.
 pub(super) const STALL: Duration = Duration::from_secs(60);
 
-/// How long a client that has closed its sending side is still answered: its last requests, if they are answered at
-/// once, or nobody. On a plain connection the two cannot be told apart.
+/// How long requests are still answered after their client has closed its sending side. On a plain connection a client
+/// that waits for its last answers cannot be told from one that has left.
 const LEAVING: Duration = Duration::from_millis(250);
 
 /// Longest time until a new connection has sent its first byte, or all of [`PREFACE`], after which HTTP/2 minds the

@@ -193,7 +193,7 @@ async fn no_profile(app: &App, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let max = app.config.max_body_bytes.min(LONGEST_LENT);
     let most = JsonSize::up_to_depth(app.config.max_body_depth);
-    let id = match body::read(&parts.headers, body, max, &app.bodies).await {
+    let id = match body::receive(app, &parts.headers, body, max).await {
         Ok(body) => match rpc::read_within(&body, most) {
             Ok(Incoming::One(Message::Request(request))) => Some(request.id),
             _ => None,
@@ -258,13 +258,10 @@ async fn post(app: &App, visitor: &Visitor, body: axum::body::Body) -> Response 
         Ok(read) => read,
         Err(response) => return response,
     };
-    let is_subscription = matches!(
-        &incoming,
-        Incoming::One(Message::Request(request)) if request.method == "subscriptions/listen"
-    );
     let response = dispatch(app, visitor, incoming).await;
-    // A subscription keeps nothing of its request but bounded names.
-    match taken.filter(|_| !is_subscription) {
+    // A stream that lasts keeps nothing of its request but bounded names.
+    let is_lasting = response.extensions().get::<reply::Lasting>().is_some();
+    match taken.filter(|_| !is_lasting) {
         // The work goes on for as long as its stream.
         Some(taken) if is_events(response.headers()) => response.map(|body| {
             let pieces = body.into_data_stream().inspect(move |_| {
@@ -288,7 +285,7 @@ async fn read(
         return Err(reply::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
     }
     let (max, most) = bounds(&app.config, view);
-    let body = match body::read(headers, body, max, &app.bodies).await {
+    let body = match body::receive(app, headers, body, max).await {
         Ok(body) => body,
         Err(Refusal::BodyTooLarge(LONGEST_LENT)) if view.is_lent() => {
             let why = format!("a message to lent functions has at most {LONGEST_LENT} bytes");

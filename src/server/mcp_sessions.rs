@@ -54,8 +54,7 @@ pub(super) async fn open(State(app): State<Arc<App>>, request: Request) -> Respo
         Ok(base) => base,
         Err(failure) => return error::response(failure.into()),
     };
-    let body = match body::read(&parts.headers, body, app.config.max_body_bytes, &app.bodies).await
-    {
+    let body = match body::receive(&app, &parts.headers, body, app.config.max_body_bytes).await {
         Ok(body) => body,
         Err(refusal) => return refusal.into_response(),
     };
@@ -142,8 +141,7 @@ pub(super) async fn respond(
     let Some(session) = find(&app, &id, &parts.headers) else {
         return Refusal::NoSession.into_response();
     };
-    let body = match body::read(&parts.headers, body, app.config.max_body_bytes, &app.bodies).await
-    {
+    let body = match body::receive(&app, &parts.headers, body, app.config.max_body_bytes).await {
         Ok(body) => body,
         Err(refusal) => return refusal.into_response(),
     };

@@ -66,20 +66,25 @@ async fn a_plain_answer_that_is_not_there_yet_is_a_503() {
 }
 
 #[tokio::test]
-async fn a_chat_whose_body_is_not_complete_is_a_503() {
-    let mut gw = with_little_grace([], true).await;
-    let address = gw.base.strip_prefix("http://").unwrap();
-    let mut client = TcpStream::connect(address).await.unwrap();
-    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n\
-                content-length: 100\r\nexpect: 100-continue\r\n\r\n";
-    client.write_all(head.as_bytes()).await.unwrap();
-    let mut interim = [0; 12];
-    client.read_exact(&mut interim).await.unwrap();
-    assert_eq!(&interim, b"HTTP/1.1 100", "the body is waited for");
-    gw.stop();
-    let mut answer = String::new();
-    client.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.contains("HTTP/1.1 503"), "{answer}");
-    assert!(answer.contains("shutting_down"), "{answer}");
-    gw.join().await;
+async fn a_request_whose_body_is_not_complete_is_a_503() {
+    for path in ["/v1/chat/completions", "/v1/mcp_sessions", "/mcp"] {
+        let mut gw = with_little_grace([], true).await;
+        let address = gw.base.strip_prefix("http://").unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+             accept: application/json, text/event-stream\r\ncontent-length: 100\r\n\
+             expect: 100-continue\r\n\r\n"
+        );
+        client.write_all(head.as_bytes()).await.unwrap();
+        let mut interim = [0; 12];
+        client.read_exact(&mut interim).await.unwrap();
+        assert_eq!(&interim, b"HTTP/1.1 100", "the body is waited for");
+        gw.stop();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.contains("HTTP/1.1 503"), "{path}: {answer}");
+        assert!(answer.contains("shutting_down"), "{path}: {answer}");
+        gw.join().await;
+    }
 }

@@ -2,7 +2,10 @@
 
 use std::{borrow::Cow, fmt};
 
-use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, MapAccess, Visitor},
+};
 use serde_json::value::RawValue;
 
 use super::{RequestError, brief, scan};
@@ -185,7 +188,7 @@ impl<'de> Deserialize<'de> for List<'de> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<List<'de>, A::Error> {
                 let mut list = Vec::with_capacity(16);
-                while let Some(Key(key)) = map.next_key()? {
+                while let Some(Text(key)) = map.next_key()? {
                     if list.len() == MAX_MEMBERS {
                         let message = format_args!("it has more than {MAX_MEMBERS} members");
                         return Err(de::Error::custom(message));
@@ -201,29 +204,6 @@ impl<'de> Deserialize<'de> for List<'de> {
     }
 }
 
-/// A key, borrowed unless it is written with escapes.
-struct Key<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Key<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct KeyVisitor;
-
-        impl<'de> Visitor<'de> for KeyVisitor {
-            type Value = Key<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Owned(text.to_owned())))
-            }
-        }
-
-        deserializer.deserialize_str(KeyVisitor)
-    }
-}
+/// A JSON string, borrowed unless it is written with escapes.
+#[derive(Default, Deserialize)]
+pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);

@@ -92,12 +92,12 @@ impl Question {
         }
         let requests = match meant {
             Recipient::Client(requests) => requests,
-            Recipient::NoCaller | Recipient::Nobody => return Err(nobody_can(&method, &params)),
+            Recipient::NoCaller | Recipient::Idle => return Err(no_client_for(&method, &params)),
             Recipient::OneOfSeveral => return Err(cannot_be_told(&method)),
         };
         let running = &requests.all;
         let Some(caller) = requests.caller() else {
-            return Err(nobody_can(&method, &params));
+            return Err(no_client_for(&method, &params));
         };
         if let Some(refusal) = asks::refusal(caller.capabilities(), &method, &params) {
             return Err(refusal);
@@ -119,7 +119,7 @@ impl Question {
 }
 
 /// There is no client behind the request, or no request.
-fn nobody_can(method: &str, params: &Value) -> RpcError {
+fn no_client_for(method: &str, params: &Value) -> RpcError {
     asks::refusal(&json!({}), method, params).unwrap_or_else(|| RpcError::method_not_found(method))
 }
 

@@ -50,15 +50,15 @@ struct Inbox {
 #[derive(Clone, Debug)]
 pub(super) struct RequestTag(pub(super) Weak<Running>);
 
-/// Whom a server means.
+/// Which client a server addresses with a message of its own.
 #[derive(Debug)]
 pub(super) enum Recipient {
     /// The client of these requests.
     Client(Requests),
     /// A request that was made for a chat, or for toolway itself.
     NoCaller,
-    /// No request that runs.
-    Nobody,
+    /// No request runs.
+    Idle,
     /// One of several, and it cannot be told which.
     OneOfSeveral,
 }
@@ -246,7 +246,7 @@ impl fmt::Debug for Running {
 pub(super) fn meant(running: Vec<Arc<Running>>) -> Recipient {
     let turns = |it: &&Arc<Running>| it.turns.load(Ordering::Relaxed);
     let Some(next) = running.iter().min_by_key(turns) else {
-        return Recipient::Nobody;
+        return Recipient::Idle;
     };
     let client = next.client();
     if running.iter().any(|it| it.client() != client) {
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn a_request_without_a_caller_means_no_caller() {
         assert!(matches!(meant(vec![running(None)]), Recipient::NoCaller));
-        assert!(matches!(meant(Vec::new()), Recipient::Nobody));
+        assert!(matches!(meant(Vec::new()), Recipient::Idle));
     }
 
     #[test]

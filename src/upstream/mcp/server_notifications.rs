@@ -90,7 +90,7 @@ impl Unasked {
                 // What is said in the course of a chat's call is for no client, and what may be about one client's
                 // request for no other.
                 Recipient::NoCaller | Recipient::OneOfSeveral => {}
-                Recipient::Nobody => self.publish(self.event(method, params)),
+                Recipient::Idle => self.publish(self.event(method, params)),
             },
         }
     }
