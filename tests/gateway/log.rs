@@ -365,6 +365,27 @@ async fn a_stream_that_ends_because_toolway_stops_says_so() {
 }
 
 #[tokio::test]
+async fn a_chat_that_ends_because_toolway_stops_says_so() {
+    for has_tools in [true, false] {
+        let (log, _guard) = Log::start();
+        let gw = toolway(Model::start([events(&[crate::stopping::TEXT], Then::Silence)]).await);
+        let gw = gw.config("shutdown_grace = \"100ms\"\n");
+        let gw = match has_tools {
+            true => gw.server("calc", tools().add()),
+            false => gw,
+        };
+        let mut gw = gw.start().await;
+        let mut live = gw.live(json!({}), &[]).await;
+        live.until("first").await;
+        gw.stop();
+        live.end().await;
+        let found = log.only().await;
+        assert_eq!(found["outcome"], "stopped", "{found}");
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
 async fn a_call_over_mcp_that_ends_because_toolway_stops_says_so() {
     let (log, _guard) = Log::start();
     let gw = toolway(Model::start([]).await).config("shutdown_grace = \"100ms\"\n");

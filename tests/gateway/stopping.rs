@@ -12,7 +12,7 @@ use crate::{
     tools::tools,
 };
 
-const TEXT: &str = "data: {\"id\":\"a\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\
+pub const TEXT: &str = "data: {\"id\":\"a\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\
      \"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"first\"}}]}\n\n";
 
 async fn with_little_grace(script: impl IntoIterator<Item = Reply>, has_tools: bool) -> Toolway {
