@@ -14,7 +14,7 @@ test *args:
 
 # The documentation, with broken links as errors.
 doc:
-    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
 # Licences, advisories and bans of the dependencies (needs cargo-deny).
 deny:
@@ -22,12 +22,12 @@ deny:
 
 # Write the golden files anew; look at the difference before you commit it.
 golden:
-    UPDATE_GOLDEN=1 cargo test golden
+    UPDATE_GOLDEN=1 cargo test -p toolway-core golden
     git diff --stat golden
 
 # Write the generated parts of the documents anew.
 docs:
-    UPDATE_DOCS=1 cargo test --test cli --test config
+    UPDATE_DOCS=1 cargo test --test cli
 
 # Fuzz every target for 20 s, or those that are named; `just fuzz --help` says more (needs a C++ compiler).
 fuzz *args:

@@ -33,11 +33,12 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::args::Cli;
 use self::{answer::Output, args::Command};
+use crate::printable;
 use crate::{
     config::{Around, Config, Given, Keys, Problem},
-    printable, telemetry,
-    tool::CallError,
+    telemetry,
 };
+use toolway_protocol::tool::CallError;
 
 /// Longest wait for threads that do not let go when everything else is done.
 const AT_ONCE: Duration = Duration::from_secs(1);

@@ -38,7 +38,8 @@ pub use self::{
     reference::reference,
 };
 use self::{check::Check, servers::Written};
-use crate::{gateway, server, telemetry, tool::ServerId, upstream};
+use crate::{gateway, server, telemetry, upstream};
+use toolway_protocol::tool::ServerId;
 
 /// The file that is read when none is named.
 pub const DEFAULT_FILE: &str = "toolway.toml";

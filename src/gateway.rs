@@ -33,12 +33,9 @@ use std::{
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
+use crate::health::{ServerHealth, State};
 use crate::{
-    agent::{Job, admit::admit},
-    catalog::{Catalog, Selection},
-    health::{ServerHealth, State},
     store::Store,
-    tool::{CallError, ServerId, ToolResult},
     upstream::{
         self,
         function::{self, Functions, GroupHealth},
@@ -46,6 +43,11 @@ use crate::{
         model::{self, Models},
     },
 };
+use toolway_core::{
+    agent::{Job, admit::admit},
+    catalog::{Catalog, Selection},
+};
+use toolway_protocol::tool::{CallError, ServerId, ToolResult};
 
 use self::{
     backends::Backends,

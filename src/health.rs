@@ -6,7 +6,7 @@ use std::{fmt, time::Duration};
 
 use serde::{Serialize, Serializer};
 
-use crate::tool::ServerId;
+use toolway_protocol::tool::ServerId;
 
 /// The state of one MCP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -13,47 +13,21 @@
 //! MCP clients come in through `server::mcp` and `server::stdio`, and `gateway::mcp` answers them: it says what an
 //! endpoint shows, checks and calls as above, and carries what servers ask to the client whose request it is.
 //!
-//! # Layers
+//! # Crates
 //!
-//! A module imports only from rows above it; `tests/layers.rs` keeps this so.
-//!
-//! | row | modules |
-//! |---|---|
-//! | 1 | `tool`, `secret`, `body_buffer`, `segmented_body`, `json_size`, `byte_budget`, `quota`, `printable` |
-//! | 2 | `openai`, `mcp`, `sse` |
-//! | 3a | `translate` |
-//! | 3b | `catalog`, `health` |
-//! | 4 | `policy`, `route` |
-//! | 5 | `agent` |
-//! | 6 | `upstream`, `store`, `telemetry` |
-//! | 7 | `gateway` |
-//! | 9 | `server` |
-//! | 10 | `config` |
-//! | 11 | `cli` |
-//!
-//! Rows 1–5 decide and never act: no `async`, clock, randomness, files, sockets or logging.
+//! `toolway_protocol` has the wire types, `toolway_core` the decisions; both do no IO. This crate acts: ARCHITECTURE.md
+//! has the order of its modules, and `tests/layers.rs` checks it.
 
-pub mod agent;
 mod body_buffer;
 mod byte_budget;
-pub mod catalog;
 pub mod cli;
 pub mod config;
 pub mod gateway;
 pub mod health;
-pub mod json_size;
-pub mod mcp;
-pub mod openai;
-pub mod policy;
 pub mod printable;
 pub mod quota;
-pub mod route;
 pub mod secret;
-pub mod segmented_body;
 pub mod server;
-pub mod sse;
 pub mod store;
 pub mod telemetry;
-pub mod tool;
-pub mod translate;
 pub mod upstream;

@@ -42,7 +42,8 @@ use axum::{
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 
-use crate::{byte_budget::ByteBudget, gateway::Gateway, quota::Sharing, secret::Secret};
+use crate::gateway::Gateway;
+use crate::{byte_budget::ByteBudget, quota::Sharing, secret::Secret};
 
 use self::{
     connections::{Connections, Ticket},

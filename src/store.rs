@@ -11,10 +11,8 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{
-    agent::parked::{Found, Parked},
-    quota::Victim,
-};
+use crate::quota::Victim;
+use toolway_core::agent::parked::{Found, Parked};
 
 /// Most turns that are kept.
 const MAX_ENTRIES: usize = 10_000;
@@ -195,10 +193,8 @@ fn size(parked: &Parked) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        agent::{kept::Kept, transcript::Transcript},
-        tool::ToolCall,
-    };
+    use toolway_core::agent::{kept::Kept, transcript::Transcript};
+    use toolway_protocol::tool::ToolCall;
 
     fn parked(ids: &[&str], bytes: usize) -> Parked {
         let call = |id: &&str| ToolCall {

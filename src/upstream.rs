@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use crate::json_size::{self, MAX_VALUES};
+use toolway_protocol::json_size::{self, MAX_VALUES};
 
 #[cfg(unix)]
 pub use self::child::reaper;

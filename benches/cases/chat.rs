@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolway::{
+use toolway_core::{
     agent::ask::{Ask, compose},
     catalog::{Selected, Selection},
-    openai::request::ChatRequest,
     translate::{completion, ids::Ids, stream::Mode},
 };
+use toolway_protocol::openai::request::ChatRequest;
 
 use super::{
     Body, Table, body,

@@ -1,17 +1,17 @@
 //! The other wire: a `tools/call` read and written, and what came of it.
 
 use serde_json::{Value, json};
-use toolway::{
+use toolway_core::translate::{
+    era::fit_call,
+    functions::reply,
+    results::{Media, cut_off, to_openai},
+};
+use toolway_protocol::{
     json_size::JsonSize,
     mcp::{
         results::{read_result, write_result},
         rpc::{self, Id},
         version::Version,
-    },
-    translate::{
-        era::fit_call,
-        functions::reply,
-        results::{Media, cut_off, to_openai},
     },
 };
 

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use toolway::{
+use toolway_core::translate::stream::{ChatStream, Mode, Settings, TextCalls};
+use toolway_protocol::{
     openai::FinishReason,
     sse::{Event, Framer},
-    translate::stream::{ChatStream, Mode, Settings, TextCalls},
 };
 
 use super::{Body, Table, body, tools::OneOwner};

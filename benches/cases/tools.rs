@@ -1,16 +1,18 @@
 //! Tools: named, compiled, chosen for a request, and their calls admitted.
 
 use serde_json::{Value, json};
-use toolway::{
+use toolway_core::{
     agent::admit::admit,
     catalog::{Catalog, Selection, ServerTools},
-    mcp::tools::read_tool,
-    tool::{JsonObject, ServerId, Tool},
     translate::{
         calls::{Validator, parse_arguments},
         names,
         stream::{Known, Mode, Owner},
     },
+};
+use toolway_protocol::{
+    mcp::tools::read_tool,
+    tool::{JsonObject, ServerId, Tool},
 };
 
 use super::{Body, Table, body};

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use toolway::translate::calls::parse_arguments;
+use toolway_core::translate::calls::parse_arguments;
 
 fuzz_target!(|text: &str| {
     let parsed = parse_arguments(text);

@@ -4,14 +4,12 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use toolway::{
-    openai::error::ErrorBody,
-    translate::{
+use toolway_core::translate::{
         completion,
         ids::Ids,
         stream::{Known, Mode, Owner, Settings, TextCalls},
-    },
-};
+    };
+use toolway_protocol::openai::error::ErrorBody;
 
 struct Tools;
 

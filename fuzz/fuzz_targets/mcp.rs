@@ -4,8 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use toolway::{
-    mcp::{
+use toolway_core::translate::era;
+use toolway_protocol::mcp::{
         asks, envelope,
         features::{Entries, Kind},
         progress,
@@ -14,9 +14,7 @@ use toolway::{
         stateless::{About, Filter},
         tools::{Listing, write_tool},
         version::Version,
-    },
-    translate::era,
-};
+    };
 
 fuzz_target!(|bytes: &[u8]| {
     let (head, tail) = bytes.split_at(bytes.len() / 2);

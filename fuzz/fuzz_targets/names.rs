@@ -7,10 +7,8 @@
 use std::collections::HashSet;
 
 use libfuzzer_sys::fuzz_target;
-use toolway::{
-    tool::{FunctionName, ServerId},
-    translate::names,
-};
+use toolway_core::translate::names;
+use toolway_protocol::tool::{FunctionName, ServerId};
 
 fuzz_target!(|text: &str| {
     let pairs = text.lines().filter_map(|line| line.split_once(' '));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
-use toolway::openai::request::{Change, ChatRequest};
+use toolway_protocol::openai::request::{Change, ChatRequest};
 
 const MAX_DEPTH: usize = 64;
 

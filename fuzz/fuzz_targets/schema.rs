@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value};
-use toolway::translate::{
+use toolway_core::translate::{
     calls::{Validator, parse_arguments},
     schema,
 };

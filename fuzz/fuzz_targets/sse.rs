@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use toolway::sse::Framer;
+use toolway_protocol::sse::Framer;
 
 fn framed<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Result<Bytes, String>> {
     let mut framer = Framer::new(1 << 12);
@@ -14,7 +14,7 @@ fn framed<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Result<Bytes, Strin
         events.extend(std::iter::from_fn(|| framer.next()));
     }
     events.extend(framer.finish());
-    let raw = |event: toolway::sse::Event| {
+    let raw = |event: toolway_protocol::sse::Event| {
         let _ = (event.data(), event.name(), event.is_comment());
         event.raw().clone()
     };

@@ -6,10 +6,8 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use toolway::{
-    sse::Framer,
-    translate::stream::{ChatStream, Known, Mode, Owner, Pushed, Round, Settings, StreamError, TextCalls},
-};
+use toolway_core::translate::stream::{ChatStream, Known, Mode, Owner, Pushed, Round, Settings, StreamError, TextCalls};
+use toolway_protocol::sse::Framer;
 
 struct Tools;
 

@@ -1,11 +1,11 @@
 //! What came of one tool call, for people and for scripts.
 
 use super::{survey::ServerLine, words};
-use crate::{
+use crate::printable;
+use toolway_core::translate::results::error_to_openai;
+use toolway_protocol::{
     mcp::results::write_result,
-    printable,
     tool::{CallError, Content, ToolResult},
-    translate::results::error_to_openai,
 };
 
 /// What a call ended with: the tool's answer, or why there is none.
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn arguments_that_are_no_json_come_with_an_example() {
-        let error = crate::translate::calls::parse_arguments("timezone=x").unwrap_err();
+        let error = toolway_core::translate::calls::parse_arguments("timezone=x").unwrap_err();
         check(
             &Err(error),
             "",

@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::serve;
-use crate::{config::Config, server::stdio, tool::ServerId};
+use crate::{config::Config, server::stdio};
+use toolway_protocol::tool::ServerId;
 
 /// Serves the client until it closes its end, or until toolway is told to stop; leaves nothing running.
 pub(super) async fn run(config: Config, show: Show, stop: CancellationToken) -> Result<()> {

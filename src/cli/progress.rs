@@ -9,7 +9,8 @@ use std::{
 use tokio::time::{Instant, interval_at};
 
 use super::words;
-use crate::{gateway::Gateway, health::State};
+use crate::gateway::Gateway;
+use crate::health::State;
 
 /// How often the line is written anew.
 const TICK: Duration = Duration::from_secs(1);

@@ -13,21 +13,23 @@ use super::{
     progress, serve,
     survey::{self, Dropped, ServerLine, Survey, ToolLine, Tried},
 };
+use crate::health::{ServerHealth, State};
 use crate::{
-    catalog::{Catalog, Offered},
     config::{Config, Problem},
     gateway::{
         Gateway, listing,
         mcp::{Profile, ProfileShows},
     },
-    health::{ServerHealth, State},
-    tool::ServerId,
-    translate::names::SEPARATOR,
     upstream::{
         function::GroupHealth,
         model::{ModelError, Models},
     },
 };
+use toolway_core::{
+    catalog::{Catalog, Offered},
+    translate::names::SEPARATOR,
+};
+use toolway_protocol::tool::ServerId;
 
 /// How much longer than their own `start_timeout` servers are waited for: a process that never answered is stopped
 /// within 5 s.

@@ -7,9 +7,9 @@ use super::{problems, words};
 use crate::{
     config::{Config, Problem},
     gateway::listing::LeftOut,
-    translate::names::SEPARATOR,
     upstream::{function::Kind, mcp::Transport},
 };
+use toolway_core::translate::names::SEPARATOR;
 
 /// A description is not cut below so many columns, however narrow the terminal.
 const SHORTEST_DESCRIPTION: usize = 16;

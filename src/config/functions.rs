@@ -10,14 +10,12 @@ use serde_json::json;
 use super::{
     check::Check, problem::Problem, raw::RawFunctions, servers::missing_values, values::Origin,
 };
-use crate::{
-    tool::{Annotations, JsonObject, ServerId, Tool},
-    translate::functions::definitions,
-    upstream::{
-        function::{Config, Kind},
-        mcp, model,
-    },
+use crate::upstream::{
+    function::{Config, Kind},
+    mcp, model,
 };
+use toolway_core::translate::functions::definitions;
+use toolway_protocol::tool::{Annotations, JsonObject, ServerId, Tool};
 
 /// Most faults of one definitions file that are named; a file in a wrong form has one for each entry.
 const MAX_FAULTS: usize = 20;

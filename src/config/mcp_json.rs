@@ -15,7 +15,7 @@ use super::{
     check::Check, jsonc, keys::nearest, problem::Problem, raw::RawServer, servers::Written,
     values::Origin,
 };
-use crate::tool::{MAX_NAME, ServerId};
+use toolway_protocol::tool::{MAX_NAME, ServerId};
 
 /// Keys that are understood.
 const UNDERSTOOD: [&str; 18] = [

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{check::Check, raw::RawProfile};
-use crate::{
-    catalog::Selection,
-    gateway::mcp::{Profile, ProfileShows},
-    tool::ServerId,
-};
+use crate::gateway::mcp::{Profile, ProfileShows};
+use toolway_core::catalog::Selection;
+use toolway_protocol::tool::ServerId;
 
 /// Names that are paths of their own below `/mcp`.
 const RESERVED: [&str; 1] = ["s"];

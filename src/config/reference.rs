@@ -40,7 +40,7 @@ pub fn reference() -> String {
 const INTRODUCTION: &str = "\
 # Configuration
 
-<!-- Made from src/config/raw.rs by `UPDATE_DOCS=1 cargo test --test config`; changes here are lost. -->
+<!-- Made from src/config/raw.rs by `UPDATE_DOCS=1 cargo test --test cli`; changes here are lost. -->
 
 toolway reads `toolway.toml` in the working directory, or the file that `--config` names.
 Every key has a default; with no file at all it listens on loopback and passes requests on to OpenAI with the client's own key.

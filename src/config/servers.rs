@@ -3,12 +3,10 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use super::{check::Check, keys::unknown, problem::Problem, raw::RawServer, values::Origin};
-use crate::{
-    catalog::ToolFilter,
-    secret::Secret,
-    tool::ServerId,
-    upstream::mcp::{self, HttpKind, Transport},
-};
+use crate::secret::Secret;
+use crate::upstream::mcp::{self, HttpKind, Transport};
+use toolway_core::catalog::ToolFilter;
+use toolway_protocol::tool::ServerId;
 
 /// The name that the gateway's own tools have; nobody else's.
 const RESERVED: &str = "toolway";

@@ -6,7 +6,9 @@ use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::{check::Check, keys::unknown, raw::RawUpstream, values::Origin};
-use crate::{secret::Secret, translate::stream::TextCalls, upstream::model};
+use crate::secret::Secret;
+use crate::upstream::model;
+use toolway_core::translate::stream::TextCalls;
 
 /// Where requests go when no upstream is configured.
 const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";

@@ -1,20 +1,18 @@
 //! What tools are run by: MCP servers and groups of functions. A name is one or the other, never both.
 //!
 //! The only place of `gateway` that calls them (`tests/layers.rs` sees to it), and no tool is called without leave
-//! of [`policy`](crate::policy).
+//! of [`policy`](toolway_core::policy).
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::{
-    policy::Admitted,
-    tool::{CallError, JsonObject, ServerId, ToolResult},
-    upstream::{
-        function::Functions,
-        mcp::{CallOptions, Servers},
-    },
+use crate::upstream::{
+    function::Functions,
+    mcp::{CallOptions, Servers},
 };
+use toolway_core::policy::Admitted;
+use toolway_protocol::tool::{CallError, JsonObject, ServerId, ToolResult};
 
 /// Everything that calls can go to.
 pub(super) struct Backends {

@@ -12,12 +12,12 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::{
+use crate::upstream::mcp::CallOptions;
+use toolway_core::{
     agent::{Job, status},
     route,
-    tool::{CallError, Progress, ToolResult, millis},
-    upstream::mcp::CallOptions,
 };
+use toolway_protocol::tool::{CallError, Progress, ToolResult, millis};
 
 use super::backends::Backends;
 

@@ -10,7 +10,15 @@ use http::HeaderMap;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
+use crate::byte_budget::{ByteBudget, Reservation};
 use crate::{
+    store::{Claims, Principal},
+    upstream::{
+        model::{ClientHeaders, Incoming, Upstream, retry},
+        read_text,
+    },
+};
+use toolway_core::{
     agent::{
         Bounds, Job, Turn,
         ask::{self, Ask},
@@ -18,26 +26,22 @@ use crate::{
         kept::READ_MORE,
         parked::{self, NoRoom, Restored},
     },
-    byte_budget::{ByteBudget, Reservation},
     catalog::{Catalog, Selected, Selection},
-    openai::{
-        ErrorBody,
-        request::{ChatRequest, RequestError},
-    },
     route::Order,
-    segmented_body::SegmentedBody,
-    store::{Claims, Principal},
-    tool::ServerId,
     translate::{
         ids::Ids,
         results::Media,
         stream::{Known, Mode, Owner, Settings, StreamError},
         usage::Counts,
     },
-    upstream::{
-        model::{ClientHeaders, Incoming, Upstream, retry},
-        read_text,
+};
+use toolway_protocol::{
+    openai::{
+        ErrorBody,
+        request::{ChatRequest, RequestError},
     },
+    segmented_body::SegmentedBody,
+    tool::ServerId,
 };
 
 use super::{

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::record::Outcome;
-use crate::{translate::stream::StreamError, upstream::model::ModelError};
+use crate::upstream::model::ModelError;
+use toolway_core::translate::stream::StreamError;
 
 /// Why a request got no answer.
 #[derive(Debug, thiserror::Error)]

@@ -3,11 +3,9 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{
-    catalog::{Catalog, Offered, Selection},
-    mcp::tools::write_annotations,
-    upstream::model::{Models, Upstream},
-};
+use crate::upstream::model::{Models, Upstream};
+use toolway_core::catalog::{Catalog, Offered, Selection};
+use toolway_protocol::mcp::tools::write_annotations;
 
 /// The tools of a catalog, those that were dropped, and those that some upstream cannot take.
 pub fn listing(catalog: &Catalog, models: &Models) -> Value {

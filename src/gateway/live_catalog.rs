@@ -6,10 +6,8 @@ use arc_swap::ArcSwap;
 use tokio::sync::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::{
-    catalog::{Catalog, FeatureIndex, Offered, ServerFeatures, ServerTools},
-    upstream::{function::Functions, mcp::Servers, model::Models},
-};
+use crate::upstream::{function::Functions, mcp::Servers, model::Models};
+use toolway_core::catalog::{Catalog, FeatureIndex, Offered, ServerFeatures, ServerTools};
 
 use super::listing;
 

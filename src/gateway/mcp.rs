@@ -26,11 +26,11 @@ pub use self::{
     view::{Profile, ProfileShows, View},
 };
 use super::Gateway;
-use crate::{
-    catalog::{FeatureIndex, Offered},
+use crate::upstream::mcp::Caller;
+use toolway_core::catalog::{FeatureIndex, Offered};
+use toolway_protocol::{
     mcp::{level::Level, rpc::RpcError, stateless, version::Version},
     tool::{JsonObject, Progress, ServerId},
-    upstream::mcp::Caller,
 };
 
 /// One MCP client at one endpoint, as far as its requests differ by it.

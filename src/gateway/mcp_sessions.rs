@@ -35,7 +35,8 @@ use self::{
     session_request::SessionRequest,
 };
 use super::failure::Failure;
-use crate::{byte_budget::ByteBudget, quota::Sharing, store::Principal};
+use crate::store::Principal;
+use crate::{byte_budget::ByteBudget, quota::Sharing};
 
 /// Most sessions at one time.
 pub const MAX_SESSIONS: usize = 1000;

@@ -6,9 +6,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::{
+use toolway_core::{
     agent::{Finish, Turn, ask::Ask},
-    tool::JsonObject,
     translate::{
         completion::{self, Completion, Summary},
         ids::Ids,
@@ -16,6 +15,7 @@ use crate::{
         usage,
     },
 };
+use toolway_protocol::tool::JsonObject;
 
 use super::{
     calls::CallEvent,

@@ -2,10 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::{
-    agent::{CallRecord, Job},
-    tool::{JsonObject, Progress},
-};
+use toolway_core::agent::{CallRecord, Job};
+use toolway_protocol::tool::{JsonObject, Progress};
 
 /// The forms of progress that a client can ask for, by the header `X-Toolway-Progress` or the body field
 /// `"toolway": {"progress": …}`.
@@ -109,11 +107,11 @@ pub fn list(records: &[CallRecord]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use toolway_core::{
         catalog::{Catalog, ServerTools},
         policy::{self, Request, Verdict},
-        tool::{Annotations, ServerId, Tool},
     };
+    use toolway_protocol::tool::{Annotations, ServerId, Tool};
 
     fn job() -> Job {
         let catalog = Catalog::build(&[ServerTools {

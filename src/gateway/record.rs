@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::translate::usage::Counts;
+use toolway_core::translate::usage::Counts;
 
 use super::failure::Failure;
 

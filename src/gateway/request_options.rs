@@ -1,11 +1,13 @@
 //! What a request wishes of toolway itself: whether tools apply, which must be among them, what to be told.
 //! Decides only.
 
-use crate::{
+use toolway_core::{
     catalog::{Catalog, Selected, Selection},
+    translate::names::SEPARATOR,
+};
+use toolway_protocol::{
     openai::request::{ChatRequest, ClientToolKind, McpChoice, RequestError, ToolChoice},
     tool::ServerId,
-    translate::names::SEPARATOR,
 };
 
 use super::{chat::Input, failure::Failure, progress_mode::ProgressMode};

@@ -4,7 +4,7 @@
 
 use std::pin::pin;
 
-use crate::{
+use toolway_core::{
     agent::{Effect, Event, Finish, Job, Turn, ask::Ask},
     translate::{stream::Round, usage},
 };

@@ -6,16 +6,18 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tokio::time::timeout;
 
-use crate::{
+use crate::upstream::model::Incoming;
+use toolway_core::{
     agent::{Finish, ask::Ask, status},
-    openai::FinishReason,
-    sse::{self, Event, FrameError, Framer},
-    tool::JsonObject,
     translate::{
         stream::{ChatStream, Mode, Pushed, Round, StreamError},
         usage, whole,
     },
-    upstream::model::Incoming,
+};
+use toolway_protocol::{
+    openai::FinishReason,
+    sse::{self, Event, FrameError, Framer},
+    tool::JsonObject,
 };
 
 use super::{

@@ -13,10 +13,8 @@ use futures::{
 use tokio::time::{Instant, timeout};
 
 use super::{App, connections::NoPlace, error::Refusal};
-use crate::{
-    body_buffer::BodyBuffer,
-    byte_budget::{ByteBudget, Reservation},
-};
+use crate::body_buffer::BodyBuffer;
+use crate::byte_budget::{ByteBudget, Reservation};
 
 /// Longest wait for the next [`LEAST`] bytes of a body, or for its end.
 const WINDOW: Duration = Duration::from_secs(30);

@@ -14,10 +14,8 @@ use super::{
     App, guard,
     mcp::{self, reply::Lasting},
 };
-use crate::{
-    gateway::record::{Details, Outcome, Record},
-    tool::millis,
-};
+use crate::gateway::record::{Details, Outcome, Record};
+use toolway_protocol::tool::millis;
 
 /// Longest text from a client or an upstream in the line, in bytes.
 const MAX_TEXT: usize = 500;

@@ -13,9 +13,9 @@ use crate::{
         failure::{Failed, Failure},
         record::Outcome,
     },
-    openai::ErrorBody,
     upstream::model::ModelError,
 };
+use toolway_protocol::openai::ErrorBody;
 
 /// Why the HTTP face refused a request before the gateway saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]

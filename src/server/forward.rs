@@ -21,15 +21,15 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::byte_budget::{ByteBudget, Reservation};
 use crate::{
-    byte_budget::{ByteBudget, Reservation},
     gateway::{failure::Failure, record::Record},
-    translate::paths,
     upstream::{
         model::{ModelError, Upstream},
         read_text,
     },
 };
+use toolway_core::translate::paths;
 
 use super::{
     App,

@@ -27,7 +27,8 @@ use super::{
     App, REQUEST_ID, chat, connections::Ticket, cors, ended::Ended, error::Refusal, guard, mcp,
     mcp_sessions,
 };
-use crate::{translate::paths, upstream::model::is_credential};
+use crate::upstream::model::is_credential;
+use toolway_core::translate::paths;
 
 /// Longest id that a client can give its request, in bytes: it goes into every line of the log about it.
 const LONGEST_ID: usize = 256;

@@ -1,7 +1,7 @@
 //! The face for MCP clients over Streamable HTTP, in both eras; the client decides by how it comes.
 //!
 //! This is our own server side, because a gateway passes results on as they came. Everything that is decided by
-//! rules alone is in `crate::mcp`; what a request brings about is the gateway's (`gateway::mcp`).
+//! rules alone is in `toolway_protocol::mcp`; what a request brings about is the gateway's (`gateway::mcp`).
 //!
 //! Read next: `legacy_sse` (HTTP+SSE, at `/sse`), `handshake` (2024-11-05 to 2025-11-25, with `sessions` and `talk`), `stateless` (2026-07-28, with
 //! `once` and `listen`), `outbox` and `events` for what is sent besides results.
@@ -36,16 +36,15 @@ use self::{
     sessions::{Owner, Sessions},
 };
 use super::{App, body, error::Refusal, headers::principal, mcp_sessions, values};
-use crate::{
-    byte_budget::Reservation,
-    gateway::{Gateway, mcp::View},
+use crate::gateway::{Gateway, mcp::View};
+use crate::{byte_budget::Reservation, quota::Sharing};
+use toolway_protocol::{
     json_size::JsonSize,
     mcp::{
         headers::{self, Accepts},
         rpc::{self, Incoming, Malformed, Message},
         version::Version,
     },
-    quota::Sharing,
     tool::JsonObject,
 };
 
@@ -350,7 +349,7 @@ async fn dispatch(app: &App, visitor: &Visitor, incoming: Incoming) -> Response 
 
 /// A request that stands for itself says so, in its body or in its header.
 pub(super) fn is_stateless(headers: &HeaderMap, request: &rpc::Request) -> bool {
-    match crate::mcp::stateless::protocol_version(&request.params) {
+    match toolway_protocol::mcp::stateless::protocol_version(&request.params) {
         Some(version) => !Version::parse(version).is_some_and(Version::has_handshake),
         None => {
             request.method == "server/discover"

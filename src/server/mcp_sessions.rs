@@ -31,8 +31,8 @@ use crate::{
         },
     },
     store::Principal,
-    translate::paths,
 };
+use toolway_core::translate::paths;
 
 use super::{
     App, body,

@@ -26,9 +26,12 @@ use super::mcp::{
     stateless_request::StatelessRequest,
     work::Running,
 };
+use crate::byte_budget::Reservation;
 use crate::{
-    byte_budget::Reservation,
     gateway::{Gateway, mcp::View},
+    upstream::mcp::lines::{Line, next_line},
+};
+use toolway_protocol::{
     json_size::JsonSize,
     mcp::{
         envelope::id_of_cut_response,
@@ -36,7 +39,6 @@ use crate::{
         stateless::{self, About},
         version::Version,
     },
-    upstream::mcp::lines::{Line, next_line},
 };
 
 /// The bounds of this face.

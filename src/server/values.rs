@@ -3,10 +3,8 @@
 use axum::body::Bytes;
 
 use super::{App, body, error::Refusal};
-use crate::{
-    byte_budget::{ByteBudget, Reservation},
-    json_size::{BYTES_PER_VALUE, MAX_VALUES, measure},
-};
+use crate::byte_budget::{ByteBudget, Reservation};
+use toolway_protocol::json_size::{BYTES_PER_VALUE, MAX_VALUES, measure};
 
 /// A longer body is read on a thread of its own, in bytes: building its values may take longer than other requests
 /// should wait.

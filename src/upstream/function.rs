@@ -23,12 +23,12 @@ use tokio::time::{Instant, timeout_at};
 
 use self::{command::Command, endpoint::Endpoint, openapi::Api, prompt::Prompt, request::Requests};
 use super::{SetupError, mcp::CallOptions, model::Models, queue::Queue};
-use crate::{
+use crate::health::State;
+use toolway_core::{
     catalog::{DroppedTool, ServerTools},
-    health::State,
     policy::Admitted,
-    tool::{CallError, JsonObject, ServerId, Tool, ToolResult},
 };
+use toolway_protocol::tool::{CallError, JsonObject, ServerId, Tool, ToolResult};
 
 /// One group of functions, as configured and checked.
 #[derive(Clone, Debug)]

@@ -58,12 +58,9 @@ pub use self::{
     server_notifications::ServerEvent,
     watched::ResourceWatch,
 };
-use crate::{
-    catalog::{ServerFeatures, ServerTools, ToolFilter},
-    health::ServerHealth,
-    secret::Secret,
-    tool::{CallError, JsonObject, ServerId, ToolResult},
-};
+use crate::{health::ServerHealth, secret::Secret};
+use toolway_core::catalog::{ServerFeatures, ServerTools, ToolFilter};
+use toolway_protocol::tool::{CallError, JsonObject, ServerId, ToolResult};
 
 /// One MCP server, as configured and checked.
 #[derive(Clone, Debug)]

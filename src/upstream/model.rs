@@ -21,14 +21,13 @@ use tower::BoxError;
 use url::Url;
 
 use super::wire::{self, Body, Client, Headers, HttpError, Outgoing, SetupError, Upload};
-use crate::{
-    catalog,
+use crate::secret::Secret;
+use toolway_core::{catalog, translate::stream::TextCalls};
+use toolway_protocol::{
     json_size::{MAX_VALUES, check_values},
     openai::ErrorBody,
-    secret::Secret,
     segmented_body::SegmentedBody,
     tool::millis,
-    translate::stream::TextCalls,
 };
 
 use self::retry::Round;

@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::tool::CallError;
+use toolway_protocol::tool::CallError;
 
 /// Most calls that wait for one server.
 pub(super) const MAX_WAITING: usize = 256;

@@ -46,7 +46,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::io::{ReaderStream, StreamReader};
 use tower::{BoxError, Service};
 
-use crate::{segmented_body::SegmentedBody, tool::millis};
+use toolway_protocol::{segmented_body::SegmentedBody, tool::millis};
 
 /// Longest time for which an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(60);

@@ -2,7 +2,7 @@ use std::fs;
 
 use indoc::formatdoc;
 use serde_json::{Value, json};
-use toolway::tool::{CallError, Content, ToolResult};
+use toolway_protocol::tool::{CallError, Content, ToolResult};
 
 use crate::{
     harness::{Toolway, toolway},

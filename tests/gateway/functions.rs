@@ -7,7 +7,7 @@ use std::{fs, time::Duration};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolway::tool::{CallError, Content, ToolResult};
+use toolway_protocol::tool::{CallError, Content, ToolResult};
 
 use crate::{
     harness::{Toolway, toolway},

@@ -37,6 +37,8 @@ mod keys;
 mod lent;
 /// What the log says of a request.
 mod log;
+/// toolway as an MCP server.
+mod mcp;
 /// Mixed turns: calls of the gateway's and of the client's own together.
 mod mixed;
 /// The HTTP face as openapi.yaml describes it.

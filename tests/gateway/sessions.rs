@@ -13,10 +13,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
-use toolway::{
-    gateway::mcp_sessions::session::Session,
-    tool::{CallError, ToolResult},
-};
+use toolway::gateway::mcp_sessions::session::Session;
+use toolway_protocol::tool::{CallError, ToolResult};
 
 use crate::{
     harness::{Toolway, eventually, toolway},

@@ -11,10 +11,10 @@ use std::{
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::{sync::Notify, task::JoinHandle};
-use toolway::{
+use toolway::upstream::mcp::{CallOptions, Caller, Servers};
+use toolway_protocol::{
     mcp::rpc::RpcError,
     tool::{CallError, JsonObject},
-    upstream::mcp::{CallOptions, Caller, Servers},
 };
 
 use crate::{

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
-use toolway::{
-    tool::{CallError, Content, JsonObject},
-    upstream::mcp::CallOptions,
-};
+use toolway::upstream::mcp::CallOptions;
+use toolway_protocol::tool::{CallError, Content, JsonObject};
 
 use crate::harness::{PATIENCE, Rig, id, options, scripted, text};
 

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::Instant;
-use toolway::{
-    health::State,
-    tool::CallError,
-    upstream::mcp::{CallOptions, Transport},
-};
+use toolway::health::State;
+use toolway::upstream::mcp::{CallOptions, Transport};
+use toolway_protocol::tool::CallError;
 
 use crate::harness::{PATIENCE, Rig, id, options, scripted, text};
 

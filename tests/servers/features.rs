@@ -1,11 +1,9 @@
 //! What servers have besides tools: prompts, resources, templates, logs, and resources that are watched.
 
 use serde_json::{Value, json};
-use toolway::{
-    catalog::ServerFeatures,
-    tool::JsonObject,
-    upstream::mcp::{ServerEvent, Servers},
-};
+use toolway::upstream::mcp::{ServerEvent, Servers};
+use toolway_core::catalog::ServerFeatures;
+use toolway_protocol::tool::JsonObject;
 
 use crate::{
     harness::{PATIENCE, Rig, id, options, scripted},

@@ -9,12 +9,10 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, timeout};
-use toolway::{
-    catalog::ServerTools,
-    health::{ServerHealth, State},
-    tool::{CallError, Content, ServerId, ToolResult},
-    upstream::mcp::{CallOptions, Config, Servers, Transport},
-};
+use toolway::health::{ServerHealth, State};
+use toolway::upstream::mcp::{CallOptions, Config, Servers, Transport};
+use toolway_core::catalog::ServerTools;
+use toolway_protocol::tool::{CallError, Content, ServerId, ToolResult};
 
 /// Longer than anything here takes on a machine that is busy with other things.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

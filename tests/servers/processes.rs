@@ -4,7 +4,8 @@
 use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio::time::Instant;
-use toolway::{secret::Secret, upstream::mcp::Transport};
+use toolway::secret::Secret;
+use toolway::upstream::mcp::Transport;
 
 use crate::harness::{Rig, scripted, text};
 

@@ -24,10 +24,8 @@ use tokio::{
     net::TcpListener,
     sync::{mpsc, watch},
 };
-use toolway::{
-    health::State,
-    upstream::mcp::{CallOptions, Config, HttpKind, Transport},
-};
+use toolway::health::State;
+use toolway::upstream::mcp::{CallOptions, Config, HttpKind, Transport};
 
 use crate::{
     callers::{Client, everything, made_for},

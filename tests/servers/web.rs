@@ -4,12 +4,9 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
-use toolway::{
-    health::State,
-    secret::Secret,
-    tool::{CallError, Content},
-    upstream::mcp::{CallOptions, Config, HttpKind, Transport},
-};
+use toolway::upstream::mcp::{CallOptions, Config, HttpKind, Transport};
+use toolway::{health::State, secret::Secret};
+use toolway_protocol::tool::{CallError, Content};
 
 use crate::{
     harness::{Rig, id, options, text},

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::model;
-use crate::{cli::words, sse::Framer};
+use crate::cli::words;
+use toolway_protocol::sse::Framer;
 
 /// The question. It has work for two tools.
 const QUESTION: &str = "What is 19 x 23, and how many letters has \"gateway\"?";

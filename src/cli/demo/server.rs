@@ -14,7 +14,7 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 
-use crate::tool::JsonObject;
+use toolway_protocol::tool::JsonObject;
 
 /// Serves until standard input ends.
 ///

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use url::Url;
 
 use super::super::{check::Check, raw::RawFunctions, values::Origin};
-use crate::{
+use crate::upstream::function::openapi::Config;
+use toolway_core::{
     catalog::{DroppedTool, matches},
     translate::openapi::{self, Api, Fixed, Operation, Skipped},
-    upstream::function::openapi::Config,
 };
 
 /// How many tools most models take at once.

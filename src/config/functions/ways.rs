@@ -8,18 +8,18 @@ use serde_json::Value;
 use super::super::{
     check::Check, keys::unknown, problem::Problem, raw::RawFunctions, values::Origin,
 };
-use crate::{
+use crate::upstream::{
+    function::{Kind, command, endpoint, prompt, request},
+    model,
+};
+use toolway_core::{
     catalog,
-    tool::Tool,
     translate::functions::{
         request::{FUNCTION, RequestTemplate, parse_method},
         template::Template,
     },
-    upstream::{
-        function::{Kind, command, endpoint, prompt, request},
-        model,
-    },
 };
+use toolway_protocol::tool::Tool;
 
 /// Longest time that calls wait for others to share a request with.
 const LONGEST_BATCH: Duration = Duration::from_secs(1);

@@ -20,12 +20,14 @@ use tokio::{
 use super::{Gateway, RequestContext, parked::Parked};
 use crate::{
     gateway::backends::Method,
+    upstream::mcp::{CallOptions, Caller},
+};
+use toolway_protocol::{
     mcp::{
         results::asks_for_input,
         rpc::{RpcError, code},
     },
     tool::{CallError, JsonObject, Progress},
-    upstream::mcp::{CallOptions, Caller},
 };
 
 /// How often a server may ask for more before it answers.

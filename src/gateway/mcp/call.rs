@@ -9,19 +9,20 @@ use tokio::{
 };
 
 use super::{Gateway, RequestContext, ask::Inquiry, parked::Parked};
-use crate::{
+use crate::{gateway::backends::Method, upstream::mcp::CallOptions};
+use toolway_core::{
     catalog::Offered,
-    gateway::backends::Method,
+    policy::{self, Admitted, Request, Verdict},
+    route,
+    translate::{era, results, uris},
+};
+use toolway_protocol::{
     mcp::{
         results::{asks_for_input, write_result},
         rpc::{RpcError, code},
         version::Version,
     },
-    policy::{self, Admitted, Request, Verdict},
-    route,
     tool::{CallError, JsonObject, Progress, ToolResult, millis},
-    translate::{era, results, uris},
-    upstream::mcp::CallOptions,
 };
 
 /// Answers a `tools/call`.

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{Gateway, RequestContext, ask::Inquiry};
-use crate::{
-    gateway::backends::Method,
+use crate::gateway::backends::Method;
+use toolway_core::translate::{era, uris};
+use toolway_protocol::{
     mcp::{
         results::asks_for_input,
         rpc::{RpcError, code},
     },
     tool::{CallError, JsonObject, Progress, ServerId},
-    translate::{era, uris},
 };
 
 /// `prompts/get`.
@@ -142,7 +142,7 @@ fn back(
     context: &RequestContext,
     server: &ServerId,
     mut raw: Value,
-    fit: fn(Value, crate::mcp::version::Version) -> Value,
+    fit: fn(Value, toolway_protocol::mcp::version::Version) -> Value,
 ) -> Value {
     if asks_for_input(&raw) {
         return raw;

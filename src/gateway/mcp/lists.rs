@@ -3,11 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use super::{Description, RequestContext, View, view::Listed};
-use crate::{
+use toolway_core::{
     catalog::{self, Catalog, FeatureIndex},
+    translate::era,
+};
+use toolway_protocol::{
     mcp::{rpc::RpcError, tools::write_tool, version::Version},
     tool::JsonObject,
-    translate::era,
 };
 
 /// Longest text of instructions that is put together of several servers', in bytes.

@@ -11,12 +11,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{Notice, Topic, View};
 use crate::{
-    catalog::{ServerFeatures, ServerTools},
     gateway::live_catalog::LiveCatalog,
-    mcp::level::Level,
-    tool::ServerId,
     upstream::mcp::{ResourceWatch, ServerEvent, Servers},
 };
+use toolway_core::catalog::{ServerFeatures, ServerTools};
+use toolway_protocol::{mcp::level::Level, tool::ServerId};
 
 /// News that wait for a slow face.
 const WAITING: usize = 1024;

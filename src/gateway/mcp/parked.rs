@@ -15,11 +15,9 @@ use tokio::{sync::mpsc, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ask::{FromServer, PATIENCE, Question};
-use crate::{
-    gateway::random::unguessable,
-    quota::Victim,
-    tool::{CallError, Progress, ServerId},
-};
+use crate::gateway::random::unguessable;
+use crate::quota::Victim;
+use toolway_protocol::tool::{CallError, Progress, ServerId};
 
 /// Most calls that wait.
 const MAX_PARKED: usize = 1000;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::{
+use crate::gateway::mcp_sessions;
+use toolway_core::{
     catalog::{Catalog, FeatureIndex, IndexedFeature, Offered, Selection, ServerFeatures},
-    gateway::mcp_sessions,
-    tool::{JsonObject, ServerId},
     translate::uris,
 };
+use toolway_protocol::tool::{JsonObject, ServerId};
 
 /// What is behind an endpoint besides `/mcp`: a `[profiles.NAME]` table.
 #[derive(Clone, Debug)]

@@ -6,11 +6,11 @@
 use serde_json::Value;
 
 use super::session_request::{check_values, not_json, refused};
-use crate::{
-    gateway::failure::Failure,
+use crate::gateway::failure::Failure;
+use toolway_core::translate::functions::output;
+use toolway_protocol::{
     json_size::MAX_VALUES,
     tool::{JsonObject, ToolResult},
-    translate::functions::output,
 };
 
 /// Most answers in one body.

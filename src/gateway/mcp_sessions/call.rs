@@ -6,12 +6,12 @@ use tokio::{
 };
 
 use super::session::{Session, gone};
-use crate::{
+use crate::gateway::random::unguessable;
+use toolway_core::{
     agent::status,
-    gateway::random::unguessable,
     policy::{self, Admitted, Request, Verdict},
-    tool::{CallError, JsonObject, ToolCall, ToolResult, millis},
 };
+use toolway_protocol::tool::{CallError, JsonObject, ToolCall, ToolResult, millis};
 
 /// Longest arguments of one call, in bytes.
 const MAX_ARGUMENTS: usize = 1 << 20;

@@ -9,7 +9,7 @@ use super::{
     ledger::{Reader, What},
     session::{Ended, Session},
 };
-use crate::tool::ToolCall;
+use toolway_protocol::tool::ToolCall;
 
 /// The events of a session, for the reader that holds this. When it is dropped nobody reads.
 ///

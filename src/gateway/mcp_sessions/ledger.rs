@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::tool::ToolCall;
+use toolway_protocol::tool::ToolCall;
 
 /// Most calls of a session that are open at one time.
 pub(super) const MAX_OPEN: usize = 64;

@@ -19,12 +19,11 @@ use super::{
 };
 use crate::{
     byte_budget::{ByteBudget, Reservation},
-    catalog::{Catalog, DroppedTool, Offered, ServerTools},
-    gateway::random::unguessable,
     secret::Secret,
-    store::Principal,
-    tool::{CallError, ServerId, ToolCall, ToolResult},
 };
+use crate::{gateway::random::unguessable, store::Principal};
+use toolway_core::catalog::{Catalog, DroppedTool, Offered, ServerTools};
+use toolway_protocol::tool::{CallError, ServerId, ToolCall, ToolResult};
 
 /// The server that a session's functions are of, in the log and in [`Offered::server`].
 const SERVER: &str = "caller";

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::{
-    gateway::failure::Failure,
+use crate::gateway::failure::Failure;
+use toolway_core::translate::functions::definitions::{self, Fault};
+use toolway_protocol::{
     json_size,
     tool::{JsonObject, Tool},
-    translate::functions::definitions::{self, Fault},
 };
 
 /// Longest body, in bytes.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::timeout};
 
 use super::{answers::Answer, events::Events, session::Receipt, *};
-use crate::tool::{CallError, JsonObject, ToolResult};
+use toolway_protocol::tool::{CallError, JsonObject, ToolResult};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

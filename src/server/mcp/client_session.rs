@@ -28,6 +28,9 @@ use crate::{
             BackendEvent, LogInterest, Notice, RequestContext, ResourceSubscription, Topic, View,
         },
     },
+    upstream::mcp::Caller,
+};
+use toolway_protocol::{
     mcp::{
         asks,
         level::Level,
@@ -35,7 +38,6 @@ use crate::{
         version::Version,
     },
     tool::JsonObject,
-    upstream::mcp::Caller,
 };
 
 /// Most resources that one client may have watched.

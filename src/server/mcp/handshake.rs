@@ -22,13 +22,13 @@ use super::{
     reply,
     sessions::{NoRoom, Session, UNASKED},
 };
-use crate::mcp::{
+use crate::server::error::Refusal;
+use toolway_protocol::mcp::{
     headers,
     rpc::{self, Id, Incoming, Message, Request, RpcError, code},
     stateless,
     version::Version,
 };
-use crate::server::error::Refusal;
 
 /// `initialize`: a new session.
 pub(super) fn initialize(face: &Face, visitor: &Visitor, request: Request) -> Response {

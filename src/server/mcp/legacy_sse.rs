@@ -27,12 +27,12 @@ use super::{
     reply,
     sessions::{NoRoom, Owner},
 };
+use crate::quota::Sharing;
 use crate::{
     gateway::mcp::View,
-    mcp::headers::Accepts,
-    quota::Sharing,
     server::{App, error::Refusal, headers::principal, mcp_sessions, stdio::Pipe},
 };
+use toolway_protocol::mcp::headers::Accepts;
 
 /// Messages that may wait for a client that does not read before nothing more is taken from it.
 const MAX_UNREAD: usize = 64;

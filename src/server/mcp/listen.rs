@@ -9,11 +9,11 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 use super::{client_session::line, outbox::Outbox, stateless_request::StatelessRequest, work};
-use crate::{
-    gateway::{
-        Gateway,
-        mcp::{BackendEvent, ResourceSubscription, Topic, View},
-    },
+use crate::gateway::{
+    Gateway,
+    mcp::{BackendEvent, ResourceSubscription, Topic, View},
+};
+use toolway_protocol::{
     mcp::{
         rpc::{Id, RpcError},
         stateless::{self, Filter},

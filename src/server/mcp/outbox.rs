@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use crate::mcp::replay::{Replay, Weight};
+use toolway_protocol::mcp::replay::{Replay, Weight};
 
 /// One stream of messages. It has one reader at a time; a new one takes the place of the one before.
 #[derive(Debug, Default)]

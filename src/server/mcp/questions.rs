@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{client_session::line, outbox::Outbox};
-use crate::mcp::rpc::{self, Id, Response, RpcError, code};
+use toolway_protocol::mcp::rpc::{self, Id, Response, RpcError, code};
 
 /// How long a client may think, for there is a person behind some answers.
 const PATIENCE: Duration = Duration::from_secs(600);

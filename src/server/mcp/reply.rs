@@ -10,9 +10,9 @@ use bytes::Bytes;
 use super::events::Events;
 use crate::{
     gateway::record::Outcome,
-    mcp::rpc::{self, Id, RpcError, code},
     server::{ended::Failing, error::Refusal},
 };
+use toolway_protocol::mcp::rpc::{self, Id, RpcError, code};
 
 /// There is no such session (by custom; the specification names no code).
 const NO_SESSION: i64 = -32001;

@@ -14,10 +14,8 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{client_session::ClientSession, outbox::Outbox};
-use crate::{
-    quota::{Sharing, Victim},
-    store::Principal,
-};
+use crate::quota::{Sharing, Victim};
+use crate::store::Principal;
 
 /// Streams of one session that can be taken up again.
 const MAX_STREAMS: usize = 8;

@@ -12,13 +12,13 @@ use super::{
     Face, Visitor, events::Events, listen, outbox::Outbox, reply,
     stateless_request::StatelessRequest,
 };
-use crate::{
+use crate::server::error::Refusal;
+use toolway_protocol::{
     mcp::{
         headers,
         rpc::{self, Id, Request, RpcError, code},
         stateless::About,
     },
-    server::error::Refusal,
     tool::JsonObject,
 };
 

@@ -11,6 +11,9 @@ use crate::{
         Gateway,
         mcp::{RequestContext, View},
     },
+    upstream::mcp::Caller,
+};
+use toolway_protocol::{
     mcp::{
         level::Level,
         rpc::RpcError,
@@ -18,7 +21,6 @@ use crate::{
         version::Version,
     },
     tool::JsonObject,
-    upstream::mcp::Caller,
 };
 
 /// One request and those behind it.

@@ -13,8 +13,8 @@ use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{client_session::line, outbox::Outbox};
-use crate::{
-    gateway::{Gateway, mcp::RequestContext},
+use crate::gateway::{Gateway, mcp::RequestContext};
+use toolway_protocol::{
     mcp::rpc::{Id, RpcError, code},
     tool::{JsonObject, Progress},
 };

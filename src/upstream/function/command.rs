@@ -12,18 +12,16 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
-    secret::Secret,
-    tool::{CallError, JsonObject, ServerId, ToolResult},
-    translate::functions::{
-        command::{failure, read_output},
-        output,
-    },
-    upstream::{
-        child::{self, Process, Spawned},
-        too_long,
-    },
+use crate::secret::Secret;
+use crate::upstream::{
+    child::{self, Process, Spawned},
+    too_long,
 };
+use toolway_core::translate::functions::{
+    command::{failure, read_output},
+    output,
+};
+use toolway_protocol::tool::{CallError, JsonObject, ServerId, ToolResult};
 
 /// The variable that names the function.
 const VARIABLE: &str = "TOOLWAY_FUNCTION";

@@ -19,18 +19,16 @@ use url::Url;
 
 use self::batch::Batches;
 use super::web;
-use crate::{
-    secret::Secret,
-    tool::{CallError, JsonObject, ServerId, ToolResult},
-    translate::{
-        functions::{
-            output,
-            webhook::{self, AnswerFault, Call},
-        },
-        ids::Ids,
+use crate::secret::Secret;
+use crate::upstream::{SetupError, wire::Client};
+use toolway_core::translate::{
+    functions::{
+        output,
+        webhook::{self, AnswerFault, Call},
     },
-    upstream::{SetupError, wire::Client},
+    ids::Ids,
 };
+use toolway_protocol::tool::{CallError, JsonObject, ServerId, ToolResult};
 
 /// A webhook, as configured and checked.
 #[derive(Clone, Debug)]

@@ -10,16 +10,16 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use url::Url;
 
 use super::web;
-use crate::{
+use crate::secret::Secret;
+use crate::upstream::{SetupError, wire::Client};
+use toolway_core::{
     catalog::DroppedTool,
-    secret::Secret,
-    tool::{CallError, JsonObject, ServerId, Tool, ToolResult},
     translate::{
         functions::reply,
         openapi::{HttpRequest, Operation, Plan},
     },
-    upstream::{SetupError, wire::Client},
 };
+use toolway_protocol::tool::{CallError, JsonObject, ServerId, Tool, ToolResult};
 
 /// What is asked for, where neither the configuration nor the model says something else.
 const ACCEPT: &str = "application/json, */*;q=0.5";

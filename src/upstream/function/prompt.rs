@@ -13,16 +13,16 @@ use std::{
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::{
+use crate::upstream::model::{ClientHeaders, ModelError, Models, Upstream, retry::Round};
+use toolway_core::translate::{
+    completion,
+    functions::{output, request::FUNCTION, template::Template},
+    ids::Ids,
+    stream::{Known, Mode, Owner, Settings},
+};
+use toolway_protocol::{
     segmented_body::SegmentedBody,
     tool::{CallError, JsonObject, ServerId, ToolResult},
-    translate::{
-        completion,
-        functions::{output, request::FUNCTION, template::Template},
-        ids::Ids,
-        stream::{Known, Mode, Owner, Settings},
-    },
-    upstream::model::{ClientHeaders, ModelError, Models, Upstream, retry::Round},
 };
 
 /// A question, as configured and checked.

@@ -8,15 +8,13 @@ use std::{borrow::Cow, collections::HashMap};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::web;
-use crate::{
-    secret::Secret,
-    tool::{CallError, JsonObject, ServerId, ToolResult},
-    translate::functions::{
-        reply,
-        request::{RequestTemplate, body},
-    },
-    upstream::{SetupError, wire::Client},
+use crate::secret::Secret;
+use crate::upstream::{SetupError, wire::Client};
+use toolway_core::translate::functions::{
+    reply,
+    request::{RequestTemplate, body},
 };
+use toolway_protocol::tool::{CallError, JsonObject, ServerId, ToolResult};
 
 /// The requests of a group, as configured and checked.
 #[derive(Clone, Debug)]

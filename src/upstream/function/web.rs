@@ -7,16 +7,16 @@ use futures::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use url::Url;
 
-use crate::{
-    body_buffer::BodyBuffer,
-    secret::Secret,
+use crate::body_buffer::BodyBuffer;
+use crate::secret::Secret;
+use crate::upstream::{
+    SetupError, reason, too_long,
+    wire::{self, Client, Headers, HttpError, Outgoing},
+};
+use toolway_core::translate::functions::output;
+use toolway_protocol::{
     segmented_body::SegmentedBody,
     tool::{CallError, ServerId, ToolResult},
-    translate::functions::output,
-    upstream::{
-        SetupError, reason, too_long,
-        wire::{self, Client, Headers, HttpError, Outgoing},
-    },
 };
 
 /// Longest wait for a connection.

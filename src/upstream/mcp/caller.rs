@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::{sync::mpsc, time::Instant};
 
-use crate::{mcp::rpc::RpcError, tool::Progress};
+use toolway_protocol::{mcp::rpc::RpcError, tool::Progress};
 
 /// Whoever a request is made for, as far as a server may turn to them while it runs.
 pub trait Caller: Send + Sync + 'static {

@@ -13,7 +13,7 @@ use rmcp::{
 use tracing::warn;
 
 use super::pending::Pending;
-use crate::{
+use toolway_protocol::{
     mcp::{
         asks,
         rpc::{RpcError, code},

@@ -24,7 +24,7 @@ use super::{
     client_handler::ClientHandler, faults::Outage, follow::Watching, legacy_sse::SseLink,
     pending::Pending, pipe::PipeFault, session::Session, stdio::ChildLink, streamable::Poster,
 };
-use crate::tool::ServerId;
+use toolway_protocol::tool::ServerId;
 
 /// Longest orderly end of a connection; what still runs then is dropped.
 const CLOSING: Duration = Duration::from_secs(3);

@@ -26,12 +26,9 @@ use super::{
     streamable::{self, ERROR_BODY, Poster, Reply, is_about_session},
     web::{self, WebFault},
 };
-use crate::{
-    body_buffer::BodyBuffer,
-    sse::Event,
-    tool::JsonObject,
-    upstream::{check_values, read_text, wire::Body},
-};
+use crate::body_buffer::BodyBuffer;
+use crate::upstream::{check_values, read_text, wire::Body};
+use toolway_protocol::{sse::Event, tool::JsonObject};
 
 const METHOD: &str = "tools/call";
 

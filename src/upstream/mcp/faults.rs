@@ -10,7 +10,7 @@ use rmcp::{
 };
 
 use super::{pipe::PipeFault, web::WebFault};
-use crate::tool::{CallError, Refusal};
+use toolway_protocol::tool::{CallError, Refusal};
 
 /// Longest text of a server's own that is passed on in an error, in bytes.
 const LONGEST_MESSAGE: usize = 2000;

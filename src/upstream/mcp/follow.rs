@@ -14,7 +14,8 @@ use super::{
     server_handle::ServerHandle,
     session::{ListFault, Session},
 };
-use crate::{health::Restarts, mcp::features::Kind};
+use crate::health::Restarts;
+use toolway_protocol::mcp::features::Kind;
 
 /// How long further changes are waited for before a list is read again.
 const BURST: Duration = Duration::from_millis(100);

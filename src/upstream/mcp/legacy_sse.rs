@@ -19,10 +19,8 @@ use super::{
     pipe::{Outgoing, Pipe, PipeEnd, pipe},
     web::{self, WebFault},
 };
-use crate::{
-    mcp::deep::read_message,
-    upstream::{check_values, read_text, too_long},
-};
+use crate::upstream::{check_values, read_text, too_long};
+use toolway_protocol::mcp::deep::read_message;
 
 /// How long a message waits for the answer to the one before it, which keeps their order.
 const IN_ORDER: Duration = Duration::from_secs(1);

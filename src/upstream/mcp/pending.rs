@@ -31,7 +31,7 @@ use super::{
     running::{Recipient, RequestTag, Running, meant},
     server_notifications::{Changes, Unasked},
 };
-use crate::mcp::{envelope, rpc::RpcError};
+use toolway_protocol::mcp::{envelope, rpc::RpcError};
 
 /// Most requests that are kept. Over HTTP nobody says that a request was given up.
 const MAX_PENDING: usize = 4096;

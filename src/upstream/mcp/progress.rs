@@ -12,7 +12,7 @@ use rmcp::model::{NumberOrString, ProgressToken};
 use serde_json::Value;
 
 use super::running::Running;
-use crate::{mcp::progress::read_progress, tool::Progress};
+use toolway_protocol::{mcp::progress::read_progress, tool::Progress};
 
 /// Messages with a token that no call has claimed yet, which are kept for a moment.
 const EARLY: usize = 64;

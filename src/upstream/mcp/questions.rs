@@ -17,7 +17,7 @@ use rmcp::model::{CustomRequest, ServerRequest};
 use serde_json::{Value, json};
 
 use super::running::{Recipient, Running};
-use crate::mcp::{
+use toolway_protocol::mcp::{
     asks,
     rpc::{RpcError, code},
 };

@@ -18,7 +18,8 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::Caller;
-use crate::{tool::Progress, upstream::queue::Place};
+use crate::upstream::queue::Place;
+use toolway_protocol::tool::Progress;
 
 /// Progress that may wait to be seen, per request; more is left out.
 const WAITING: usize = 16;
@@ -264,7 +265,7 @@ mod tests {
     use futures::future::BoxFuture;
 
     use super::*;
-    use crate::mcp::rpc::RpcError;
+    use toolway_protocol::mcp::rpc::RpcError;
 
     struct Silent(Option<usize>);
 

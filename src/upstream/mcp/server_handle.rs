@@ -21,12 +21,12 @@ use super::{
     stderr::StderrTail,
     watched::Watched,
 };
-use crate::{
-    catalog::{DroppedTool, ServerFeatures, ServerTools},
-    health::{ServerHealth, State},
+use crate::health::{ServerHealth, State};
+use crate::upstream::queue::Queue;
+use toolway_core::catalog::{DroppedTool, ServerFeatures, ServerTools};
+use toolway_protocol::{
     mcp::tools::Listing,
     tool::{CallError, JsonObject},
-    upstream::queue::Queue,
 };
 
 /// How long a call waits for a server that is being started.

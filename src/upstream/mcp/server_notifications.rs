@@ -4,7 +4,7 @@ use serde_json::Value;
 use tokio::sync::{broadcast, watch};
 
 use super::running::Recipient;
-use crate::tool::ServerId;
+use toolway_protocol::tool::ServerId;
 
 /// What a server said without being asked, and not to one caller alone.
 #[derive(Clone, Debug, PartialEq)]

@@ -29,14 +29,14 @@ use super::{
     streamable::Poster,
     wrapped,
 };
-use crate::{
+use crate::upstream::queue::Place;
+use toolway_protocol::{
     mcp::{
         features::{Entries, FeatureError, Kind},
         results,
         tools::{ListError, Listing},
     },
     tool::{CallError, JsonObject, ToolResult},
-    upstream::queue::Place,
 };
 
 /// The capabilities of the client, in the `_meta` of every request (2026-07-28).

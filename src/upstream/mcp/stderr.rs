@@ -17,7 +17,8 @@ use super::{
     lines::{Line, next_line},
     pace::Pace,
 };
-use crate::{secret::Secret, tool::ServerId};
+use crate::secret::Secret;
+use toolway_protocol::tool::ServerId;
 
 /// Lines that are kept.
 const LINES: usize = 20;

@@ -20,15 +20,15 @@ use super::{
     pipe::{Outgoing, Pipe, PipeEnd, pipe},
     stderr::StderrTail,
 };
-use crate::{
+use crate::secret::Secret;
+use crate::upstream::{
+    check_values,
+    child::{self, Process, Spawned},
+    read_text, too_long,
+};
+use toolway_protocol::{
     mcp::deep::{is_too_deep, read_message},
-    secret::Secret,
     tool::ServerId,
-    upstream::{
-        check_values,
-        child::{self, Process, Spawned},
-        read_text, too_long,
-    },
 };
 
 /// How long what a dead child wrote may still be on its way.

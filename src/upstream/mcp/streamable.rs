@@ -39,10 +39,8 @@ use super::{
     pending::Pending,
     web::{self, Clients, WebFault},
 };
-use crate::{
-    segmented_body::SegmentedBody,
-    upstream::wire::{Body, Headers, HttpError, Outgoing},
-};
+use crate::upstream::wire::{Body, Headers, HttpError, Outgoing};
+use toolway_protocol::segmented_body::SegmentedBody;
 
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";

@@ -18,7 +18,8 @@ use super::{
     server_handle::ServerHandle,
     watched,
 };
-use crate::{health::Restarts, tool::millis};
+use crate::health::Restarts;
+use toolway_protocol::tool::millis;
 
 /// Why a running server is not used any more.
 enum End {

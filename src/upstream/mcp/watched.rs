@@ -16,8 +16,8 @@ use tokio::{
 };
 
 use super::{faults, server_handle::ServerHandle, session::Session};
-use crate::{
-    health::Restarts,
+use crate::health::Restarts;
+use toolway_protocol::{
     mcp::rpc::code,
     tool::{CallError, JsonObject},
 };

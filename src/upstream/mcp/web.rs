@@ -6,12 +6,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use reqwest::redirect::Policy;
 use url::Url;
 
-use crate::{
-    secret::Secret,
-    upstream::{
-        reason, retry_after,
-        wire::{self, HttpError},
-    },
+use crate::secret::Secret;
+use crate::upstream::{
+    reason, retry_after,
+    wire::{self, HttpError},
 };
 
 /// Longest wait for a connection.

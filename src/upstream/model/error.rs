@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
-use crate::openai::ErrorBody;
+use toolway_protocol::openai::ErrorBody;
 
 /// Why a model provider gave no answer. In words for the log, which repeat none of the provider's: they may quote a key.
 #[derive(Debug, thiserror::Error)]

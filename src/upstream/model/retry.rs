@@ -61,7 +61,8 @@ fn says_never(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{openai::ErrorBody, upstream::model::Refused};
+    use crate::upstream::model::Refused;
+    use toolway_protocol::openai::ErrorBody;
 
     fn refused(status: u16, headers: &[(&'static str, &'static str)]) -> ModelError {
         ModelError::Refused(Box::new(Refused {

@@ -31,7 +31,7 @@ use super::{
     framing::{Framing, Head, Malformed, Step, read_head, write_head},
     root,
 };
-use crate::segmented_body::Sending;
+use toolway_protocol::segmented_body::Sending;
 
 /// Most connections that are kept without anything to do; for one more the oldest is closed.
 const MAX_IDLE: usize = if cfg!(test) { 4 } else { 512 };

@@ -2,7 +2,7 @@
 
 use futures::future::join_all;
 use serde_json::json;
-use toolway::tool::Content;
+use toolway_protocol::tool::Content;
 
 use super::{check_failed, town, weather};
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 async fn cities(
     gw: &Toolway,
     cities: &[&str],
-) -> Vec<Result<toolway::tool::ToolResult, toolway::tool::CallError>> {
+) -> Vec<Result<toolway_protocol::tool::ToolResult, toolway_protocol::tool::CallError>> {
     let calls = cities.iter().map(|city| {
         let arguments = json!({"city": city}).to_string();
         async move { gw.gateway.call_tool("town__weather", &arguments).await }
@@ -22,7 +22,7 @@ async fn cities(
     join_all(calls).await
 }
 
-fn city(result: &toolway::tool::ToolResult) -> String {
+fn city(result: &toolway_protocol::tool::ToolResult) -> String {
     let structured = result.structured_content.as_ref().unwrap();
     structured["arguments"]["city"].as_str().unwrap().to_owned()
 }

@@ -7,7 +7,7 @@ use std::{fs, time::Duration};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::Instant;
-use toolway::tool::{CallError, ToolResult};
+use toolway_protocol::tool::{CallError, ToolResult};
 
 use super::{check_failed, definitions};
 use crate::{

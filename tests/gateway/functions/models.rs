@@ -1,7 +1,7 @@
 //! A model as a tool.
 
 use serde_json::json;
-use toolway::tool::{CallError, ToolResult};
+use toolway_protocol::tool::{CallError, ToolResult};
 
 use super::{check_failed, definitions};
 use crate::{

@@ -1,7 +1,7 @@
 //! Functions that are one HTTP request each.
 
 use serde_json::{Value, json};
-use toolway::tool::{CallError, Content, ToolResult};
+use toolway_protocol::tool::{CallError, Content, ToolResult};
 
 use super::{check_failed, definitions};
 use crate::{

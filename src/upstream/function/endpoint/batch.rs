@@ -13,10 +13,8 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Batch, Outcome, Post};
-use crate::{
-    tool::{CallError, JsonObject},
-    translate::functions::webhook::Call,
-};
+use toolway_core::translate::functions::webhook::Call;
+use toolway_protocol::tool::{CallError, JsonObject};
 
 /// The calls of one webhook, on their way into shared requests.
 pub(super) struct Batches {

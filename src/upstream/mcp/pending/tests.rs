@@ -3,7 +3,8 @@
 use tokio::sync::broadcast;
 
 use super::*;
-use crate::{tool::ServerId, upstream::mcp::ServerEvent};
+use crate::upstream::mcp::ServerEvent;
+use toolway_protocol::tool::ServerId;
 
 fn pending() -> Pending {
     Pending::new(Unasked {

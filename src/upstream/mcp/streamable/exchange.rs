@@ -14,19 +14,17 @@ use sse_stream::{Sse, SseStream};
 use tokio::time::timeout;
 
 use super::{Asked, ERROR_BODY, Fault, Poster, Reply, SESSION_ID, headers_of, is_about_session};
-use crate::{
-    mcp::deep::read_message,
-    upstream::{
-        check_values,
-        mcp::{
-            events::{RawEvent, raw_events},
-            pending::Pending,
-            web::{self, WebFault},
-            wrapped::{shows_header_arguments, wrap_message},
-        },
-        read_text, too_long,
+use crate::upstream::{
+    check_values,
+    mcp::{
+        events::{RawEvent, raw_events},
+        pending::Pending,
+        web::{self, WebFault},
+        wrapped::{shows_header_arguments, wrap_message},
     },
+    read_text, too_long,
 };
+use toolway_protocol::mcp::deep::read_message;
 
 impl Poster {
     /// Posts a message, or goes on with what the server has answered to it already.

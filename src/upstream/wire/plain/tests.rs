@@ -8,7 +8,8 @@ use tokio::{
 };
 
 use super::*;
-use crate::{segmented_body::SegmentedBody, upstream::wire::Headers};
+use crate::upstream::wire::Headers;
+use toolway_protocol::segmented_body::SegmentedBody;
 
 /// A server that does as each test says, and a pool for it.
 struct Setup {

@@ -1,0 +1,403 @@
+//! The tool loop as a state machine: an [`Event`] in, [`Effect`]s out.
+//!
+//! [`Turn`] knows what was asked, what was answered and what is still running; it decides what happens next
+//! and never does it. `gateway` asks the model, runs the calls and writes to the client.
+//!
+//! Read next: [`mod@admit`] (which calls are sent), [`transcript`] (what the model is sent), [`choice`]
+//! (`tool_choice` over the rounds), [`parked`] (mixed turns), [`kept`] (results that were cut), [`repeats`] (the loop guard).
+
+pub mod admit;
+pub mod ask;
+pub mod choice;
+pub mod kept;
+pub mod parked;
+pub mod repeats;
+mod steps;
+pub mod transcript;
+
+use std::sync::Arc;
+
+use crate::{
+    catalog::{Catalog, Selected},
+    route,
+    translate::{
+        ids::marked,
+        results,
+        stream::{Call, Owner, Round},
+        usage,
+    },
+};
+use toolway_protocol::{
+    openai::FinishReason,
+    tool::{CallError, JsonObject, ToolResult},
+};
+
+pub use self::steps::{CallRecord, Effect, Event, Finish, Job, status};
+use self::{
+    admit::admit,
+    ask::{Ask, Offer},
+    kept::{Kept, READ_MORE, more},
+    parked::Parked,
+    repeats::Repeats,
+    transcript::{Answer, Transcript},
+};
+
+/// What bounds the loop, and what the upstream can take.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Most model calls with the gateway's tools; one more without them may follow. At least 1.
+    pub max_rounds: u32,
+    /// Most calls of one turn; the rest are answered with an error.
+    pub max_calls: usize,
+    /// Longest text of one result, in bytes.
+    pub max_result_bytes: usize,
+    /// What the upstream takes besides text.
+    pub media: results::Media,
+    /// Reasoning goes back to the model with its turn.
+    pub send_reasoning: bool,
+    /// How the calls of one turn may run.
+    pub order: route::Order,
+    /// From [`choice::forces_own_call`]: the client's choice holds in every question, and the last one offers the
+    /// client's own tools.
+    pub forces_own_call: bool,
+}
+
+/// A call of the present turn.
+#[derive(Debug)]
+struct Open {
+    call: Call,
+    /// `None` while it runs, and for ever if it is the client's own.
+    settled: Option<Settled>,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+struct Settled {
+    /// See [`CallRecord::status`].
+    status: &'static str,
+    duration_ms: u64,
+    answer: Answer,
+}
+
+/// The status of a call that was not sent because it failed in the same way before.
+const REPEATED: &str = "repeated";
+
+/// One request of a client, from its first question to the model until its answer is complete.
+#[derive(Debug)]
+pub struct Turn {
+    bounds: Bounds,
+    catalog: Arc<Catalog>,
+    selected: Arc<Selected>,
+    rounds: u32,
+    /// The next question goes out without the gateway's tools.
+    last: bool,
+    transcript: Transcript,
+    open: Vec<Open>,
+    /// The model's answer that the open calls belong to.
+    answered: Option<Box<Round>>,
+    /// A call may have reached its server.
+    has_run_calls: bool,
+    repeats: Repeats,
+    kept: Kept,
+    usage: Option<JsonObject>,
+    records: Vec<CallRecord>,
+}
+
+impl Turn {
+    /// A turn over the tools that were selected. `kept` are cut results of parked turns that were put back.
+    pub fn new(bounds: Bounds, catalog: Arc<Catalog>, selected: Arc<Selected>, kept: Kept) -> Turn {
+        Turn {
+            bounds,
+            catalog,
+            selected,
+            rounds: 0,
+            last: false,
+            transcript: Transcript::default(),
+            open: Vec::new(),
+            answered: None,
+            has_run_calls: false,
+            repeats: Repeats::default(),
+            kept,
+            usage: None,
+            records: Vec::new(),
+        }
+    }
+
+    /// The first question.
+    pub fn begin(&mut self) -> Ask {
+        self.ask()
+    }
+
+    /// How often the model was asked.
+    pub fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// A call may have reached its server, so that repeating the whole request could call it again.
+    pub fn has_run_calls(&self) -> bool {
+        self.has_run_calls || !self.open.iter().all(is_settled)
+    }
+
+    /// The calls of all complete turns, in the model's order.
+    pub fn records(&self) -> &[CallRecord] {
+        &self.records
+    }
+
+    /// Takes in what has happened and says what to do; nothing when calls are still running.
+    pub fn on(&mut self, event: Event) -> Option<Effect> {
+        match event {
+            Event::Answered(round) => Some(self.answered(round)),
+            Event::Finished {
+                place,
+                outcome,
+                duration_ms,
+            } => {
+                let is_awaited = self.open.get(place).is_some_and(|open| !is_settled(open));
+                if is_awaited {
+                    self.finished(place, outcome, duration_ms);
+                }
+                (is_awaited && self.open.iter().all(is_settled)).then(|| self.close())
+            }
+        }
+    }
+
+    fn ask(&mut self) -> Ask {
+        self.rounds += 1;
+        Ask {
+            first: self.rounds == 1,
+            appended: self.transcript.messages(),
+            offer: match (self.last, self.bounds.forces_own_call) {
+                (false, _) => Offer::All,
+                (true, true) => Offer::Own,
+                (true, false) => Offer::None,
+            },
+            forces_choice: self.rounds == 1 || self.bounds.forces_own_call,
+            read_more: !self.kept.is_empty(),
+        }
+    }
+
+    fn answered(&mut self, mut round: Round) -> Effect {
+        if let Some(used) = round.usage.take() {
+            usage::add(self.usage.get_or_insert_default(), &used);
+        }
+        // In the last round the gateway's tools are not offered. A call of one is not run, but a call for the
+        // client may have been shown already, or was asked for.
+        let is_for_client = round.calls.iter().any(|call| call.owner == Owner::Client);
+        if round.calls.is_empty() || (self.last && !is_for_client) {
+            return self.finish(round.finish);
+        }
+        let calls = std::mem::take(&mut round.calls);
+        self.open = calls
+            .into_iter()
+            .map(|call| Open {
+                call,
+                settled: None,
+            })
+            .collect();
+        self.answered = Some(Box::new(round));
+        let jobs = self.prepare();
+        if jobs.is_empty() {
+            return self.close();
+        }
+        Effect::Run(route::lanes(jobs, self.bounds.order, |job| {
+            (&job.offered.server, job.offered.stateful)
+        }))
+    }
+
+    /// Decides on every gateway call of the turn; those that may run become jobs, the others are answered.
+    fn prepare(&mut self) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        let mut count = 0;
+        for place in 0..self.open.len() {
+            if self.open[place].call.owner == Owner::Client {
+                continue;
+            }
+            count += 1;
+            if let Some(reason) = self.refusal(count) {
+                self.refuse(place, &CallError::Denied { reason }, 0);
+                continue;
+            }
+            match self.decide(place) {
+                Ok(Decision::Run(job)) => jobs.push(job),
+                Ok(Decision::Answer(text)) => self.settle(place, "ok", Answer::text(text), 0),
+                Ok(Decision::Stop(text)) => self.settle(place, REPEATED, Answer::text(text), 0),
+                Err(error) => self.fail(place, &error, 0),
+            }
+        }
+        jobs
+    }
+
+    /// Why the `count`th gateway call of the turn is not even looked at, if so.
+    fn refusal(&self, count: usize) -> Option<String> {
+        let most = self.bounds.max_calls;
+        if self.last {
+            return Some("no more tools are called for this request".to_owned());
+        }
+        (count > most).then(|| format!("a turn may hold {most} calls; this one was not run"))
+    }
+
+    fn decide(&self, place: usize) -> Result<Decision, CallError> {
+        let call = &self.open[place].call.call;
+        if let Some(earlier) = self.repeats.stops(&call.name, &call.arguments) {
+            return Ok(Decision::Stop(earlier));
+        }
+        if call.name == READ_MORE {
+            let limit = self.bounds.max_result_bytes;
+            return self
+                .kept
+                .read_more(&call.arguments, limit)
+                .map(Decision::Answer);
+        }
+        let (offered, arguments) =
+            admit(&call.name, &call.arguments, &self.selected, &self.catalog)?;
+        Ok(Decision::Run(Job {
+            place,
+            id: call.id.clone(),
+            offered,
+            arguments,
+        }))
+    }
+
+    fn finished(&mut self, place: usize, outcome: Result<ToolResult, CallError>, duration_ms: u64) {
+        self.has_run_calls |= !outcome.as_ref().is_err_and(CallError::is_unsent);
+        let status = status(&outcome);
+        let result = match outcome {
+            Err(error) => return self.fail(place, &error, duration_ms),
+            Ok(result) => result,
+        };
+        let Bounds {
+            max_result_bytes,
+            media,
+            ..
+        } = self.bounds;
+        let id = self.kept.free_id(&self.open[place].call.call.id);
+        let message =
+            results::to_openai(&result, max_result_bytes, media, |shown, total| match self
+                .kept
+                .has_room_for(total)
+            {
+                true => more(&id, shown, total),
+                false => results::cut_off(shown, total),
+            });
+        if result.is_error {
+            self.note_failure(place, &message.text);
+        }
+        if let Some(cut) = message.cut {
+            self.kept.keep(id, cut.full);
+        }
+        let answer = Answer {
+            text: message.text,
+            parts: message.parts,
+        };
+        self.settle(place, status, answer, duration_ms);
+    }
+
+    fn fail(&mut self, place: usize, error: &CallError, duration_ms: u64) {
+        self.note_failure(place, &results::error_to_openai(error));
+        self.refuse(place, error, duration_ms);
+    }
+
+    fn refuse(&mut self, place: usize, error: &CallError, duration_ms: u64) {
+        let text = results::error_to_openai(error);
+        self.settle(place, error.kind(), Answer::text(text), duration_ms);
+    }
+
+    fn note_failure(&mut self, place: usize, text: &str) {
+        let call = &self.open[place].call.call;
+        self.repeats.failed(&call.name, &call.arguments, text);
+    }
+
+    fn settle(&mut self, place: usize, status: &'static str, answer: Answer, duration_ms: u64) {
+        self.open[place].settled = Some(Settled {
+            status,
+            duration_ms,
+            answer,
+        });
+    }
+
+    /// Every gateway call of the turn is answered: ask again, or hand over to the client.
+    fn close(&mut self) -> Effect {
+        let Some(round) = self.answered.take() else {
+            return self.finish(FinishReason::Stop);
+        };
+        let open = std::mem::take(&mut self.open);
+        let status = |open: &Open| open.settled.as_ref().map(|settled| settled.status);
+        let is_stuck = open.iter().all(|open| status(open) == Some(REPEATED));
+        self.records.extend(open.iter().filter_map(record));
+        let (calls, answers): (Vec<Call>, Vec<_>) = open
+            .into_iter()
+            .map(|open| (open.call, open.settled.map(|settled| settled.answer)))
+            .unzip();
+        self.transcript
+            .push(&round, &calls, answers, self.bounds.send_reasoning);
+        let mut client_calls = calls;
+        client_calls.retain(|call| call.owner == Owner::Client);
+        if !client_calls.is_empty() {
+            return self.hand_over(client_calls);
+        }
+        self.last = is_stuck || self.rounds >= self.bounds.max_rounds;
+        Effect::Ask(self.ask())
+    }
+
+    fn hand_over(&mut self, mut client_calls: Vec<Call>) -> Effect {
+        let transcript = std::mem::take(&mut self.transcript);
+        let parked = transcript
+            .holds_more_than_the_client_sees()
+            .then(|| Parked {
+                transcript,
+                kept: std::mem::take(&mut self.kept),
+                client_calls: client_calls.iter().map(|call| call.call.clone()).collect(),
+            });
+        if parked.is_some() {
+            for call in &mut client_calls {
+                call.call.id = marked(&call.call.id);
+            }
+        }
+        Effect::Finish(Finish {
+            reason: FinishReason::ToolCalls,
+            usage: self.usage.take(),
+            client_calls,
+            parked,
+        })
+    }
+
+    fn finish(&mut self, reason: FinishReason) -> Effect {
+        // The model was told that there are no tools; a call it makes all the same is nobody's to run.
+        let reason = if reason == FinishReason::ToolCalls {
+            FinishReason::Stop
+        } else {
+            reason
+        };
+        Effect::Finish(Finish {
+            reason,
+            usage: self.usage.take(),
+            client_calls: Vec::new(),
+            parked: None,
+        })
+    }
+}
+
+enum Decision {
+    Run(Job),
+    Answer(String),
+    Stop(String),
+}
+
+fn is_settled(open: &Open) -> bool {
+    open.settled.is_some() || open.call.owner == Owner::Client
+}
+
+fn record(open: &Open) -> Option<CallRecord> {
+    let settled = open.settled.as_ref()?;
+    let call = &open.call.call;
+    Some(CallRecord {
+        id: call.id.clone(),
+        name: call.name.clone(),
+        arguments: call.arguments.clone(),
+        status: settled.status,
+        duration_ms: settled.duration_ms,
+    })
+}
+
+#[cfg(test)]
+mod tests;

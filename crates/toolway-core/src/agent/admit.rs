@@ -1,0 +1,35 @@
+//! From what a model wrote to a call that may be sent: is there such a tool, may it be called, do the
+//! arguments fit?
+
+use crate::{
+    catalog::{Catalog, Selected},
+    policy::{self, Admitted, Request, Verdict},
+    translate::calls,
+};
+use toolway_protocol::tool::{CallError, JsonObject};
+
+/// The tool and the arguments of a call that may be sent; otherwise what the model is told, and nothing is sent.
+pub fn admit(
+    name: &str,
+    arguments: &str,
+    selected: &Selected,
+    catalog: &Catalog,
+) -> Result<(Admitted, JsonObject), CallError> {
+    let shown = selected.find(name);
+    let is_shown = shown.is_some();
+    let Some(tool) = shown.or_else(|| catalog.find(name)) else {
+        return Err(CallError::UnknownTool {
+            name: name.to_owned(),
+            did_you_mean: selected.suggest(name),
+        });
+    };
+    let offered = match policy::evaluate(&Request { tool, is_shown }) {
+        Verdict::Allow(offered) => offered,
+        Verdict::Deny { reason, .. } => return Err(CallError::Denied { reason }),
+    };
+    let arguments = calls::parse_arguments(arguments)?;
+    if let Some(validator) = &offered.validator {
+        validator.check(&arguments)?;
+    }
+    Ok((offered, arguments))
+}

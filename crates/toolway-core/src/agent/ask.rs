@@ -1,0 +1,222 @@
+//! The body that goes to the model: the client's own, with tools, messages and tool choice put in.
+
+use crate::catalog::Selected;
+use toolway_protocol::{
+    openai::request::{Change, ChatRequest, splice_messages},
+    segmented_body::SegmentedBody,
+};
+
+use super::{choice::tool_choice, kept::read_more_tool};
+
+/// One question to the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// It is the first of its request.
+    pub first: bool,
+    /// Messages added to the conversation, as JSON objects with commas between them.
+    pub appended: String,
+    /// The tools that go with it.
+    pub offer: Offer,
+    /// What `tool_choice` forces is forced; if not, it becomes `auto`, or the loop would never end.
+    pub forces_choice: bool,
+    /// The model may read on in a cut result.
+    pub read_more: bool,
+}
+
+/// Which tools go with a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// The client's own and the gateway's.
+    All,
+    /// The client's own: the last question to a model that has to call one of them.
+    Own,
+    /// None: the last question, which wants an answer.
+    None,
+}
+
+impl Ask {
+    /// The first question of a request: the client's own.
+    pub fn first() -> Ask {
+        Ask {
+            first: true,
+            appended: String::new(),
+            offer: Offer::All,
+            forces_choice: true,
+            read_more: false,
+        }
+    }
+}
+
+/// Writes the body of a question. `history`, a JSON array, replaces the client's messages where parked calls were
+/// restored.
+pub fn compose<'c>(
+    request: &ChatRequest<'c>,
+    ask: &'c Ask,
+    selected: &'c Selected,
+    history: Option<&'c str>,
+) -> SegmentedBody<'c> {
+    let is_changed = history.is_some() || !ask.appended.is_empty();
+    let messages = history.unwrap_or(request.messages().get());
+    let messages = is_changed.then(|| splice_messages(messages, &ask.appended));
+    let read_more = if ask.read_more { read_more_tool() } else { "" };
+    let tools = match ask.offer {
+        Offer::All => request.tools_with(&[&*selected.json, read_more]),
+        Offer::Own => request.tools_with(&[]),
+        Offer::None => None,
+    };
+    let choice = tool_choice(request, ask, selected);
+    let mut changes = vec![("toolway", Change::Remove)];
+    changes.extend(
+        messages
+            .as_ref()
+            .map(|messages| ("messages", Change::Lend(messages))),
+    );
+    match &tools {
+        None => changes.extend(
+            ["tools", "tool_choice", "parallel_tool_calls"].map(|name| (name, Change::Remove)),
+        ),
+        Some(tools) => {
+            changes.push(("tools", Change::Lend(tools)));
+            changes.extend(
+                choice
+                    .as_deref()
+                    .map(|choice| ("tool_choice", Change::Set(choice))),
+            );
+        }
+    }
+    request.compose(&changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::catalog::{Catalog, Selection, ServerTools};
+    use toolway_protocol::tool::{Annotations, ServerId, Tool};
+
+    const MESSAGES: &str = r#"[ {"role":"user", "content":"\u00e9"} ]"#;
+
+    /// `files` has `read` and `stat`, `web` has `get`.
+    fn selected() -> Arc<Selected> {
+        let server = |name: &str, tools: &[&str]| ServerTools {
+            server: ServerId::parse(name).unwrap(),
+            stateful: false,
+            tools: tools
+                .iter()
+                .map(|name| Tool {
+                    name: (*name).to_owned(),
+                    title: None,
+                    description: None,
+                    input_schema: serde_json::Map::new(),
+                    output_schema: None,
+                    annotations: Annotations::default(),
+                    extra: serde_json::Map::new(),
+                })
+                .collect(),
+            dropped: Vec::new(),
+        };
+        let catalog =
+            Catalog::build(&[server("files", &["read", "stat"]), server("web", &["get"])]);
+        catalog.select(&Selection::everything(), &[], 128)
+    }
+
+    fn later() -> Ask {
+        Ask {
+            first: false,
+            appended: r#"{"role":"tool"}"#.to_owned(),
+            forces_choice: false,
+            ..Ask::first()
+        }
+    }
+
+    /// The body that goes out for a request with these members besides `model` and `messages`.
+    fn composed(members: &str, ask: &Ask, selected: &Selected, history: Option<&str>) -> String {
+        let body = format!(r#"{{"model": "m", "messages": {MESSAGES}{members}}}"#);
+        let request = ChatRequest::parse(body.as_bytes(), 32).unwrap();
+        let body = compose(&request, ask, selected, history).to_bytes();
+        String::from_utf8(body.into()).unwrap()
+    }
+
+    #[test]
+    fn the_clients_tools_come_first_and_read_more_comes_last() {
+        let own = r#"{"type":"function","function":{"name":"own"}, "x": 1.0}"#;
+        let ask = Ask {
+            read_more: true,
+            ..Ask::first()
+        };
+        let members = format!(r#","tools": [{{"type":"mcp","server_label":"web"}}, {own}]"#);
+        let body = composed(&members, &ask, &selected(), None);
+        assert!(body.contains(&format!(r#""tools":[{own},"#)), "{body}");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        let names = body["tools"].as_array().unwrap().iter();
+        let names: Vec<&str> = names
+            .filter_map(|tool| tool["function"]["name"].as_str())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "own",
+                "files__read",
+                "files__stat",
+                "web__get",
+                "toolway__read_more"
+            ]
+        );
+    }
+
+    #[test]
+    fn read_more_alone_is_offered_too() {
+        let ask = Ask {
+            read_more: true,
+            ..Ask::first()
+        };
+        let body = composed("", &ask, &Selected::default(), None);
+        assert!(
+            body.contains(r#""tools":[{"type":"function","function":{"name":"toolway__read_more""#)
+        );
+    }
+
+    #[test]
+    fn the_last_question_has_no_tools_and_nothing_that_speaks_of_them() {
+        let members = r#","tools":[{"type":"function","function":{"name":"own"}}],"tool_choice":"required","parallel_tool_calls":true,"seed":1"#;
+        let ask = Ask {
+            offer: Offer::None,
+            ..later()
+        };
+        let body = composed(members, &ask, &selected(), None);
+        let expected = r#"{"model":"m","messages":[ {"role":"user", "content":"\u00e9"} ,{"role":"tool"}],"seed":1}"#;
+        assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn everything_else_stays_byte_for_byte() {
+        let members = r#", "toolway": {"progress": "on"}, "logit_bias": {"50256": -1e2}, "metadata":{ "a" :"\/" }"#;
+        let body = composed(members, &Ask::first(), &Selected::default(), None);
+        assert_eq!(
+            body,
+            format!(
+                r#"{{"model":"m","messages":{MESSAGES},"logit_bias":{{"50256": -1e2}},"metadata":{{ "a" :"\/" }}}}"#
+            )
+        );
+    }
+
+    #[test]
+    fn restored_messages_take_the_place_of_the_clients() {
+        let with = |history: &str, ask: &Ask| {
+            let history = format!("[{history}]");
+            let body = composed("", ask, &Selected::default(), Some(&history));
+            let body: Value = serde_json::from_str(&body).unwrap();
+            body["messages"].to_string()
+        };
+        let user = r#"{"role":"user"}"#;
+        assert_eq!(with(user, &Ask::first()), format!("[{user}]"));
+        assert_eq!(
+            with(user, &later()),
+            format!(r#"[{user},{{"role":"tool"}}]"#)
+        );
+        assert_eq!(with("", &later()), r#"[{"role":"tool"}]"#);
+    }
+}

@@ -1,0 +1,436 @@
+//! Mixed turns: what the gateway ran is parked while the client runs its own calls, and is restored when the client
+//! sends the results of its calls.
+//!
+//! The client's history holds an assistant message with its own calls only. [`restore`] finds that message by the ids
+//! of the calls and replaces it, and the tool messages after it, with all calls of the turn and their results. What
+//! was parked and is gone, or belongs to another conversation, is left out; the chat continues without it. Where the
+//! ids of the calls carry the [`MARK`] of a parked turn, the model receives a note that results are missing.
+//!
+//! The history is edited as text: of a history of many megabytes no value is built but the one result.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    fmt,
+    hash::{DefaultHasher, Hasher},
+    iter::Peekable,
+    sync::Arc,
+};
+
+use memchr::{memchr, memchr2, memmem};
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+use crate::translate::{calls, ids::MARK};
+use toolway_protocol::{
+    openai::request::{Raw, Text, messages_of},
+    tool::ToolCall,
+};
+
+use self::edits::Edits;
+use super::{kept::Kept, transcript::Transcript};
+
+mod edits;
+#[cfg(test)]
+mod tests;
+
+/// The note for the model where a parked turn is gone.
+const MISSING: &str = "[toolway: in the same turn as this call, other tools were called by toolway. Their results \
+                       are missing, and the calls may have run. Check before you call them again.]";
+
+/// How often a parked turn is compared with messages that have the ids of its calls, in one conversation.
+const MAX_TRIES: usize = 4;
+
+/// What happened in a request up to the calls that the client runs itself.
+#[derive(Clone, Debug)]
+pub struct Parked {
+    /// All turns, the mixed one last.
+    pub transcript: Transcript,
+    /// Results that were cut.
+    pub kept: Kept,
+    /// The client's own calls. The client saw their ids with the [`MARK`], or without it where the call was streamed
+    /// before the first call of the gateway.
+    pub client_calls: Vec<ToolCall>,
+}
+
+/// A conversation with every parked turn restored.
+#[derive(Debug)]
+pub struct Restored {
+    /// The messages: a JSON array.
+    pub messages: String,
+    /// Cut results that the model may continue to read.
+    pub kept: Kept,
+}
+
+/// The caller has no room for a restored conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+/// What was parked under the id of a call.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The hash of the user message that it was parked after, from [`question`].
+    pub question: u64,
+    /// What was parked.
+    pub parked: Arc<Parked>,
+}
+
+/// What a parked turn is found by, besides the ids of its calls: a hash of the last user message before it.
+/// Upstreams that count their ids from `call_1` must not mix up two conversations.
+pub fn question(messages: Raw<'_>) -> u64 {
+    let messages = messages_of(messages);
+    let is_user = |message: &&&RawValue| head(message).role == "user";
+    hash(messages.iter().rev().find(is_user).copied())
+}
+
+/// Some assistant message has calls, so that there may be a turn to restore. A quick look: most conversations have
+/// no calls at all.
+pub fn may_concern(messages: Raw<'_>) -> bool {
+    memmem::find(messages.get().as_bytes(), b"\"tool_calls\"").is_some()
+}
+
+/// A client's call has the [`MARK`] of a parked turn. The same quick look.
+pub fn has_marks(messages: Raw<'_>) -> bool {
+    memmem::find(messages.get().as_bytes(), MARK.as_bytes()).is_some()
+}
+
+/// Restores what was parked, and removes the [`MARK`] from the ids. `None` when there is nothing to do, so that the
+/// messages stay as they are.
+///
+/// `find` looks up what was parked under the id of a call; each turn is restored once. `reserve` is asked for the
+/// bytes that restoring takes so far, each time for more.
+///
+/// # Errors
+/// [`NoRoom`] when `reserve` refuses.
+pub fn restore(
+    messages: Raw<'_>,
+    find: &dyn Fn(&str) -> Option<Found>,
+    reserve: &mut dyn FnMut(usize) -> bool,
+) -> Result<Option<Restored>, NoRoom> {
+    let mut edits = Edits::of(messages.get());
+    let mut kept = Kept::default();
+    let mut lookup = Lookup {
+        find,
+        asked: None,
+        hash: None,
+        tries: Vec::new(),
+    };
+    let mut is_missing = false;
+    let mut rest = messages_of(messages).into_iter().peekable();
+    while let Some(message) = rest.next() {
+        let head = head(message);
+        if head.role == "user" {
+            (lookup.asked, lookup.hash) = (Some(message), None);
+        }
+        let Some((parked, mut shown)) = lookup.parked_for(&head) else {
+            let was_marked = remove_marks(&head, &mut edits);
+            match &*head.role {
+                "tool" if is_missing && was_marked => {
+                    add_note(message, &head, &mut edits);
+                    is_missing = false;
+                }
+                "tool" => {}
+                role => is_missing = was_marked && role == "assistant",
+            }
+            continue;
+        };
+        is_missing = false;
+        let (answers, last) = rest_of_turn(&mut rest, &parked, &mut shown);
+        let last = last.unwrap_or(message);
+        let answer = |id: &str| answers.get(id).map(|answer| without_marks(answer));
+        let restored = parked.transcript.messages_with(answer);
+        edits.replace(message.get(), last.get(), restored);
+        if !reserve(edits.bytes()) {
+            return Err(NoRoom);
+        }
+        kept.keep_all(&parked.kept);
+    }
+    if edits.is_empty() {
+        return Ok(None);
+    }
+    if !reserve(edits.bytes() + edits.edited_len()) {
+        return Err(NoRoom);
+    }
+    Ok(Some(Restored {
+        messages: edits.apply(),
+        kept,
+    }))
+}
+
+/// Takes the messages that belong to a turn besides its first one: the client's answers by the ids of their calls, and
+/// the last message. `shown` are the ids of the calls that were shown.
+fn rest_of_turn<'a>(
+    rest: &mut Peekable<impl Iterator<Item = &'a RawValue>>,
+    parked: &Parked,
+    shown: &mut Vec<String>,
+) -> (HashMap<String, &'a RawValue>, Option<&'a RawValue>) {
+    let (mut answers, mut last) = (HashMap::new(), None);
+    while let Some(&next) = rest.peek() {
+        let head = head(next);
+        if let Some(id) = own_answer(&head, parked) {
+            answers.insert(id, next);
+        } else if !is_of_turn(&head, parked, shown) {
+            break;
+        }
+        last = rest.next();
+    }
+    (answers, last)
+}
+
+/// Removes the marks from the ids of a message. True if there were any.
+fn remove_marks(head: &Head<'_>, edits: &mut Edits<'_>) -> bool {
+    let ids: Vec<&str> = match &*head.role {
+        "tool" => head.tool_call_ids.iter().map(|id| id.get()).collect(),
+        "assistant" => {
+            let ids = shown(head).into_iter().filter_map(|call| call.id);
+            ids.map(RawValue::get).collect()
+        }
+        _ => return false,
+    };
+    let mut had_marks = false;
+    for id in ids {
+        if let Some(own) = text(id).strip_suffix(MARK) {
+            edits.replace(id, id, quoted(own));
+            had_marks = true;
+        }
+    }
+    had_marks
+}
+
+/// A tool message, its id without the mark.
+fn without_marks(message: &RawValue) -> String {
+    let mut edits = Edits::of(message.get());
+    remove_marks(&head(message), &mut edits);
+    edits.apply()
+}
+
+/// Adds the note that other results are missing to a client's tool message.
+fn add_note(message: &RawValue, head: &Head<'_>, edits: &mut Edits<'_>) {
+    let note = quoted(MISSING);
+    let Some(content) = head.content.map(RawValue::get) else {
+        // A tool message that was marked has members.
+        return edits.insert(&message.get()[1..], format!(r#""content":{note},"#));
+    };
+    let end = &content[content.len() - 1..];
+    match content.as_bytes() {
+        [b'"', ..] => edits.insert(end, format!(r"\n\n{}", &note[1..note.len() - 1])),
+        [b'[', parts @ ..] => {
+            let is_empty = parts.trim_ascii().len() == 1;
+            let comma = if is_empty { "" } else { "," };
+            edits.insert(end, format!(r#"{comma}{{"type":"text","text":{note}}}"#));
+        }
+        _ => edits.replace(content, content, note),
+    }
+}
+
+/// As much of a message as matters here; the upstream refuses what does not fit. Of a member that comes twice the last
+/// one counts, as for most readers.
+#[derive(Default)]
+struct Head<'a> {
+    role: Cow<'a, str>,
+    content: Option<&'a RawValue>,
+    tool_calls: Option<&'a RawValue>,
+    /// Of all members of the name `tool_call_id`.
+    tool_call_ids: Vec<&'a RawValue>,
+}
+
+impl<'de> Deserialize<'de> for Head<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct HeadVisitor;
+
+        impl<'de> Visitor<'de> for HeadVisitor {
+            type Value = Head<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a message")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Head<'de>, A::Error> {
+                let mut head = Head::default();
+                while let Some(Text(name)) = map.next_key()? {
+                    let value: &'de RawValue = map.next_value()?;
+                    match &*name {
+                        "role" => head.role = text(value.get()),
+                        "content" => head.content = Some(value),
+                        "tool_calls" => head.tool_calls = Some(value),
+                        "tool_call_id" => head.tool_call_ids.push(value),
+                        _ => {}
+                    }
+                }
+                Ok(head)
+            }
+        }
+
+        deserializer.deserialize_map(HeadVisitor)
+    }
+}
+
+/// A call as the client shows it.
+#[derive(Deserialize)]
+struct Shown<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    function: Option<ShownBody<'a>>,
+    #[serde(borrow)]
+    custom: Option<ShownBody<'a>>,
+}
+
+#[derive(Deserialize)]
+struct ShownBody<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow, alias = "input")]
+    arguments: Cow<'a, str>,
+}
+
+fn head(message: &RawValue) -> Head<'_> {
+    serde_json::from_str(message.get()).unwrap_or_default()
+}
+
+/// The text of a JSON string; empty for any other value.
+fn text(json: &str) -> Cow<'_, str> {
+    serde_json::from_str(json)
+        .map(|Text(text)| text)
+        .unwrap_or_default()
+}
+
+/// The id that the model gave a call.
+fn own_id(json: &str) -> Cow<'_, str> {
+    match text(json) {
+        Cow::Borrowed(id) => id.strip_suffix(MARK).unwrap_or(id).into(),
+        Cow::Owned(id) => id.strip_suffix(MARK).unwrap_or(&id).to_owned().into(),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// A hash of a message's content, the same however the client spaces its JSON and escapes its strings.
+fn hash(message: Option<&RawValue>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let content = message.and_then(|message| head(message).content);
+    let mut rest = content.map_or("", RawValue::get);
+    while let Some(start) = memchr(b'"', rest.as_bytes()) {
+        let (outside, string) = rest.split_at(start);
+        let (string, after) = string.split_at(end_of_string(string));
+        hash_outside(outside, &mut hasher);
+        match memchr(b'\\', string.as_bytes()) {
+            None => hasher.write(string.trim_matches('"').as_bytes()),
+            Some(_) => hasher.write(text(string).as_bytes()),
+        }
+        hasher.write_u8(b'"');
+        rest = after;
+    }
+    hash_outside(rest, &mut hasher);
+    hasher.finish()
+}
+
+/// Hashes JSON outside of strings, without its spaces.
+fn hash_outside(json: &str, hasher: &mut DefaultHasher) {
+    let bytes = json.bytes().filter(|byte| !byte.is_ascii_whitespace());
+    bytes.for_each(|byte| hasher.write_u8(byte));
+}
+
+/// Where the string ends that a JSON text begins with, behind its quote.
+fn end_of_string(json: &str) -> usize {
+    let mut at = 1;
+    while let Some(next) = json
+        .as_bytes()
+        .get(at..)
+        .and_then(|rest| memchr2(b'"', b'\\', rest))
+    {
+        at += next + 1;
+        if json.as_bytes()[at - 1] == b'"' {
+            return at;
+        }
+        at += 1;
+    }
+    json.len()
+}
+
+/// Finds the parked turns of one conversation.
+struct Lookup<'a> {
+    find: &'a dyn Fn(&str) -> Option<Found>,
+    /// The last user message so far.
+    asked: Option<&'a RawValue>,
+    /// Its hash, once it is known.
+    hash: Option<u64>,
+    /// How often each turn was compared with a message.
+    tries: Vec<(Arc<Parked>, usize)>,
+}
+
+impl Lookup<'_> {
+    /// The turn that this message begins, and the ids of the calls in it; each turn once.
+    fn parked_for(&mut self, head: &Head<'_>) -> Option<(Arc<Parked>, Vec<String>)> {
+        let first = shown(head).into_iter().find_map(|call| call.id)?;
+        let Found { question, parked } = (self.find)(&own_id(first.get()))?;
+        let known = self
+            .tries
+            .iter()
+            .position(|(it, _)| Arc::ptr_eq(it, &parked));
+        let at = known.unwrap_or_else(|| {
+            self.tries.push((Arc::clone(&parked), 0));
+            self.tries.len() - 1
+        });
+        let tries = &mut self.tries[at].1;
+        if *tries == MAX_TRIES {
+            return None;
+        }
+        *tries += 1;
+        let mut ids = Vec::new();
+        let asked = self.asked;
+        let is_it = question == *self.hash.get_or_insert_with(|| hash(asked))
+            && is_of_turn(head, &parked, &mut ids);
+        if is_it {
+            *tries = MAX_TRIES;
+        }
+        is_it.then_some((parked, ids))
+    }
+}
+
+/// The calls of an assistant message.
+fn shown<'a>(head: &Head<'a>) -> Vec<Shown<'a>> {
+    let calls = head.tool_calls.filter(|_| head.role == "assistant");
+    calls
+        .and_then(|calls| serde_json::from_str(calls.get()).ok())
+        .unwrap_or_default()
+}
+
+/// An assistant message with calls of this turn and no others, each shown for the first time. Some clients write one
+/// message for each call. `ids` are those that were shown before; those of this message are added.
+fn is_of_turn(head: &Head<'_>, parked: &Parked, ids: &mut Vec<String>) -> bool {
+    let shown = shown(head);
+    let is_next = |call: &Shown<'_>| {
+        let id = own_id(call.id.map_or("", RawValue::get));
+        let own = parked.client_calls.iter().find(|own| own.id == id);
+        let is_next = !ids.iter().any(|it| *it == id) && own.is_some_and(|own| is_same(call, own));
+        ids.push(id.into_owned());
+        is_next
+    };
+    !shown.is_empty() && shown.iter().all(is_next)
+}
+
+/// A call of one id is the same. A client may have parsed the arguments and serialized them again.
+fn is_same(shown: &Shown<'_>, own: &ToolCall) -> bool {
+    let Some(body) = shown.function.as_ref().or(shown.custom.as_ref()) else {
+        return false;
+    };
+    let parsed = |text: &str| calls::parse_arguments(text).ok();
+    let says_the_same = || {
+        let own = parsed(&own.arguments);
+        own.is_some() && own == parsed(&body.arguments)
+    };
+    body.name == own.name && (body.arguments == own.arguments || says_the_same())
+}
+
+fn own_answer(head: &Head<'_>, parked: &Parked) -> Option<String> {
+    let id = head.tool_call_ids.last().filter(|_| head.role == "tool")?;
+    let id = own_id(id.get());
+    let is_own = parked.client_calls.iter().any(|call| call.id == id);
+    is_own.then(|| id.into_owned())
+}

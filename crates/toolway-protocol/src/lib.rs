@@ -1,0 +1,20 @@
+//! Wire types of the OpenAI API and of the Model Context Protocol (MCP).
+//!
+//! Unknown fields are kept, so that a message can be passed on as it came. No IO, no clock and no async: this crate
+//! reads and writes bytes that somebody else moves.
+//!
+//! | module | what it has |
+//! |---|---|
+//! | [`openai`] | requests, answers and errors of the chat completions API |
+//! | [`mcp`] | JSON-RPC, and the messages of every published version of MCP |
+//! | [`sse`] | event streams, on the level of bytes |
+//! | [`tool`] | the types that both sides share: a tool, a call and its result |
+//! | [`json_size`] | how many values a JSON text has, before any of them is built |
+//! | [`segmented_body`] | a body that is sent from where its parts lie |
+
+pub mod json_size;
+pub mod mcp;
+pub mod openai;
+pub mod segmented_body;
+pub mod sse;
+pub mod tool;
