@@ -17,6 +17,7 @@ mod listener;
 pub mod mcp;
 mod mcp_sessions;
 mod models;
+mod places;
 mod stalled;
 mod status;
 pub mod stdio;
@@ -43,7 +44,7 @@ use axum::{
 use tokio::{net::TcpListener, sync::Semaphore};
 
 use crate::gateway::Gateway;
-use crate::{byte_budget::ByteBudget, quota::Sharing, secret::Secret};
+use crate::{byte_budget::ByteBudget, secret::Secret};
 
 use self::{
     connections::{Connections, Ticket},
@@ -172,7 +173,7 @@ fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
     Arc::new(App {
         bodies: ByteBudget::new(config.max_inflight_bytes),
         parsing: Arc::new(Semaphore::new(values::AT_ONCE)),
-        mcp: Face::new(gateway.clone(), config.mcp.clone(), Sharing::among(keys)),
+        mcp: Face::new(gateway.clone(), config.mcp.clone(), keys),
         is_stopping: AtomicBool::new(false),
         gateway,
         config,

@@ -33,7 +33,8 @@ pub struct RawConfig {
     /// Deepest nesting of a request body, 8 to 1000. Default: `128`.
     pub max_body_depth: Option<i64>,
     /// Bytes of request bodies that are held at one time by all requests together, and of the values that are built
-    /// from them, at least `max_body_bytes`; what does not fit gets 503. Default: `268435456` (256 MiB).
+    /// from them, at least `max_body_bytes`; what does not fit gets 503. An MCP message takes twice its length while it
+    /// is read. Default: `268435456` (256 MiB).
     pub max_inflight_bytes: Option<i64>,
     /// Requests that are served side by side, streams included, 1 to 1000000; more are told to come back.
     /// Default: `4096`.

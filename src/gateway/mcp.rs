@@ -26,7 +26,7 @@ pub use self::{
     view::{Profile, ProfileShows, View},
 };
 use super::Gateway;
-use crate::upstream::mcp::Caller;
+use crate::{byte_budget::Reservation, upstream::mcp::Caller};
 use toolway_core::catalog::{FeatureIndex, Offered};
 use toolway_protocol::{
     mcp::{level::Level, rpc::RpcError, stateless, version::Version},
@@ -47,6 +47,8 @@ pub struct RequestContext {
     pub logs: Option<Level>,
     /// Tells clients apart that must not answer for each other: a session, or the key that was shown.
     pub owner: String,
+    /// What the request takes of the budget of bytes. Whatever keeps its parameters keeps this.
+    pub(crate) reservation: Option<Arc<Reservation>>,
 }
 
 impl RequestContext {

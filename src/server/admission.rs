@@ -136,9 +136,15 @@ pub(super) fn to_close(mut connections: Vec<Snapshot>, now: u32, most: usize) ->
     closed
 }
 
-/// How many places of `places` one key may take where there are several, or all borrowed sessions together.
+/// How many places of `places` one key may take where there are several. A key and the functions that it lends leave
+/// some for others.
 pub(super) fn share_of_key(places: usize) -> usize {
-    places - places / 4
+    places - places * 3 / 8
+}
+
+/// How many places of `places` the clients of all lent functions may take together.
+pub(super) fn share_of_lent(places: usize) -> usize {
+    places.div_ceil(4)
 }
 
 /// How many unfinished requests one address may have, where so many connections can be open.
@@ -253,8 +259,14 @@ mod tests {
 
     #[test]
     fn shares_leave_room_for_others() {
-        for (places, of_key, of_peer) in [(1, 1, 1), (2, 2, 1), (4, 3, 2), (4096, 3072, 2048)] {
+        for (places, of_key, of_lent, of_peer) in [
+            (1, 1, 1, 1),
+            (2, 2, 1, 1),
+            (4, 3, 1, 2),
+            (4096, 2560, 1024, 2048),
+        ] {
             assert_eq!(share_of_key(places), of_key);
+            assert_eq!(share_of_lent(places), of_lent);
             assert_eq!(share_of_peer(places), of_peer);
         }
     }

@@ -9,7 +9,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU8, AtomicU32, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
     time::Duration,
@@ -23,6 +23,7 @@ use tokio::{task::AbortHandle, time::Instant};
 use super::{
     admission::{self, Awaiting, Peer, Snapshot},
     error::Refusal,
+    places::{Holder, Places},
 };
 
 /// Nothing of a request has come.
@@ -341,79 +342,6 @@ impl Drop for Registered {
     }
 }
 
-/// The places of `max_requests`.
-struct Places {
-    max: usize,
-    taken: AtomicUsize,
-    /// Most places of one key, and how many each has; the last are those of borrowed sessions.
-    max_of_key: usize,
-    by_key: Box<[AtomicUsize]>,
-}
-
-/// Who has sent a request, as far as places are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holder {
-    /// A client that needs no key.
-    Anyone,
-    /// One that has shown this one of `api_keys`.
-    Key(usize),
-    /// One that has the URL of a session with another client's functions.
-    Borrower,
-}
-
-impl Places {
-    fn new(max: usize, keys: usize) -> Places {
-        Places {
-            max,
-            taken: AtomicUsize::new(0),
-            max_of_key: admission::share_of_key(max),
-            by_key: (0..=keys).map(|_| AtomicUsize::new(0)).collect(),
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.taken.load(Relaxed) >= self.max
-    }
-
-    fn take(&self, holder: Holder) -> Result<(), Refusal> {
-        if !add_up_to(&self.taken, self.max) {
-            return Err(Refusal::Overloaded);
-        }
-        if let Some(count) = self.counted(holder)
-            && !add_up_to(count, self.max_of_key)
-        {
-            self.taken.fetch_sub(1, Relaxed);
-            return Err(Refusal::KeyOverloaded);
-        }
-        Ok(())
-    }
-
-    fn give_back(&self, holder: Holder) {
-        self.taken.fetch_sub(1, Relaxed);
-        if let Some(count) = self.counted(holder) {
-            count.fetch_sub(1, Relaxed);
-        }
-    }
-
-    /// Where the requests of this client are counted. One key alone may take every place.
-    fn counted(&self, holder: Holder) -> Option<&AtomicUsize> {
-        let keys = self.by_key.len() - 1;
-        match holder {
-            Holder::Key(key) if keys > 1 => self.by_key.get(key),
-            Holder::Borrower => self.by_key.last(),
-            Holder::Key(_) | Holder::Anyone => None,
-        }
-    }
-}
-
-fn add_up_to(count: &AtomicUsize, max: usize) -> bool {
-    if count.fetch_add(1, Relaxed) < max {
-        return true;
-    }
-    count.fetch_sub(1, Relaxed);
-    false
-}
-
 /// One request, from its head until its response was sent. It holds the request's place, and its connection is not
 /// idle as long as it is there.
 pub(super) struct Ticket {
@@ -607,22 +535,6 @@ mod tests {
         assert_eq!(first.take_place(Holder::Anyone, false), refused);
         third.leave_place();
         first.take_place(Holder::Anyone, false).unwrap();
-    }
-
-    #[test]
-    fn one_key_of_several_leaves_places_for_the_others() {
-        #[track_caller]
-        fn check(keys: usize, holder: Holder, expected: usize, then: Refusal) {
-            let places = Places::new(8, keys);
-            let taken = (0..8).take_while(|_| places.take(holder).is_ok()).count();
-            assert_eq!(taken, expected);
-            assert_eq!(places.take(holder), Err(then));
-        }
-        check(0, Holder::Anyone, 8, Refusal::Overloaded);
-        check(1, Holder::Key(0), 8, Refusal::Overloaded);
-        check(2, Holder::Key(1), 6, Refusal::KeyOverloaded);
-        check(2, Holder::Anyone, 8, Refusal::Overloaded);
-        check(0, Holder::Borrower, 6, Refusal::KeyOverloaded);
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ use axum::{
 
 use crate::secret::Secret;
 
-use super::{App, Config, connections::Holder, cors, error::Refusal, mcp_sessions};
+use super::{App, Config, cors, error::Refusal, mcp_sessions, places::Holder};
 
 /// Who takes a place for the request, if it needs one. `key` is the [`position`] of the key that was shown.
 pub(super) fn admit(
@@ -56,6 +56,14 @@ fn holder(config: &Config, key: Option<usize>) -> Result<Holder, Refusal> {
         return Ok(Holder::Anyone);
     }
     key.map(Holder::Key).ok_or(Refusal::Unauthorized)
+}
+
+/// Whose places an admitted request takes, by its path and headers.
+pub(super) fn holder_of(config: &Config, path: &str, headers: &HeaderMap) -> Holder {
+    match mcp_sessions::token(path) {
+        Some(_) => Holder::Borrower,
+        None => holder(config, position(config, headers)).unwrap_or(Holder::Anyone),
+    }
 }
 
 /// Which of `api_keys` was shown. All are compared, so that the time does not tell which.

@@ -26,16 +26,22 @@ use axum::{
     http::{HeaderMap, Method, StatusCode},
     response::Response,
 };
-use futures::StreamExt;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::{
     legacy_sse::LegacySessions,
     sessions::{Owner, Sessions},
 };
-use super::{App, body, error::Refusal, headers::principal, mcp_sessions, values};
+use super::{
+    App, body,
+    error::Refusal,
+    guard,
+    headers::principal,
+    mcp_sessions,
+    places::{HeldPlace, Places},
+    values,
+};
 use crate::gateway::{Gateway, mcp::View};
 use crate::{byte_budget::Reservation, quota::Sharing};
 use toolway_protocol::{
@@ -93,7 +99,7 @@ pub(super) struct Face {
     /// Those at `/sse`.
     legacy: Arc<LegacySessions>,
     /// Free places for streams that last.
-    streams: Arc<Semaphore>,
+    streams: Arc<Places>,
     /// Cancelled when toolway stops, so that streams that last end.
     stopping: CancellationToken,
 }
@@ -107,12 +113,14 @@ struct Visitor {
 }
 
 impl Face {
-    pub(super) fn new(gateway: Arc<Gateway>, config: Config, sharing: Sharing) -> Face {
+    /// For clients that may show so many keys.
+    pub(super) fn new(gateway: Arc<Gateway>, config: Config, keys: usize) -> Face {
+        let sharing = Sharing::among(keys);
         Face {
             gateway,
             sessions: Sessions::new(config.max_sessions, config.session_idle, sharing),
             legacy: Arc::default(),
-            streams: Arc::new(Semaphore::new(config.max_streams)),
+            streams: Arc::new(Places::new(config.max_streams, keys)),
             stopping: CancellationToken::new(),
             config,
         }
@@ -137,8 +145,8 @@ impl Face {
 
     /// How many sessions there are, and how many streams that last.
     pub(super) fn counts(&self) -> (usize, usize) {
-        let streams = self.config.max_streams - self.streams.available_permits();
-        (self.sessions.count() + self.legacy.count(), streams)
+        let sessions = self.sessions.count() + self.legacy.count();
+        (sessions, self.streams.taken())
     }
 
     /// 128 random bits, in hexadecimal digits.
@@ -241,7 +249,7 @@ pub(super) async fn answer(app: &App, view: Arc<View>, request: Request) -> Resp
             let why = "what is here is read as text/event-stream";
             reply::refused(StatusCode::NOT_ACCEPTABLE, why)
         }
-        Method::GET => handshake::get(&app.mcp, &visitor),
+        Method::GET => handshake::get(app, &visitor),
         Method::DELETE => handshake::delete(&app.mcp, &visitor),
         Method::POST => post(app, &visitor, body).await,
         _ => reply::unknown_method("POST, GET, DELETE"),
@@ -253,22 +261,9 @@ async fn post(app: &App, visitor: &Visitor, body: axum::body::Body) -> Response 
         let why = "Accept must name application/json and text/event-stream";
         return reply::refused(StatusCode::NOT_ACCEPTABLE, why);
     }
-    let (incoming, taken) = match read(app, &visitor.view, &visitor.headers, body).await {
-        Ok(read) => read,
-        Err(response) => return response,
-    };
-    let response = dispatch(app, visitor, incoming).await;
-    // A stream that lasts keeps nothing of its request but bounded names.
-    let is_lasting = response.extensions().get::<reply::Lasting>().is_some();
-    match taken.filter(|_| !is_lasting) {
-        // The work goes on for as long as its stream.
-        Some(taken) if is_events(response.headers()) => response.map(|body| {
-            let pieces = body.into_data_stream().inspect(move |_| {
-                let _ = &taken;
-            });
-            axum::body::Body::from_stream(pieces)
-        }),
-        _ => response,
+    match read(app, &visitor.view, &visitor.headers, body).await {
+        Ok((incoming, reservation)) => dispatch(app, visitor, incoming, reservation).await,
+        Err(response) => response,
     }
 }
 
@@ -278,7 +273,7 @@ async fn read(
     view: &View,
     headers: &HeaderMap,
     body: axum::body::Body,
-) -> Result<(Incoming, Option<Reservation>), Response> {
+) -> Result<(Incoming, Option<Arc<Reservation>>), Response> {
     if !headers::is_json(headers) {
         let why = "the Content-Type must be application/json";
         return Err(reply::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
@@ -303,7 +298,7 @@ async fn read(
             malformed.error,
         )
     };
-    Ok((incoming.map_err(malformed)?, taken))
+    Ok((incoming.map_err(malformed)?, taken.map(Arc::new)))
 }
 
 /// Longest message to an endpoint, in bytes, and its largest size. Whoever knows the URL of lent functions has shown no
@@ -320,16 +315,15 @@ fn bounds(config: &super::Config, view: &View) -> (usize, JsonSize) {
     }
 }
 
-fn is_events(headers: &HeaderMap) -> bool {
-    headers
-        .get(axum::http::header::CONTENT_TYPE)
-        .is_some_and(|kind| kind == "text/event-stream")
-}
-
-async fn dispatch(app: &App, visitor: &Visitor, incoming: Incoming) -> Response {
+async fn dispatch(
+    app: &App,
+    visitor: &Visitor,
+    incoming: Incoming,
+    reservation: Option<Arc<Reservation>>,
+) -> Response {
     match incoming {
         Incoming::One(Message::Request(request)) if is_stateless(&visitor.headers, &request) => {
-            stateless::request(&app.mcp, visitor, request).await
+            stateless::request(app, visitor, request, reservation).await
         }
         Incoming::One(Message::Request(request)) if request.method == "initialize" => {
             handshake::initialize(&app.mcp, visitor, request)
@@ -343,7 +337,7 @@ async fn dispatch(app: &App, visitor: &Visitor, incoming: Incoming) -> Response 
             let why = "Invalid request: 2026-07-28 takes one request or notification";
             reply::refused(StatusCode::BAD_REQUEST, why)
         }
-        incoming => handshake::post(&app.mcp, visitor, incoming).await,
+        incoming => handshake::post(&app.mcp, visitor, incoming, reservation).await,
     }
 }
 
@@ -362,6 +356,13 @@ fn is_stateless_version(headers: &HeaderMap) -> bool {
     let version = headers.get(headers::PROTOCOL_VERSION);
     let version = version.and_then(|it| Version::parse(it.to_str().ok()?));
     version.is_some_and(|it| !it.has_handshake())
+}
+
+/// A place for a stream that lasts, or the answer where there is none.
+#[expect(clippy::result_large_err, reason = "the error is what is sent")]
+fn place_of_stream(app: &App, path: &str, headers: &HeaderMap) -> Result<HeldPlace, Response> {
+    let holder = guard::holder_of(&app.config, path, headers);
+    HeldPlace::of(&app.mcp.streams, holder).map_err(reply::refusal)
 }
 
 /// What a client calls itself in `initialize`.

@@ -218,7 +218,7 @@ pub(super) struct Pipe {
     talk: Option<Arc<ClientSession>>,
     at_work: JoinSet<()>,
     /// What the message that is being received takes of the budget.
-    taken: Option<Arc<Reservation>>,
+    reservation: Option<Arc<Reservation>>,
     stopping: CancellationToken,
 }
 
@@ -238,7 +238,7 @@ impl Pipe {
             running: Arc::default(),
             talk: None,
             at_work: JoinSet::new(),
-            taken: None,
+            reservation: None,
             stopping,
         }
     }
@@ -268,26 +268,18 @@ impl Pipe {
     }
 
     /// Takes what the client sent; answers go to the feed. What it takes of the budget is held until they are there.
-    pub(super) fn receive(&mut self, incoming: Incoming, taken: Option<Reservation>) {
-        self.taken = taken.map(Arc::new);
+    pub(super) fn receive(&mut self, incoming: Incoming, reservation: Option<Arc<Reservation>>) {
+        self.reservation = reservation;
         match incoming {
             Incoming::One(message) => self.message(message),
             Incoming::Batch(batch) => self.batch(batch),
         }
-        self.taken = None;
+        self.reservation = None;
     }
 
     /// How much is at work: requests, and what lasts as long as the connection.
     pub(super) fn at_work(&self) -> usize {
         self.at_work.len()
-    }
-
-    fn spawn(&mut self, work: impl Future<Output = ()> + Send + 'static) {
-        let taken = self.taken.clone();
-        self.at_work.spawn(async move {
-            work.await;
-            drop(taken);
-        });
     }
 
     fn message(&mut self, message: Message) {
@@ -354,8 +346,8 @@ impl Pipe {
             return self.fail(Some(&request.id), RpcError::new(code::INVALID_REQUEST, why));
         };
         let outbox = Arc::clone(&self.outbox);
-        let answer = talk.answer(request, Some(Arc::clone(&outbox)));
-        self.spawn(async move {
+        let answer = talk.answer(request, Some(Arc::clone(&outbox)), self.reservation.clone());
+        self.at_work.spawn(async move {
             if let Some(answer) = answer.await {
                 outbox.must_say(answer);
             }
@@ -371,8 +363,8 @@ impl Pipe {
             Ok(requests) if requests.is_empty() => {}
             Ok(requests) => {
                 let outbox = Arc::clone(&self.outbox);
-                let answers = talk.answer_all(requests, Some(&outbox));
-                self.spawn(async move {
+                let answers = talk.answer_all(requests, Some(&outbox), self.reservation.clone());
+                self.at_work.spawn(async move {
                     if let Some(answers) = answers.await {
                         outbox.must_say(answers);
                     }
@@ -398,9 +390,10 @@ impl Pipe {
             owner: self.owner.clone(),
             about,
             outbox: Some(Arc::clone(&self.outbox)),
+            reservation: self.reservation.clone(),
         };
         let (outbox, stopping) = (Arc::clone(&self.outbox), self.stopping.clone());
-        self.spawn(async move {
+        self.at_work.spawn(async move {
             let outcome = if method == "subscriptions/listen" {
                 let listening = async {
                     let subscription = Subscription::open(&once, &id, &params).await?;

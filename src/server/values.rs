@@ -48,8 +48,11 @@ fn within<T>(
 ) -> Result<(T, Option<Reservation>), Refusal> {
     let values = measure(bytes).values;
     // Of too many none is built.
-    let built = if values > MAX_VALUES { 0 } else { values };
-    let taken = room.take(built * BYTES_PER_VALUE);
+    let bytes_built = match values > MAX_VALUES {
+        true => 0,
+        false => values * BYTES_PER_VALUE + bytes.len(),
+    };
+    let taken = room.take(bytes_built);
     let taken = taken.ok_or(Refusal::OverBudget)?;
     Ok((read(bytes), Some(taken)))
 }

@@ -362,8 +362,7 @@ async fn sessions_are_as_documented() {
     let mut events = session.events(None);
     let calling = tokio::spawn({
         let session = session.clone();
-        let deadline = tokio::time::Instant::now() + crate::model::PATIENCE;
-        async move { session.call("f", serde_json::Map::new(), deadline).await }
+        async move { session.call("f", serde_json::Map::new()).await }
     });
     let called = events.next().await.unwrap().data;
     check_fits("McpSessionEvent", &called);

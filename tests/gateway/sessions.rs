@@ -141,8 +141,7 @@ impl Lent {
     fn call(&self, gw: &Toolway, name: &'static str, arguments: Value) -> Calling {
         let session = self.session(gw);
         let arguments = arguments.as_object().unwrap().clone();
-        let deadline = Instant::now() + PATIENCE;
-        tokio::spawn(async move { session.call(name, arguments, deadline).await })
+        tokio::spawn(async move { session.call(name, arguments).await })
     }
 
     fn call_weather(&self, gw: &Toolway) -> Calling {
@@ -627,12 +626,8 @@ async fn the_examples_of_the_docs_work() {
         assert!(start.ends_with(&way.base), "{line}");
         let session = gw.gateway.mcp_sessions().find(token).unwrap();
         for number in [7, 8] {
-            let deadline = Instant::now() + PATIENCE;
             let arguments = json!({"number": number}).as_object().unwrap().clone();
-            let result = session
-                .call("get_order", arguments, deadline)
-                .await
-                .unwrap();
+            let result = session.call("get_order", arguments).await.unwrap();
             let order = json!({"number": number, "status": "shipped"});
             assert_eq!(result.structured_content, Some(order), "{language}");
             // The next call finds nobody at first.

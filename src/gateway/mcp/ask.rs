@@ -139,7 +139,11 @@ impl Inquiry {
         let (method, server) = (self.method.name(), self.method.server().clone());
         let (asked, asking) = (self.method, Arc::clone(gateway));
         let params = Arc::clone(&self.params);
-        let work = async move { asking.backends.request(&asked, &params, options).await };
+        let reservation = context.reservation.clone();
+        let work = async move {
+            let _reservation = reservation;
+            asking.backends.request(&asked, &params, options).await
+        };
         let parked = Parked {
             owner: context.owner.clone(),
             method,

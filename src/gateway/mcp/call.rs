@@ -55,9 +55,8 @@ pub(super) async fn call(
         return refused(&misfit, context.version);
     }
     if let Some(session) = context.view.session() {
-        // The session asks `policy` itself. The caller said how long a call may wait, for a person may stand behind the answer.
-        let deadline = session.about().expires;
-        let call = Box::pin(session.call(&name, arguments, deadline));
+        // The session asks `policy` itself, and knows how long a call may wait.
+        let call = Box::pin(session.call(&name, arguments));
         let outcome = call.await;
         return Ok(match outcome {
             Ok(result) => era::fit_call(write_result(result), context.version),

@@ -5,7 +5,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::session::{Session, gone};
+use super::session::{Ended, Session, gone};
 use crate::gateway::random::unguessable;
 use toolway_core::{
     agent::status,
@@ -18,21 +18,16 @@ const MAX_ARGUMENTS: usize = 1 << 20;
 
 impl Session {
     /// Calls a function by its own name: hands the call to the caller and waits for the answer, until the
-    /// session's `call_timeout`, `deadline`, or the end of the session.
+    /// session's `call_timeout`, or the end of the session.
     ///
     /// Dropping the future takes the call back, and the caller is told.
     ///
     /// # Errors
     /// Unknown name, arguments that do not fit, too many open calls, no answer in time, end of the session.
     /// A failure that the caller answers with is an `Ok` with `is_error`.
-    pub async fn call(
-        &self,
-        name: &str,
-        arguments: JsonObject,
-        deadline: Instant,
-    ) -> Result<ToolResult, CallError> {
+    pub async fn call(&self, name: &str, arguments: JsonObject) -> Result<ToolResult, CallError> {
         let begun = Instant::now();
-        let outcome = self.hand_over(name, &arguments, deadline).await;
+        let outcome = self.hand_over(name, &arguments).await;
         let duration_ms = millis(begun.elapsed());
         // Why arguments do not fit may hold some of them, and an unknown name may be anything.
         let (session, status) = (self.number(), status(&outcome));
@@ -60,12 +55,7 @@ impl Session {
         outcome
     }
 
-    async fn hand_over(
-        &self,
-        name: &str,
-        arguments: &JsonObject,
-        deadline: Instant,
-    ) -> Result<ToolResult, CallError> {
+    async fn hand_over(&self, name: &str, arguments: &JsonObject) -> Result<ToolResult, CallError> {
         let lent = self.tool(name).ok_or_else(|| self.unknown(name))?;
         let is_shown = true;
         let tool = match policy::evaluate(&Request {
@@ -92,11 +82,15 @@ impl Session {
             .ok_or(CallError::Busy)?;
         let (open, answer) = self.open(&tool, arguments)?;
         let begun = Instant::now();
-        let until = deadline.min(begun + self.about().call_timeout);
+        let (after, expires) = (self.about().call_timeout, self.about().expires);
+        let until = expires.min(begun + after);
         let outcome = tokio::select! {
             biased;
             answer = answer => answer.unwrap_or(Err(CallError::Cancelled)),
-            () = sleep_until(until) => Err(CallError::Timeout { after: until.saturating_duration_since(begun) }),
+            () = sleep_until(until) => Err(match until < expires {
+                true => CallError::Timeout { after },
+                false => gone(Ended::Expired, false),
+            }),
         };
         // Who did not get an answer takes the call back.
         drop(open);

@@ -22,6 +22,7 @@ use super::{
     work::{self, Running},
 };
 use crate::{
+    byte_budget::Reservation,
     gateway::{
         Gateway,
         mcp::{
@@ -124,12 +125,17 @@ impl ClientSession {
         self: Arc<Self>,
         request: Request,
         outbox: Option<Arc<Outbox>>,
+        reservation: Option<Arc<Reservation>>,
     ) -> impl Future<Output = Option<Bytes>> + Send + 'static {
         let id = request.id.clone();
         let begun = self.running.begin(id.clone());
         async move {
             let outcome = match begun {
-                Ok(place) => place.hold(pin!(self.outcome(request, outbox))).await?,
+                Ok(place) => {
+                    place
+                        .hold(pin!(self.outcome(request, outbox, reservation)))
+                        .await?
+                }
                 Err(busy) => Err(busy),
             };
             Some(rpc::write_answer(Some(&id), &outcome).into())
@@ -169,11 +175,16 @@ impl ClientSession {
         self: Arc<Self>,
         requests: Vec<Result<Request, Malformed>>,
         outbox: Option<&Arc<Outbox>>,
+        reservation: Option<Arc<Reservation>>,
     ) -> impl Future<Output = Option<Bytes>> + Send + use<> {
         let answers: Vec<_> = requests
             .into_iter()
             .map(|request| match request {
-                Ok(request) => Either::Left(Arc::clone(&self).answer(request, outbox.cloned())),
+                Ok(request) => {
+                    let answer =
+                        Arc::clone(&self).answer(request, outbox.cloned(), reservation.clone());
+                    Either::Left(answer)
+                }
                 Err(malformed) => {
                     let answer = Bytes::from(malformed.to_value().to_string());
                     Either::Right(std::future::ready(Some(answer)))
@@ -205,6 +216,7 @@ impl ClientSession {
         self: &Arc<Self>,
         request: Request,
         outbox: Option<Arc<Outbox>>,
+        reservation: Option<Arc<Reservation>>,
     ) -> Result<Value, RpcError> {
         let Request { method, params, .. } = request;
         match method.as_str() {
@@ -220,7 +232,7 @@ impl ClientSession {
                 "Invalid request: this session is initialized",
             )),
             method => {
-                let context = self.context(outbox.clone());
+                let context = self.context(outbox.clone(), reservation);
                 work::run(&self.gateway, &context, method, params, outbox.as_deref()).await
             }
         }
@@ -261,7 +273,11 @@ impl ClientSession {
         }
     }
 
-    fn context(self: &Arc<Self>, outbox: Option<Arc<Outbox>>) -> RequestContext {
+    fn context(
+        self: &Arc<Self>,
+        outbox: Option<Arc<Outbox>>,
+        reservation: Option<Arc<Reservation>>,
+    ) -> RequestContext {
         let level = locked(&self.level).as_ref().map(|(level, _)| *level);
         RequestContext {
             view: Arc::clone(&self.view),
@@ -272,6 +288,7 @@ impl ClientSession {
             }),
             logs: Some(level.unwrap_or(UNASKED_AT_WORK)),
             owner: self.owner.clone(),
+            reservation,
         }
     }
 
@@ -300,7 +317,7 @@ impl ClientSession {
                 )));
             }
         }
-        let context = self.context(None);
+        let context = self.context(None, None);
         let watch = work::unless_ending(&self.gateway, self.gateway.watch(&context, uri)).await?;
         locked(&self.watches).insert(uri.to_owned(), watch);
         Ok(json!({}))

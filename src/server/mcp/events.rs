@@ -5,15 +5,13 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use axum::body::Body;
 use bytes::Bytes;
 use futures::{future::BoxFuture, stream};
-use tokio::{
-    sync::OwnedSemaphorePermit,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     outbox::{Next, Reader},
     sessions::Session,
 };
+use crate::server::places::HeldPlace;
 
 /// How long a client is to wait before it connects again, in milliseconds.
 const RETRY: u32 = 1000;
@@ -33,7 +31,7 @@ pub(super) struct Events {
     /// Kept while the stream lasts.
     pub(super) session: Option<Arc<Session>>,
     /// The stream's place among the lasting ones.
-    pub(super) place: Option<OwnedSemaphorePermit>,
+    pub(super) place: Option<HeldPlace>,
 }
 
 struct State {

@@ -22,7 +22,7 @@ use super::{
     reply,
     sessions::{NoRoom, Session, UNASKED},
 };
-use crate::server::error::Refusal;
+use crate::{byte_budget::Reservation, server::App};
 use toolway_protocol::mcp::{
     headers,
     rpc::{self, Id, Incoming, Message, Request, RpcError, code},
@@ -70,7 +70,12 @@ pub(super) fn initialize(face: &Face, visitor: &Visitor, request: Request) -> Re
 }
 
 /// Everything else that is POSTed.
-pub(super) async fn post(face: &Face, visitor: &Visitor, incoming: Incoming) -> Response {
+pub(super) async fn post(
+    face: &Face,
+    visitor: &Visitor,
+    incoming: Incoming,
+    reservation: Option<Arc<Reservation>>,
+) -> Response {
     let id = match &incoming {
         Incoming::One(Message::Request(request)) => Some(request.id.clone()),
         _ => None,
@@ -84,7 +89,8 @@ pub(super) async fn post(face: &Face, visitor: &Visitor, incoming: Incoming) -> 
             let outbox = Arc::new(Outbox::default());
             super::note(&request, session.short());
             let client = Arc::clone(&session.client);
-            let answer = Box::pin(client.answer(request, outbox_for(visitor, &outbox)));
+            let answer =
+                Box::pin(client.answer(request, outbox_for(visitor, &outbox), reservation));
             respond(face, visitor, session, id, answer, outbox).await
         }
         Incoming::One(Message::Notification(notification)) => {
@@ -103,21 +109,23 @@ pub(super) async fn post(face: &Face, visitor: &Visitor, incoming: Incoming) -> 
             };
             let outbox = Arc::new(Outbox::default());
             let client = Arc::clone(&session.client);
-            let answer =
-                Box::pin(client.answer_all(requests, outbox_for(visitor, &outbox).as_ref()));
+            let heard = outbox_for(visitor, &outbox);
+            let answer = Box::pin(client.answer_all(requests, heard.as_ref(), reservation));
             respond(face, visitor, session, None, answer, outbox).await
         }
     }
 }
 
 /// GET: what is said unasked, or what was said on a stream whose connection was lost.
-pub(super) fn get(face: &Face, visitor: &Visitor) -> Response {
+pub(super) fn get(app: &App, visitor: &Visitor) -> Response {
+    let face = &app.mcp;
     let session = match session(face, visitor, None) {
         Ok(session) => session,
         Err(response) => return response,
     };
-    let Ok(place) = face.streams.clone().try_acquire_owned() else {
-        return reply::refusal(Refusal::Overloaded);
+    let place = match super::place_of_stream(app, &visitor.owner.endpoint, &visitor.headers) {
+        Ok(place) => place,
+        Err(response) => return response,
     };
     let last = visitor.headers.get(headers::LAST_EVENT_ID);
     let resumed = last

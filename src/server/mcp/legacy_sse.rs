@@ -30,7 +30,9 @@ use super::{
 use crate::quota::Sharing;
 use crate::{
     gateway::mcp::View,
-    server::{App, error::Refusal, headers::principal, mcp_sessions, stdio::Pipe},
+    server::{
+        App, error::Refusal, headers::principal, mcp_sessions, places::HeldPlace, stdio::Pipe,
+    },
 };
 use toolway_protocol::mcp::headers::Accepts;
 
@@ -101,7 +103,10 @@ async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
     }
     if parts.method != Method::POST {
         return match Accepts::read(&parts.headers).events {
-            true => open(&app.mcp, view, owner),
+            true => match super::place_of_stream(app, &owner.endpoint, &parts.headers) {
+                Ok(place) => open(&app.mcp, view, owner, place),
+                Err(response) => response,
+            },
             false => {
                 let why = "what is here is read as text/event-stream";
                 reply::refused(StatusCode::NOT_ACCEPTABLE, why)
@@ -118,10 +123,7 @@ async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
 }
 
 /// GET: a new session, and its stream.
-fn open(face: &Face, view: Arc<View>, owner: Owner) -> Response {
-    let Ok(place) = face.streams.clone().try_acquire_owned() else {
-        return reply::refusal(Refusal::Overloaded);
-    };
+fn open(face: &Face, view: Arc<View>, owner: Owner, place: HeldPlace) -> Response {
     let Some(id) = face.unguessable() else {
         return reply::refusal(Refusal::Internal);
     };

@@ -14,8 +14,11 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{client_session::ClientSession, outbox::Outbox};
-use crate::quota::{Sharing, Victim};
-use crate::store::Principal;
+use crate::{
+    quota::{Sharing, Victim},
+    server::mcp_sessions,
+    store::Principal,
+};
 
 /// Streams of one session that can be taken up again.
 const MAX_STREAMS: usize = 8;
@@ -89,7 +92,7 @@ impl Sessions {
     }
 
     /// Adds a session. When there are too many, or its key has its share of them, the one that was idle for longest
-    /// makes room.
+    /// makes room. At lent functions that is one of the same endpoint: whoever knows its URL ends no other sessions.
     ///
     /// # Errors
     /// All that could make room are at work.
@@ -105,9 +108,13 @@ impl Sessions {
         let has_share = self.sharing == Sharing::Several && own >= self.sharing.share(self.max);
         if has_share || table.len() >= self.max {
             let only_own = has_share || Victim::choose(own, self.max) == Victim::Own;
+            let makes_room = |it: &Session| match mcp_sessions::token(&owner.endpoint) {
+                Some(_) => it.owner.endpoint == owner.endpoint,
+                None => !only_own || is_own(it),
+            };
             let idle = table
                 .values()
-                .filter(|it| !it.is_at_work() && (!only_own || is_own(it)));
+                .filter(|it| !it.is_at_work() && makes_room(it));
             let oldest = idle.min_by_key(|it| it.used()).map(|it| it.id.clone());
             let oldest = oldest.and_then(|id| table.remove(&id));
             let full = if has_share {

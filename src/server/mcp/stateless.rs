@@ -12,7 +12,10 @@ use super::{
     Face, Visitor, events::Events, listen, outbox::Outbox, reply,
     stateless_request::StatelessRequest,
 };
-use crate::server::error::Refusal;
+use crate::{
+    byte_budget::Reservation,
+    server::{App, places::HeldPlace},
+};
 use toolway_protocol::{
     mcp::{
         headers,
@@ -23,7 +26,13 @@ use toolway_protocol::{
 };
 
 /// Answers a request.
-pub(super) async fn request(face: &Face, visitor: &Visitor, request: Request) -> Response {
+pub(super) async fn request(
+    app: &App,
+    visitor: &Visitor,
+    request: Request,
+    reservation: Option<Arc<Reservation>>,
+) -> Response {
+    let face = &app.mcp;
     let about = match admit(face, visitor, &request) {
         Ok(about) => about,
         Err(error) => return reply::error(status(&error, true), Some(&request.id), error),
@@ -37,9 +46,11 @@ pub(super) async fn request(face: &Face, visitor: &Visitor, request: Request) ->
         owner: format!("{:016x}", visitor.owner.principal),
         about,
         outbox: visitor.accepts.events.then(|| Arc::clone(&outbox)),
+        reservation,
     };
     if method == "subscriptions/listen" {
-        return listening(face, once, &id, &params, outbox).await;
+        let place = super::place_of_stream(app, &visitor.owner.endpoint, &visitor.headers);
+        return listening(face, once, &id, &params, outbox, place).await;
     }
     let mut work: BoxFuture<'static, Result<Value, RpcError>> =
         Box::pin(once.outcome(method, params));
@@ -93,13 +104,15 @@ async fn listening(
     id: &Id,
     params: &JsonObject,
     outbox: Arc<Outbox>,
+    place: Result<HeldPlace, Response>,
 ) -> Response {
     if once.outbox.is_none() {
         let why = "a subscription is read as text/event-stream";
         return reply::refused(StatusCode::NOT_ACCEPTABLE, why);
     }
-    let Ok(place) = face.streams.clone().try_acquire_owned() else {
-        return reply::refusal(Refusal::Overloaded);
+    let place = match place {
+        Ok(place) => place,
+        Err(response) => return response,
     };
     let subscription = match listen::Subscription::open(&once, id, params).await {
         Ok(subscription) => subscription,

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{client_session::line, outbox::Outbox, work};
 use crate::{
+    byte_budget::Reservation,
     gateway::{
         Gateway,
         mcp::{RequestContext, View},
@@ -35,6 +36,8 @@ pub(in crate::server) struct StatelessRequest {
     pub(in crate::server) about: About,
     /// Where something can be said before the result.
     pub(in crate::server) outbox: Option<Arc<Outbox>>,
+    /// What it takes of the budget of bytes.
+    pub(in crate::server) reservation: Option<Arc<Reservation>>,
 }
 
 impl StatelessRequest {
@@ -92,6 +95,7 @@ impl StatelessRequest {
             }),
             logs: None,
             owner: self.owner.clone(),
+            reservation: self.reservation.clone(),
         }
     }
 }

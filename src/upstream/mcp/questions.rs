@@ -127,8 +127,9 @@ fn cannot_be_told(method: &str) -> RpcError {
     RpcError::new(
         code::INVALID_REQUEST,
         format!(
-            "{method}: requests of several clients run on this connection, and it cannot be told whom this is for; \
-             with `stateful = true` in toolway's configuration they run one after another"
+            "{method}: requests of several clients run on this connection, or wait for their clients' answers, and it \
+             cannot be told whom this is for; `stateful = true` in toolway's configuration runs them one after \
+             another"
         ),
     )
 }

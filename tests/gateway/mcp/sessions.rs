@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::mcp::{
     client::{Client, act, initialize, request},
@@ -137,6 +137,27 @@ async fn one_key_cannot_push_out_the_sessions_of_another() {
 }
 
 #[tokio::test]
+async fn who_knows_the_url_of_lent_functions_ends_no_other_sessions() {
+    let gw = tuned("", |config| config.mcp.max_sessions = 3).await;
+    let order = br#"{"tools": [{"name": "f"}]}"#.as_slice();
+    let lent = gw.gateway.mcp_sessions().open(order.into(), 0).await;
+    let path = format!("/mcp/s/{}", lent.unwrap().token());
+    let lender = Client::begin(&gw, "2025-11-25", json!({})).await;
+    let begin = async || {
+        let agent = Client::at(&gw, &path);
+        agent.initialized("2025-11-25", json!({})).await
+    };
+    let first = begin().await;
+    for _ in 0..4 {
+        begin().await;
+    }
+    let ping = || request(1, "ping", json!({}));
+    assert_eq!(lender.post(ping()).await.status, 200);
+    assert_eq!(first.post(ping()).await.status, 404, "its own makes room");
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn an_idle_session_ends_and_one_at_work_does_not() {
     let gw = tuned("", |config| {
         config.mcp.session_idle = Duration::from_millis(200);
@@ -168,6 +189,77 @@ async fn lasting_streams_are_bounded_and_take_no_place_of_requests() {
     drop(streams);
     gw.until_open(3, 0).await;
     gw.join().await;
+}
+
+#[tokio::test]
+async fn one_key_and_the_functions_that_it_lends_leave_streams_for_others() {
+    let keys = "api_keys = [\"a\", \"b\"]\n";
+    let gw = tuned(keys, |config| config.mcp.max_streams = 8).await;
+    let order = br#"{"tools": [{"name": "f"}]}"#.as_slice();
+    let lent = gw.gateway.mcp_sessions().open(order.into(), 0).await;
+    let lent = format!("/mcp/s/{}", lent.unwrap().token());
+    let mut held = Vec::new();
+    for (path, share) in [("/mcp", 5), (&lent, 2)] {
+        let begin = async || {
+            let client = Client::at(&gw, path).with("authorization", "Bearer a");
+            client.initialized("2025-11-25", json!({})).await
+        };
+        for _ in 0..share {
+            held.push(begin().await.listen().await);
+        }
+        let refused = begin().await.send(Method::GET).await.turned_away();
+        assert_eq!(refused, (503, "overloaded".to_owned()), "{path}");
+    }
+    let other = Client::at(&gw, "/mcp").with("authorization", "Bearer b");
+    let other = other.initialized("2025-11-25", json!({})).await;
+    other.listen().await;
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_call_that_runs_holds_its_arguments_bytes_of_the_budget() {
+    let bounds = "max_body_bytes = 100000\nmax_inflight_bytes = 300000\n";
+    let gw = toolway(&format!("{bounds}{}", scripted("s", json!({})))).await;
+    let client = Client::begin(&gw, "2025-11-25", json!({})).await;
+    let mut left = Vec::new();
+    let call = |id: u64| {
+        let text = "x".repeat(90_000);
+        let mut call = act(
+            id,
+            json!({"do": "progress", "and_hang": true, "text": text}),
+        );
+        call["params"]["_meta"] = json!({"progressToken": id});
+        call
+    };
+    for id in 0..2 {
+        let mut stream = client.stream(call(id)).await;
+        stream.method("notifications/progress").await;
+        left.push(stream);
+    }
+    // A client that leaves a call of a session does not end it.
+    left.clear();
+    let refused = client.post(call(3)).await;
+    assert_eq!(refused.turned_away(), (503, "overloaded".to_owned()));
+    let cancelled =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 0}});
+    assert_eq!(client.post(cancelled).await.status, 202);
+    until_there_is_room(&client, call(4)).await;
+    gw.join().await;
+}
+
+/// Sends the call until there is room for it.
+async fn until_there_is_room(client: &Client, call: Value) {
+    let deadline = tokio::time::Instant::now() + crate::mcp::harness::PATIENCE;
+    loop {
+        let response = client.build(Method::POST).body(call.to_string());
+        let status = response.send().await.unwrap().status();
+        if status == 200 {
+            return;
+        }
+        assert_eq!(status, 503);
+        assert!(tokio::time::Instant::now() < deadline, "there is no room");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]
