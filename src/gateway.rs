@@ -235,13 +235,11 @@ impl Gateway {
             offered,
             arguments,
         };
-        let deadline = Instant::now() + self.config.request_timeout;
-        let patience = CallLimits {
+        let limits = CallLimits {
             silence: self.config.tool_timeout,
-            deadline,
-            parallel: 1,
+            deadline: Instant::now() + self.config.request_timeout,
         };
-        let mut running = Running::new(&self.backends, vec![vec![job]], patience);
+        let mut running = Running::new(&self.backends, vec![vec![job]], limits, 1);
         while let Some(event) = running.next().await {
             if let CallEvent::Finished { outcome, .. } = event {
                 return outcome;

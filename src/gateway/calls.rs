@@ -1,166 +1,138 @@
-//! Runs the calls of a turn: lanes side by side, each call with its deadline and at most one repetition.
+//! The only place that runs a tool, whoever asks for it: admission by `policy`, attempts with a pause between them, and
+//! one line in the log.
+//!
+//! In a chat `agent` asks `policy`, because a refusal is a decision of the loop; what it admits is run here.
+//! Read next: `lanes`, the calls of one turn of a chat side by side.
 
-use std::{
-    pin::{Pin, pin},
-    sync::Arc,
-    time::Duration,
-};
+mod lanes;
 
-use futures::{StreamExt, stream};
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep},
-};
+use std::{sync::Arc, time::Duration};
 
-use crate::upstream::mcp::CallOptions;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+pub(super) use self::lanes::{CallEvent, Running};
 use toolway_core::{
-    agent::{Job, status},
+    catalog::Offered,
+    policy::{self, Admitted, Request, Verdict},
     route,
 };
-use toolway_protocol::tool::{CallError, Progress, ToolResult, millis};
+use toolway_protocol::{
+    mcp::results::asks_for_input,
+    tool::{CallError, ToolResult, millis},
+};
 
-use super::backends::Backends;
-
-/// What happens to a call.
-#[derive(Debug)]
-pub(super) enum CallEvent {
-    /// It is sent.
-    Started(Arc<Job>),
-    /// It says how far it has come.
-    Progressed(Arc<Job>, Progress),
-    /// It has ended.
-    Finished {
-        /// The call.
-        job: Arc<Job>,
-        /// What came of it.
-        outcome: Result<ToolResult, CallError>,
-        /// From sending it to its end.
-        duration_ms: u64,
-    },
-}
-
-/// How calls are bounded.
+/// How a call is bounded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallLimits {
-    /// Longest silence of a call.
+    /// Longest silence of an attempt.
     pub silence: Duration,
-    /// When the whole request ends.
+    /// When the last attempt ends.
     pub deadline: Instant,
-    /// Calls that run side by side.
-    pub parallel: usize,
 }
 
-/// The calls of a turn, which run while [`Running::next`] is waited for. Dropping it cancels those that are
-/// not at their end.
-pub(super) struct Running<'a> {
-    /// `None` when every call is at its end.
-    work: Option<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>,
-    events: mpsc::Receiver<CallEvent>,
+/// One call of a tool that may run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call<'a> {
+    /// The tool.
+    pub tool: &'a Admitted,
+    /// Within which it may be repeated; without them it is not.
+    pub repeat_within: Option<CallLimits>,
+    /// The number of the session whose caller lends the tool.
+    pub session: Option<u64>,
 }
 
-impl<'a> Running<'a> {
-    /// Readies the calls: lanes side by side, the calls of a lane one after another.
-    pub(super) fn new(
-        backends: &'a Backends,
-        lanes: Vec<Vec<Job>>,
-        patience: CallLimits,
-    ) -> Running<'a> {
-        let (sender, events) = mpsc::channel(64);
-        let work = async move {
-            let run_lane = async |lane: Vec<Job>| {
-                for job in lane {
-                    run_one(backends, Arc::new(job), patience, &sender).await;
-                }
-            };
-            stream::iter(lanes)
-                .for_each_concurrent(patience.parallel.max(1), run_lane)
-                .await;
-        };
-        Running {
-            work: Some(Box::pin(work)),
-            events,
+/// A call that has ended.
+#[derive(Debug)]
+pub(super) struct Ended<T> {
+    /// What came of it.
+    pub outcome: Result<T, CallError>,
+    /// From its beginning to its end.
+    pub duration_ms: u64,
+}
+
+/// The result of a call, in the form in which it travels.
+pub(super) trait CallResult {
+    /// Its word in the log.
+    fn status(&self) -> &'static str;
+}
+
+impl CallResult for ToolResult {
+    fn status(&self) -> &'static str {
+        match self.is_error {
+            true => "tool_error",
+            false => "ok",
         }
     }
+}
 
-    /// What happens next; `None` when nothing more does. Cancel safe.
-    pub(super) async fn next(&mut self) -> Option<CallEvent> {
-        if let Some(work) = &mut self.work {
-            tokio::select! {
-                biased;
-                event = self.events.recv() => return event,
-                () = work => self.work = None,
+/// `CallToolResult` or `InputRequiredResult`, as a server wrote it.
+impl CallResult for Value {
+    fn status(&self) -> &'static str {
+        match self.get("isError") {
+            Some(Value::Bool(true)) => "tool_error",
+            _ if asks_for_input(self) => "input_required",
+            _ => "ok",
+        }
+    }
+}
+
+/// Has `policy` decide about a call of a tool that its client is shown.
+///
+/// # Errors
+/// [`CallError::Denied`].
+pub(super) fn admit(tool: &Arc<Offered>) -> Result<Admitted, CallError> {
+    let is_shown = true;
+    match policy::evaluate(&Request { tool, is_shown }) {
+        Verdict::Allow(tool) => Ok(tool),
+        Verdict::Deny { reason, .. } => Err(CallError::Denied { reason }),
+    }
+}
+
+impl Call<'_> {
+    /// Makes the call with `attempt`, once more where [`route::repeat_after`] allows it. Dropping the future cancels it.
+    pub(super) async fn run<T: CallResult, F: Future<Output = Result<T, CallError>>>(
+        self,
+        mut attempt: impl FnMut() -> F,
+    ) -> Ended<T> {
+        let begun = Instant::now();
+        let mut attempts = 1;
+        let outcome = loop {
+            let outcome = attempt().await;
+            match self.pause(&outcome, attempts) {
+                // Rare, so its timer has no room in the future of every call.
+                Some(pause) => Box::pin(sleep(pause)).await,
+                None => break outcome,
             }
-        }
-        self.events.recv().await
-    }
-}
-
-async fn run_one(
-    backends: &Backends,
-    job: Arc<Job>,
-    patience: CallLimits,
-    events: &mpsc::Sender<CallEvent>,
-) {
-    // A receiver that is gone means that nobody waits for the calls any more; their future is about to be dropped.
-    let _ = events.send(CallEvent::Started(job.clone())).await;
-    let begun = Instant::now();
-    let mut attempts = 1;
-    let outcome = loop {
-        let outcome = attempt(backends, &job, patience, events).await;
-        let left = patience.deadline.saturating_duration_since(Instant::now());
-        let left = left.min(patience.silence);
-        let again =
-            |error| route::repeat_after(error, job.offered.tool.annotations, attempts, left);
-        match outcome.as_ref().err().and_then(again) {
-            // Rare, so its timer has no room in the future of every call.
-            Some(pause) => Box::pin(sleep(pause)).await,
-            None => break outcome,
-        }
-        attempts += 1;
-    };
-    let duration_ms = millis(begun.elapsed());
-    log(&job, &outcome, duration_ms, attempts);
-    let _ = events
-        .send(CallEvent::Finished {
-            job,
+            attempts += 1;
+        };
+        let duration_ms = millis(begun.elapsed());
+        self.log(&outcome, duration_ms, attempts);
+        Ended {
             outcome,
             duration_ms,
-        })
-        .await;
-}
-
-async fn attempt(
-    backends: &Backends,
-    job: &Arc<Job>,
-    patience: CallLimits,
-    events: &mpsc::Sender<CallEvent>,
-) -> Result<ToolResult, CallError> {
-    let (progress, mut reports) = mpsc::channel(16);
-    let options = CallOptions {
-        silence: patience.silence,
-        deadline: patience.deadline,
-        progress: Some(progress),
-        caller: None,
-    };
-    let mut call = pin!(backends.call(&job.offered, job.arguments.clone(), options));
-    loop {
-        tokio::select! {
-            biased;
-            Some(report) = reports.recv() => {
-                // A client that reads too slowly misses a report, never a result.
-                let _ = events.try_send(CallEvent::Progressed(job.clone(), report));
-            }
-            outcome = &mut call => return outcome,
         }
     }
-}
 
-fn log(job: &Job, outcome: &Result<ToolResult, CallError>, duration_ms: u64, attempts: u32) {
-    let (name, server) = (&job.offered.name, &job.offered.server);
-    match outcome {
-        Ok(_) => tracing::info!(tool.name = %name, server.id = %server, duration_ms, attempts,
-            status = status(outcome), "Called a tool"),
-        Err(error) => tracing::warn!(tool.name = %name, server.id = %server, duration_ms, attempts,
-            status = status(outcome), error = &*error.for_log(), "The call of a tool failed"),
+    /// The pause before the call is made again, if it is.
+    fn pause<T>(&self, outcome: &Result<T, CallError>, attempts: u32) -> Option<Duration> {
+        let (error, limits) = (outcome.as_ref().err()?, self.repeat_within?);
+        let left = limits.deadline.saturating_duration_since(Instant::now());
+        let left = left.min(limits.silence);
+        route::repeat_after(error, self.tool.tool.annotations, attempts, left)
+    }
+
+    fn log<T: CallResult>(&self, outcome: &Result<T, CallError>, duration_ms: u64, attempts: u32) {
+        let (name, server, session) = (&self.tool.name, &self.tool.server, self.session);
+        match outcome {
+            Ok(result) => {
+                tracing::info!(tool.name = %name, server.id = %server, session, duration_ms, attempts,
+                status = result.status(), "Called a tool")
+            }
+            Err(error) => {
+                tracing::warn!(tool.name = %name, server.id = %server, session, duration_ms, attempts,
+                status = error.kind(), error = &*error.for_log(), "The call of a tool failed")
+            }
+        }
     }
 }

@@ -400,12 +400,11 @@ impl Chat<'_> {
         let calls = u32::try_from(calls).unwrap_or(u32::MAX);
         self.calls.fetch_add(calls, Ordering::Relaxed);
         let config = &self.gateway.config;
-        let patience = CallLimits {
+        let limits = CallLimits {
             silence: config.tool_timeout,
             deadline: self.deadline,
-            parallel: config.parallel_calls,
         };
-        Running::new(&self.gateway.backends, lanes, patience)
+        Running::new(&self.gateway.backends, lanes, limits, config.parallel_calls)
     }
 
     /// Waits for what belongs to this request, as long as the request may take and toolway does not end.

@@ -1,19 +1,20 @@
 //! `tools/call`: found, checked, run, and the result in the client's version.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep},
-};
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{Gateway, RequestContext, ask::Inquiry, parked::Parked};
-use crate::{gateway::backends::Method, upstream::mcp::CallOptions};
+use crate::{
+    gateway::{
+        backends::Method,
+        calls::{self, Call, CallLimits},
+    },
+    upstream::mcp::CallOptions,
+};
 use toolway_core::{
     catalog::Offered,
-    policy::{self, Admitted, Request, Verdict},
-    route,
     translate::{era, results, uris},
 };
 use toolway_protocol::{
@@ -22,7 +23,7 @@ use toolway_protocol::{
         rpc::{RpcError, code},
         version::Version,
     },
-    tool::{CallError, JsonObject, Progress, ToolResult, millis},
+    tool::{CallError, JsonObject, Progress, ToolResult},
 };
 
 /// Answers a `tools/call`.
@@ -49,41 +50,14 @@ pub(super) async fn call(
         Some(Value::Object(arguments)) => arguments,
         Some(_) => return Err(RpcError::invalid_params("`arguments` must be an object")),
     };
-    if let Some(validator) = &offered.validator
-        && let Err(misfit) = validator.check(&arguments)
-    {
-        return refused(&misfit, context.version);
-    }
-    if let Some(session) = context.view.session() {
-        // The session asks `policy` itself, and knows how long a call may wait.
-        let call = Box::pin(session.call(&name, arguments));
-        let outcome = call.await;
-        return Ok(match outcome {
-            Ok(result) => era::fit_call(write_result(result), context.version),
-            Err(error) => failed(&error, context.version),
-        });
-    }
-    let is_shown = true;
-    let tool = match policy::evaluate(&Request {
-        tool: offered,
-        is_shown,
-    }) {
-        Verdict::Allow(tool) => tool,
-        Verdict::Deny { reason, .. } => {
-            return Ok(failed(&CallError::Denied { reason }, context.version));
+    let outcome = match context.view.session() {
+        // The session knows how long a call may wait.
+        Some(session) => {
+            let call = Box::pin(session.call(&name, arguments));
+            call.await.map(write_result)
         }
+        None => run(gateway, context, offered, arguments, params, progress).await,
     };
-    let begun = Instant::now();
-    let call = Attempts {
-        context,
-        tool: &tool,
-        deadline: begun + gateway.config.request_timeout,
-    };
-    let outcome = match gateway.backends.functions().has(&offered.server) {
-        true => call.run_function(gateway, &arguments).await,
-        false => call.run(gateway, arguments, params, progress).await,
-    };
-    log(offered, &outcome, begun);
     match outcome {
         Ok(raw) if asks_for_input(&raw) => Ok(raw),
         Ok(mut raw) => {
@@ -104,90 +78,66 @@ pub(super) async fn call(
             },
             context.version,
         )),
+        Err(misfit @ CallError::InvalidParams { .. }) => refused(&misfit, context.version),
         Err(error) => Ok(failed(&error, context.version)),
     }
 }
 
-/// A call of a tool, which may be made more than once.
-struct Attempts<'a> {
-    context: &'a RequestContext,
-    tool: &'a Admitted,
-    /// When the last attempt ends.
-    deadline: Instant,
-}
-
-impl Attempts<'_> {
-    /// A function asks nothing and says nothing before its result.
-    async fn run_function(
-        self,
-        gateway: &Gateway,
-        arguments: &JsonObject,
-    ) -> Result<Value, CallError> {
-        let mut attempts = 1;
-        loop {
-            let options = CallOptions {
-                silence: gateway.config.tool_timeout,
-                deadline: self.deadline,
-                progress: None,
-                caller: None,
-            };
-            let call = gateway
-                .backends
-                .call_function(self.tool, arguments, options);
-            let outcome = call.await;
-            match self.pause(gateway, &outcome, attempts) {
-                Some(pause) => Box::pin(sleep(pause)).await,
-                None => return outcome.map(write_result),
-            }
-            attempts += 1;
-        }
+/// Calls a tool of a server, or a function.
+async fn run(
+    gateway: &Arc<Gateway>,
+    context: &RequestContext,
+    offered: &Arc<Offered>,
+    arguments: JsonObject,
+    mut params: JsonObject,
+    progress: Option<mpsc::Sender<Progress>>,
+) -> Result<Value, CallError> {
+    if let Some(validator) = &offered.validator {
+        validator.check(&arguments)?;
     }
-
-    async fn run(
-        self,
-        gateway: &Arc<Gateway>,
-        arguments: JsonObject,
-        mut params: JsonObject,
-        progress: Option<mpsc::Sender<Progress>>,
-    ) -> Result<Value, CallError> {
-        let mut attempts = 1;
-        let state = params.get("requestState").and_then(Value::as_str);
-        // The answer for a call that waited is used up, so that the call cannot be repeated.
-        let is_resumed = state.is_some_and(Parked::is_key);
-        self.context.ask_for_logs(&mut params);
-        params.insert("name".to_owned(), json!(self.tool.tool.name));
-        params.insert("arguments".to_owned(), Value::Object(arguments));
-        let params = Arc::new(params);
-        loop {
-            let inquiry = Inquiry {
-                method: Method::CallTool(self.tool.clone()),
-                params: Arc::clone(&params),
-                progress: progress.clone(),
-                deadline: self.deadline,
-            };
-            let outcome = inquiry.make(gateway, self.context).await;
-            let pause = self.pause(gateway, &outcome, attempts);
-            match pause.filter(|_| !is_resumed) {
-                // Rare, so its timer has no room in the future of every call.
-                Some(pause) => Box::pin(sleep(pause)).await,
-                None => return outcome,
-            }
-            attempts += 1;
-        }
+    let tool = calls::admit(offered)?;
+    let limits = CallLimits {
+        silence: gateway.config.tool_timeout,
+        deadline: Instant::now() + gateway.config.request_timeout,
+    };
+    let call = Call {
+        tool: &tool,
+        repeat_within: Some(limits),
+        session: None,
+    };
+    if gateway.backends.functions().has(&offered.server) {
+        // A function asks nothing and says nothing before its result.
+        let options = || CallOptions {
+            silence: limits.silence,
+            deadline: limits.deadline,
+            progress: None,
+            caller: None,
+        };
+        let functions = &gateway.backends;
+        let ended = call.run(|| functions.call_function(&tool, &arguments, options()));
+        return ended.await.outcome.map(write_result);
     }
-
-    /// The pause before the call is made again, if it is.
-    fn pause<T>(
-        &self,
-        gateway: &Gateway,
-        outcome: &Result<T, CallError>,
-        attempts: u32,
-    ) -> Option<Duration> {
-        let error = outcome.as_ref().err()?;
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let left = left.min(gateway.config.tool_timeout);
-        route::repeat_after(error, self.tool.tool.annotations, attempts, left)
-    }
+    let state = params.get("requestState").and_then(Value::as_str);
+    // The answer for a call that waited is used up, so that the call cannot be repeated.
+    let is_resumed = state.is_some_and(Parked::is_key);
+    context.ask_for_logs(&mut params);
+    params.insert("name".to_owned(), json!(tool.tool.name));
+    params.insert("arguments".to_owned(), Value::Object(arguments));
+    let params = Arc::new(params);
+    let call = Call {
+        repeat_within: Some(limits).filter(|_| !is_resumed),
+        ..call
+    };
+    let attempt = || {
+        let inquiry = Inquiry {
+            method: Method::CallTool(tool.clone()),
+            params: Arc::clone(&params),
+            progress: progress.clone(),
+            deadline: limits.deadline,
+        };
+        inquiry.make(gateway, context)
+    };
+    call.run(attempt).await.outcome
 }
 
 /// Arguments that do not fit. Nothing was sent.
@@ -214,22 +164,4 @@ fn failed(error: &CallError, version: Version) -> Value {
         ..ToolResult::text(results::error_to_text(error))
     };
     era::fit_call(write_result(result), version)
-}
-
-fn log(offered: &Offered, outcome: &Result<Value, CallError>, begun: Instant) {
-    let (name, server) = (&offered.name, &offered.server);
-    let duration_ms = millis(begun.elapsed());
-    match outcome {
-        Ok(raw) => {
-            let status = match raw.get("isError") {
-                Some(Value::Bool(true)) => "tool_error",
-                _ if asks_for_input(raw) => "input_required",
-                _ => "ok",
-            };
-            tracing::info!(tool.name = %name, server.id = %server, duration_ms, status, "Called a tool");
-        }
-        Err(error) => {
-            tracing::warn!(tool.name = %name, server.id = %server, duration_ms, status = error.kind(), error = &*error.for_log(), "The call of a tool failed");
-        }
-    }
 }

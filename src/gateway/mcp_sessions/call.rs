@@ -6,12 +6,12 @@ use tokio::{
 };
 
 use super::session::{Ended, Session, gone};
-use crate::gateway::random::unguessable;
-use toolway_core::{
-    agent::status,
-    policy::{self, Admitted, Request, Verdict},
+use crate::gateway::{
+    calls::{self, Call},
+    random::unguessable,
 };
-use toolway_protocol::tool::{CallError, JsonObject, ToolCall, ToolResult, millis};
+use toolway_core::policy::Admitted;
+use toolway_protocol::tool::{CallError, JsonObject, ToolCall, ToolResult};
 
 /// Longest arguments of one call, in bytes.
 const MAX_ARGUMENTS: usize = 1 << 20;
@@ -26,48 +26,25 @@ impl Session {
     /// Unknown name, arguments that do not fit, too many open calls, no answer in time, end of the session.
     /// A failure that the caller answers with is an `Ok` with `is_error`.
     pub async fn call(&self, name: &str, arguments: JsonObject) -> Result<ToolResult, CallError> {
-        let begun = Instant::now();
-        let outcome = self.hand_over(name, &arguments).await;
-        let duration_ms = millis(begun.elapsed());
-        // Why arguments do not fit may hold some of them, and an unknown name may be anything.
-        let (session, status) = (self.number(), status(&outcome));
-        let known = self.tool(name).map_or("", |offered| &offered.tool.name);
-        match &outcome {
-            Ok(_) => {
-                tracing::info!(
-                    tool.name = known,
-                    session,
-                    duration_ms,
-                    status,
-                    "Called a lent function"
-                );
-            }
-            Err(_) => {
-                tracing::warn!(
-                    tool.name = known,
-                    session,
-                    duration_ms,
-                    status,
-                    "Call of a lent function failed"
-                );
-            }
+        let lent = self.tool(name).ok_or_else(|| self.unknown(name))?;
+        if let Some(validator) = &lent.validator {
+            validator.check(&arguments)?;
         }
-        outcome
+        let tool = calls::admit(lent)?;
+        let call = Call {
+            tool: &tool,
+            repeat_within: None,
+            session: Some(self.number()),
+        };
+        let ended = call.run(|| self.hand_over(&tool, &arguments));
+        ended.await.outcome
     }
 
-    async fn hand_over(&self, name: &str, arguments: &JsonObject) -> Result<ToolResult, CallError> {
-        let lent = self.tool(name).ok_or_else(|| self.unknown(name))?;
-        let is_shown = true;
-        let tool = match policy::evaluate(&Request {
-            tool: lent,
-            is_shown,
-        }) {
-            Verdict::Allow(tool) => tool,
-            Verdict::Deny { reason, .. } => return Err(CallError::Denied { reason }),
-        };
-        if let Some(validator) = &tool.validator {
-            validator.check(arguments)?;
-        }
+    async fn hand_over(
+        &self,
+        tool: &Admitted,
+        arguments: &JsonObject,
+    ) -> Result<ToolResult, CallError> {
         let arguments = serde_json::to_string(arguments).unwrap_or_default();
         if arguments.len() > MAX_ARGUMENTS {
             return Err(CallError::InvalidParams {
@@ -80,7 +57,7 @@ impl Session {
             .arguments
             .take(arguments.len())
             .ok_or(CallError::Busy)?;
-        let (open, answer) = self.open(&tool, arguments)?;
+        let (open, answer) = self.open(tool, arguments)?;
         let begun = Instant::now();
         let (after, expires) = (self.about().call_timeout, self.about().expires);
         let until = expires.min(begun + after);

@@ -1,0 +1,130 @@
+//! The calls of one turn of a chat: lanes side by side, the calls of a lane one after another.
+
+use std::{
+    pin::{Pin, pin},
+    sync::Arc,
+};
+
+use futures::{StreamExt, stream};
+use tokio::sync::mpsc;
+
+use super::{Call, CallLimits, Ended};
+use crate::{gateway::backends::Backends, upstream::mcp::CallOptions};
+use toolway_core::agent::Job;
+use toolway_protocol::tool::{CallError, Progress, ToolResult};
+
+/// What happens to a call.
+#[derive(Debug)]
+pub(in crate::gateway) enum CallEvent {
+    /// It is sent.
+    Started(Arc<Job>),
+    /// It says how far it has come.
+    Progressed(Arc<Job>, Progress),
+    /// It has ended.
+    Finished {
+        /// The call.
+        job: Arc<Job>,
+        /// What came of it.
+        outcome: Result<ToolResult, CallError>,
+        /// From sending it to its end.
+        duration_ms: u64,
+    },
+}
+
+/// The calls of a turn, which run while [`Running::next`] is waited for. Dropping it cancels those that are
+/// not at their end.
+pub(in crate::gateway) struct Running<'a> {
+    /// `None` when every call is at its end.
+    work: Option<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>,
+    events: mpsc::Receiver<CallEvent>,
+}
+
+impl<'a> Running<'a> {
+    /// Readies the calls; at most `parallel` lanes run at a time.
+    pub(in crate::gateway) fn new(
+        backends: &'a Backends,
+        lanes: Vec<Vec<Job>>,
+        limits: CallLimits,
+        parallel: usize,
+    ) -> Running<'a> {
+        let (sender, events) = mpsc::channel(64);
+        let work = async move {
+            let run_lane = async |lane: Vec<Job>| {
+                for job in lane {
+                    run_one(backends, Arc::new(job), limits, &sender).await;
+                }
+            };
+            stream::iter(lanes)
+                .for_each_concurrent(parallel.max(1), run_lane)
+                .await;
+        };
+        Running {
+            work: Some(Box::pin(work)),
+            events,
+        }
+    }
+
+    /// What happens next; `None` when nothing more does. Cancel safe.
+    pub(in crate::gateway) async fn next(&mut self) -> Option<CallEvent> {
+        if let Some(work) = &mut self.work {
+            tokio::select! {
+                biased;
+                event = self.events.recv() => return event,
+                () = work => self.work = None,
+            }
+        }
+        self.events.recv().await
+    }
+}
+
+async fn run_one(
+    backends: &Backends,
+    job: Arc<Job>,
+    limits: CallLimits,
+    events: &mpsc::Sender<CallEvent>,
+) {
+    // A receiver that is gone means that nobody waits for the calls any more; their future is about to be dropped.
+    let _ = events.send(CallEvent::Started(job.clone())).await;
+    let call = Call {
+        tool: &job.offered,
+        repeat_within: Some(limits),
+        session: None,
+    };
+    let Ended {
+        outcome,
+        duration_ms,
+    } = call.run(|| attempt(backends, &job, limits, events)).await;
+    let _ = events
+        .send(CallEvent::Finished {
+            job,
+            outcome,
+            duration_ms,
+        })
+        .await;
+}
+
+async fn attempt(
+    backends: &Backends,
+    job: &Arc<Job>,
+    limits: CallLimits,
+    events: &mpsc::Sender<CallEvent>,
+) -> Result<ToolResult, CallError> {
+    let (progress, mut reports) = mpsc::channel(16);
+    let options = CallOptions {
+        silence: limits.silence,
+        deadline: limits.deadline,
+        progress: Some(progress),
+        caller: None,
+    };
+    let mut call = pin!(backends.call(&job.offered, job.arguments.clone(), options));
+    loop {
+        tokio::select! {
+            biased;
+            Some(report) = reports.recv() => {
+                // A client that reads too slowly misses a report, never a result.
+                let _ = events.try_send(CallEvent::Progressed(job.clone(), report));
+            }
+            outcome = &mut call => return outcome,
+        }
+    }
+}
