@@ -3,6 +3,20 @@
 //! Unknown fields are kept, so that a message can be passed on as it came. No IO, no clock and no async: this crate
 //! reads and writes bytes that somebody else moves.
 //!
+//! ```
+//! use bytes::Bytes;
+//! use toolway_protocol::{mcp::rpc, sse::Framer};
+//!
+//! // What an MCP server sends on its stream, in two pieces.
+//! let mut framer = Framer::new(1 << 20);
+//! framer.push(Bytes::from("data: {\"jsonrpc\":\"2.0\",\"id\":1,"));
+//! assert!(framer.next().is_none());
+//! framer.push(Bytes::from("\"result\":{\"tools\":[]}}\n\n"));
+//! let event = framer.next().unwrap().unwrap();
+//! let message = rpc::read(event.data().unwrap().as_bytes()).unwrap();
+//! assert!(matches!(message, rpc::Incoming::One(rpc::Message::Response(_))));
+//! ```
+//!
 //! | module | what it has |
 //! |---|---|
 //! | [`openai`] | requests, answers and errors of the chat completions API |
