@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::upstream::mcp::CallOptions;
+use crate::upstream::mcp::{CallOptions, Sends};
 use toolway_core::{
     agent::{Job, status},
     route,
@@ -104,9 +104,10 @@ async fn run_one(
     // A receiver that is gone means that nobody waits for the calls any more; their future is about to be dropped.
     let _ = events.send(CallEvent::Started(job.clone())).await;
     let begun = Instant::now();
-    let mut attempts = 1;
+    let (mut attempts, sends) = (1, Sends::default());
     let outcome = loop {
-        let outcome = attempt(backends, &job, patience, events).await;
+        let outcome = attempt(backends, &job, patience, &sends, events).await;
+        attempts = attempts.max(sends.so_far());
         let left = patience.deadline.saturating_duration_since(Instant::now());
         let left = left.min(patience.silence);
         let again =
@@ -133,6 +134,7 @@ async fn attempt(
     backends: &Backends,
     job: &Arc<Job>,
     patience: CallLimits,
+    sends: &Sends,
     events: &mpsc::Sender<CallEvent>,
 ) -> Result<ToolResult, CallError> {
     let (progress, mut reports) = mpsc::channel(16);
@@ -141,6 +143,7 @@ async fn attempt(
         deadline: patience.deadline,
         progress: Some(progress),
         caller: None,
+        sends: sends.clone(),
     };
     let mut call = pin!(backends.call(&job.offered, job.arguments.clone(), options));
     loop {

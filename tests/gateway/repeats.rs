@@ -65,7 +65,7 @@ async fn a_tool_that_only_reads_is_called_once_more() {
 
 #[tokio::test]
 async fn a_call_that_would_be_refused_again_is_not_sent_again() {
-    for status in [400, 401, 403, 413, 415] {
+    for status in [307, 308, 400, 401, 403, 404, 405, 413, 415] {
         let (calls, told) = called(status, None, READS()).await;
         assert_eq!(calls, 1, "{status}");
         assert_eq!(

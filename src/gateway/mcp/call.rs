@@ -9,7 +9,10 @@ use tokio::{
 };
 
 use super::{Gateway, RequestContext, ask::Inquiry, parked::Parked};
-use crate::{gateway::backends::Method, upstream::mcp::CallOptions};
+use crate::{
+    gateway::backends::Method,
+    upstream::mcp::{CallOptions, Sends},
+};
 use toolway_core::{
     catalog::Offered,
     policy::{self, Admitted, Request, Verdict},
@@ -131,6 +134,7 @@ impl Attempts<'_> {
                 deadline: self.deadline,
                 progress: None,
                 caller: None,
+                sends: Sends::default(),
             };
             let call = gateway
                 .backends
@@ -151,7 +155,7 @@ impl Attempts<'_> {
         mut params: JsonObject,
         progress: Option<mpsc::Sender<Progress>>,
     ) -> Result<Value, CallError> {
-        let mut attempts = 1;
+        let (mut attempts, sends) = (1, Sends::default());
         let state = params.get("requestState").and_then(Value::as_str);
         // The answer for a call that waited is used up, so that the call cannot be repeated.
         let is_resumed = state.is_some_and(Parked::is_key);
@@ -165,8 +169,10 @@ impl Attempts<'_> {
                 params: Arc::clone(&params),
                 progress: progress.clone(),
                 deadline: self.deadline,
+                sends: sends.clone(),
             };
             let outcome = inquiry.make(gateway, self.context).await;
+            attempts = attempts.max(sends.so_far());
             let pause = self.pause(gateway, &outcome, attempts);
             match pause.filter(|_| !is_resumed) {
                 // Rare, so its timer has no room in the future of every call.
