@@ -360,6 +360,23 @@ async fn a_call_that_is_not_found_outside_of_a_session_is_sent_once() {
 }
 
 #[tokio::test]
+async fn an_answer_counts_whatever_the_status() {
+    for modern in [false, true] {
+        let site = Site::start(Script {
+            modern,
+            ..Script::default()
+        })
+        .await;
+        let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+        for status in [400, 404, 408, 500, 503] {
+            let answer = rig.act(json!({"do": "answer", "status": status})).await;
+            assert_eq!(text(answer), "answered", "{status}");
+        }
+        assert_eq!(site.got("tools/call").len(), 5);
+    }
+}
+
+#[tokio::test]
 async fn a_tool_that_speaks_of_a_session_of_its_own_is_called_once() {
     let site = Site::start(Script::default()).await;
     let rig = Rig::start(vec![site.config("/mcp", None)]).await;

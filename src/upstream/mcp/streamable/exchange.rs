@@ -9,6 +9,7 @@ use rmcp::{
     model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage},
     transport::streamable_http_client::{SseError, StreamableHttpPostResponse},
 };
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 use sse_stream::{Sse, SseStream};
 use tokio::time::timeout;
@@ -157,6 +158,9 @@ impl Poster {
         let Ok(Some(body)) = web::read_body(response, self.limit).await else {
             return Err(fault);
         };
+        if is_result(&body, &asked.id) {
+            return self.read_body(Some(body.into()), Some(asked), None);
+        }
         let body = serde_json::from_slice::<Value>(&body).ok();
         let body = body.filter(is_rpc_error);
         let is_about_session = || {
@@ -247,6 +251,17 @@ impl Poster {
             .ok_or(Fault::UnexpectedEndOfStream)?;
         Ok(StreamableHttpPostResponse::Json(error, None))
     }
+}
+
+/// The body is the result of this request.
+fn is_result(body: &[u8], id: &RequestId) -> bool {
+    #[derive(Deserialize)]
+    struct Answer {
+        id: RequestId,
+        #[serde(rename = "result")]
+        _result: IgnoredAny,
+    }
+    read_text(body.len(), || serde_json::from_slice::<Answer>(body)).is_ok_and(|it| it.id == *id)
 }
 
 /// The body is an error of JSON-RPC, and not one in the form of another API. All codes of JSON-RPC and MCP are negative;
