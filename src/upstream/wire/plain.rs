@@ -246,6 +246,14 @@ impl Connection {
         }
     }
 
+    /// Acknowledges the answer at once, and not with the next request. Until then the server's system holds back what
+    /// its program sends (Nagle, RFC 896): a late answer would arrive while the next request is under way, and be taken
+    /// for its answer, as that would be for the answer to the request after it, and so on.
+    fn acknowledge(&self) {
+        #[cfg(target_os = "linux")]
+        let _ = SockRef::from(&self.stream).set_tcp_quickack(true);
+    }
+
     /// Sends what is left of a message, and reads until the head of the answer is there, which may be before
     /// everything is sent.
     fn exchange(
@@ -361,7 +369,10 @@ impl Incoming {
         let connection = self.connection.take();
         if let (Some(connection), Some(pool)) = (connection, self.pool.take()) {
             match (self.buffer.is_empty(), self.unsent.is_empty()) {
-                (true, true) => pool.keep(connection),
+                (true, true) => {
+                    connection.acknowledge();
+                    pool.keep(connection);
+                }
                 (true, false) => {}
                 (false, _) => pool.kept().distrust(&connection.to),
             }
