@@ -1,4 +1,4 @@
-//! Every other `/v1/*` path: passed on, bodies streamed in both directions.
+//! Every other `/v1/*` path: passed on, long bodies streamed in both directions.
 //!
 //! The path that the upstream receives is the normalized one that the request was routed by.
 
