@@ -8,7 +8,7 @@ pub mod model;
 mod queue;
 pub(crate) mod wire;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -21,13 +21,16 @@ pub use self::wire::SetupError;
 #[cfg(fuzzing)]
 pub use self::wire::read_http_answer;
 
-/// The pause that an answer asks for before the request is made again; `Duration::MAX` where it cannot be read, which
-/// a date cannot.
+/// The pause that an answer asks for before the request is made again; `Duration::MAX` where it cannot be read. A date
+/// that has passed asks for none.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| Some(headers.get(name)?.to_str().unwrap_or_default().trim());
     let seconds = match (text("retry-after-ms"), text("retry-after")) {
         (Some(ms), _) => ms.parse::<f64>().map(|ms| ms / 1000.0),
-        (None, Some(seconds)) => seconds.parse::<f64>(),
+        (None, Some(text)) => match httpdate::parse_http_date(text) {
+            Ok(date) => return date.duration_since(SystemTime::now()).ok(),
+            Err(_) => text.parse::<f64>(),
+        },
         (None, None) => return None,
     };
     let pause = seconds.ok().map(Duration::try_from_secs_f64);
@@ -77,6 +80,18 @@ pub(crate) fn read_text<T>(length: usize, read: impl FnOnce() -> T) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pause_may_be_a_date() {
+        let pause = |date: SystemTime| {
+            let date = httpdate::fmt_http_date(date).parse().unwrap();
+            retry_after(&[(http::header::RETRY_AFTER, date)].into_iter().collect())
+        };
+        let minute = Duration::from_secs(60);
+        let soon = pause(SystemTime::now() + minute).unwrap();
+        assert!(soon <= minute && soon > minute / 2, "{soon:?}");
+        assert_eq!(pause(SystemTime::now() - minute), None);
+    }
 
     #[test]
     fn a_limit_is_spoken_of_in_mebibytes_or_in_bytes() {

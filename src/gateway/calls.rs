@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 pub(super) use self::lanes::{CallEvent, Running};
+use crate::upstream::mcp::Sends;
 use toolway_core::{
     catalog::Offered,
     policy::{self, Admitted, Request, Verdict},
@@ -90,15 +91,17 @@ pub(super) fn admit(tool: &Arc<Offered>) -> Result<Admitted, CallError> {
 }
 
 impl Call<'_> {
-    /// Makes the call with `attempt`, once more where [`route::repeat_after`] allows it. Dropping the future cancels it.
+    /// Makes the call with `attempt`, once more where [`route::repeat_after`] allows it; attempts share the counter of
+    /// their sends. Dropping the future cancels it.
     pub(super) async fn run<T: CallResult, F: Future<Output = Result<T, CallError>>>(
         self,
-        mut attempt: impl FnMut() -> F,
+        mut attempt: impl FnMut(Sends) -> F,
     ) -> Ended<T> {
         let begun = Instant::now();
-        let mut attempts = 1;
+        let (mut attempts, sends) = (1, Sends::default());
         let outcome = loop {
-            let outcome = attempt().await;
+            let outcome = attempt(sends.clone()).await;
+            attempts = attempts.max(sends.so_far());
             match self.pause(&outcome, attempts) {
                 // Rare, so its timer has no room in the future of every call.
                 Some(pause) => Box::pin(sleep(pause)).await,

@@ -1,4 +1,4 @@
-//! Every other `/v1/*` path: passed on, bodies streamed in both directions.
+//! Every other `/v1/*` path: passed on, long bodies streamed in both directions.
 //!
 //! The path that the upstream receives is the normalized one that the request was routed by.
 
@@ -78,7 +78,10 @@ impl<F: Into<Failure>> From<F> for Unsent {
 async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response, Unsent> {
     let (parts, body) = request.into_parts();
     let has_body = !http_body::Body::is_end_stream(&body);
-    let (upstream, body) = choose(app, &parts.method, &parts.headers, body).await?;
+    let ending = app.gateway.ending();
+    let choosing = choose(app, &parts.method, &parts.headers, body);
+    let chosen = ending.run_until_cancelled(choosing).await;
+    let (upstream, body) = chosen.unwrap_or_else(|| Err(Failure::ShuttingDown.into()))?;
     let record = parts.extensions.get::<Arc<Record>>().cloned();
     let record = record.unwrap_or_default();
     record.note(|details| details.upstream = Some(upstream.config.name.clone()));
@@ -94,7 +97,6 @@ async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response
     let body = has_body.then_some(body.inspect_err(move |Incomplete(refusal)| {
         let _ = noted.set(refusal.clone());
     }));
-    let ending = app.gateway.ending();
     let forwarding = upstream.forward(parts.method, url, &outgoing, body);
     let forwarded = ending.run_until_cancelled(forwarding).await;
     let forwarded = forwarded.ok_or(Failure::ShuttingDown)?;

@@ -53,7 +53,7 @@ use url::Url;
 
 use self::server_handle::{Offer, ServerHandle};
 pub use self::{
-    caller::{CallOptions, Caller},
+    caller::{CallOptions, Caller, Sends},
     server_handle::Later,
     server_notifications::ServerEvent,
     watched::ResourceWatch,

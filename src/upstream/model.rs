@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tower::BoxError;
@@ -168,8 +168,8 @@ pub struct Upstream {
     /// The same with those of a chat.
     own_of_chats: Vec<(HeaderName, HeaderValue)>,
     client: Client,
-    /// Passes bodies on in both directions, as they are.
-    verbatim: reqwest::Client,
+    /// Sends the bodies of long requests while they arrive.
+    uploads: reqwest::Client,
 }
 
 impl Upstream {
@@ -177,7 +177,13 @@ impl Upstream {
         let chat = uri(&below(&config.base_url, "chat/completions"))?;
         let models = uri(&below(&config.base_url, "models"))?;
         let client = Client::new(&chat, config.connect_timeout)?;
-        let verbatim = wire::reqwest(config.connect_timeout)?.no_gzip().build()?;
+        let uploads = wire::reqwest(config.connect_timeout)?.no_gzip();
+        // Without TLS a late answer on a kept connection would be taken for the next one. `client` sees to that; here
+        // each request has its own.
+        let uploads = match config.base_url.scheme() {
+            "http" => uploads.pool_max_idle_per_host(0),
+            _ => uploads,
+        };
         let key = config.api_key.as_ref();
         let key = key.and_then(|key| sensitive(&format!("Bearer {}", key.expose())));
         let headers = config.headers.iter();
@@ -194,7 +200,7 @@ impl Upstream {
             own: listed(&own),
             own_of_chats: listed(&own_of_chats),
             client,
-            verbatim,
+            uploads: uploads.build()?,
             config,
         })
     }
@@ -266,25 +272,69 @@ impl Upstream {
         headers: &HeaderMap,
         body: Option<impl Stream<Item = Result<Bytes, E>> + Send + 'static>,
     ) -> Result<(StatusCode, Incoming), ModelError> {
-        let request = self
-            .verbatim
-            .request(method, url)
-            .headers(self.with_own(headers));
+        let headers = self.with_own(headers);
+        let length = headers.get(header::CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let is_short = length.is_some_and(|length: usize| length <= SHORT_BODY);
+        let response = match body {
+            Some(body) if !is_short => self.upload(method, url, headers, body).await?,
+            body => {
+                let body = self.gather(body).await?;
+                let request = Outgoing {
+                    method,
+                    uri: &uri(&url).map_err(|_| self.invalid("an address that cannot be used"))?,
+                    headers: Headers::Map(&headers),
+                    own: &[],
+                    body: &SegmentedBody::of(&body),
+                    upload: None,
+                };
+                let sending = pin!(self.client.send_verbatim(request));
+                self.in_time(sending, None).await?
+            }
+        };
+        let (parts, body) = response.into_parts();
+        Ok((parts.status, self.incoming(body, parts.headers)))
+    }
+
+    /// The whole of a short body.
+    async fn gather<E: Into<BoxError>>(
+        &self,
+        body: Option<impl Stream<Item = Result<Bytes, E>>>,
+    ) -> Result<Vec<u8>, ModelError> {
+        let mut whole = Vec::new();
+        let mut body = pin!(stream::iter(body).flatten());
+        while let Some(piece) = body.next().await {
+            let piece = piece.map_err(|error| ModelError::Broken {
+                upstream: self.config.name.clone(),
+                reason: error.into().to_string(),
+            })?;
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole)
+    }
+
+    /// Sends a request while its body arrives.
+    async fn upload<E: Into<BoxError> + 'static>(
+        &self,
+        method: Method,
+        url: Url,
+        headers: HeaderMap,
+        body: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
+    ) -> Result<Response<Body>, ModelError> {
         let upload = Upload::begin();
         let sent = Arc::clone(&upload);
-        let request = match body {
-            Some(body) => {
-                let body = body.inspect(move |_| sent.note());
-                request.body(reqwest::Body::wrap_stream(body))
-            }
-            None => request,
-        };
+        let body = reqwest::Body::wrap_stream(body.inspect(move |_| sent.note()));
+        let request = self
+            .uploads
+            .request(method, url)
+            .headers(headers)
+            .body(body);
         let sending = pin!(async { request.send().await.map_err(HttpError::from) });
         let response = Response::from(self.in_time(sending, Some(&upload)).await?);
-        let (parts, body) = response.into_parts();
-        let pieces = http_body_util::BodyDataStream::new(body);
-        let body = Body::Other(pieces.map_err(HttpError::from).boxed());
-        Ok((parts.status, self.incoming(body, parts.headers)))
+        Ok(response.map(|body| {
+            let pieces = http_body_util::BodyDataStream::new(body);
+            Body::Other(pieces.map_err(HttpError::from).boxed())
+        }))
     }
 
     /// The models it lists, as it describes them.

@@ -232,7 +232,8 @@ impl Client {
     /// When the TLS setup of the machine cannot be used.
     pub(crate) fn new(host: &Uri, connect_timeout: Duration) -> Result<Client, SetupError> {
         if Matcher::from_system().intercept(host).is_some() {
-            return Ok(Client(Way::Proxied(reqwest(connect_timeout)?.build()?)));
+            let client = reqwest(connect_timeout)?.no_gzip().build()?;
+            return Ok(Client(Way::Proxied(client)));
         }
         let mut connect = HttpConnector::new();
         connect.enforce_http(false);
@@ -268,14 +269,22 @@ impl Client {
     ///
     /// Dropping the future, or the body it gives, ends the exchange.
     pub(crate) async fn send(&self, request: Outgoing<'_>) -> Result<Response<Body>, HttpError> {
+        Ok(decoded(self.send_verbatim(request).await?))
+    }
+
+    /// The same, with the body in the encoding that it has.
+    pub(crate) async fn send_verbatim(
+        &self,
+        request: Outgoing<'_>,
+    ) -> Result<Response<Body>, HttpError> {
         match &self.0 {
-            Way::Plain(pool) => Ok(decoded(pool.send(request).await?.map(Body::Plain))),
+            Way::Plain(pool) => Ok(pool.send(request).await?.map(Body::Plain)),
             Way::Secure(client) => {
                 let upload = request.upload.cloned();
                 let message = request.message().map(|rest| Parts { rest, upload });
                 let response = client.request(message).await;
                 let response = response.map_err(|error| HttpError::of_client(&error))?;
-                Ok(decoded(response.map(Body::Secure)))
+                Ok(response.map(Body::Secure))
             }
             Way::Proxied(client) => {
                 let upload = request.upload.cloned();

@@ -1,6 +1,15 @@
 //! What no gateway tool applies to goes through as it is (design.md, "What the client sees", point 12).
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 use crate::{
     harness::{own_function, toolway},
@@ -213,5 +222,56 @@ async fn the_upstream_is_chosen_by_the_model() {
         let said: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
         assert!(reached.contains(said["headers"]["host"].as_str().unwrap()));
     }
+    gw.join().await;
+}
+
+/// Counts its connections. The first answer is followed by something that nobody asked for.
+async fn answer_with_a_stray(listener: TcpListener, counted: Arc<AtomicUsize>) {
+    let answer = |body: &str| {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length:";
+        format!("{head} {}\r\n\r\n{body}", body.len())
+    };
+    let reply = r#"{"object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"hi"},"finish_reason":"stop"}]}"#;
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let number = counted.fetch_add(1, Ordering::Relaxed);
+        let mut said = answer(reply);
+        tokio::spawn(async move {
+            let mut request = Vec::new();
+            while stream.read_buf(&mut request).await.unwrap() > 0 {
+                if request.ends_with(b"}") {
+                    request.clear();
+                    if number == 0 {
+                        said.push_str(&answer("{}"));
+                    }
+                    stream.write_all(said.as_bytes()).await.unwrap();
+                }
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn after_a_late_answer_no_request_of_any_kind_goes_out_on_a_kept_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let counted = Arc::new(AtomicUsize::new(0));
+    let serving = tokio::spawn(answer_with_a_stray(listener, Arc::clone(&counted)));
+    let upstream = format!("[[upstreams]]\nname = \"a\"\nbase_url = \"http://{address}/v1\"\n");
+    let gw = toolway(Model::start([]).await)
+        .config(&upstream)
+        .start()
+        .await;
+    let paths = ["embeddings", "embeddings", "chat/completions", "embeddings"];
+    for path in paths {
+        let request = gw.http.post(format!("{}/v1/{path}", gw.base));
+        let request = request.header("content-type", "application/json");
+        let body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
+        let response = request.body(body.to_string()).send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        response.bytes().await.unwrap();
+    }
+    assert_eq!(counted.load(Ordering::Relaxed), paths.len());
+    serving.abort();
     gw.join().await;
 }

@@ -67,8 +67,20 @@ async fn a_plain_answer_that_is_not_there_yet_is_a_503() {
 
 #[tokio::test]
 async fn a_request_whose_body_is_not_complete_is_a_503() {
-    for path in ["/v1/chat/completions", "/v1/mcp_sessions", "/mcp"] {
-        let mut gw = with_little_grace([], true).await;
+    let one = "";
+    // The body says which of them is meant.
+    let two = "[[upstreams]]\nname = \"a\"\nbase_url = \"MODEL\"\napi_key = \"k\"\n\
+               [[upstreams]]\nname = \"b\"\nbase_url = \"MODEL\"\napi_key = \"k\"\n";
+    for (upstreams, path) in [
+        (one, "/v1/chat/completions"),
+        (one, "/v1/mcp_sessions"),
+        (one, "/mcp"),
+        (one, "/v1/embeddings"),
+        (two, "/v1/embeddings"),
+    ] {
+        let gw = toolway(Model::start([]).await).server("calc", tools().add());
+        let config = format!("shutdown_grace = \"300ms\"\n{upstreams}");
+        let mut gw = gw.config(&config).start().await;
         let address = gw.base.strip_prefix("http://").unwrap();
         let mut client = TcpStream::connect(address).await.unwrap();
         let head = format!(

@@ -405,6 +405,15 @@ impl Seen {
                 let page = "<html>at Secret.java:5</html>";
                 (status, [(header::CONTENT_TYPE, "text/html")], page).into_response()
             }
+            // Answers well, in spite of this status.
+            Some("answer") => {
+                let status = arguments["status"].as_u64().expect("a status");
+                let status = StatusCode::from_u16(status as u16).expect("a status");
+                let json = [(header::CONTENT_TYPE, "application/json")];
+                let body =
+                    json!({"jsonrpc": "2.0", "id": message["id"], "result": text("answered")});
+                (status, json, body.to_string()).into_response()
+            }
             // Refuses with 400 and a JSON-RPC error, as some servers do whatever went wrong.
             Some("refuse") => {
                 let why = arguments["message"].as_str().unwrap_or("no such thing");

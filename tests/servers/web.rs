@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 use toolway::upstream::mcp::{CallOptions, Config, HttpKind, Transport};
 use toolway::{health::State, secret::Secret};
-use toolway_protocol::tool::{CallError, Content};
+use toolway_protocol::tool::{CallError, Content, Refusal};
 
 use crate::{
     harness::{Rig, id, options, text},
@@ -291,6 +291,91 @@ async fn a_lost_session_is_made_anew() {
     }
 }
 
+fn status(status: u16) -> Value {
+    json!({"do": "status", "status": status})
+}
+
+#[tokio::test]
+async fn a_call_that_is_unknown_in_every_session_is_sent_twice_and_no_more() {
+    let site = Site::start(Script::default()).await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    let options = options();
+    let error = rig
+        .act_with(status(404), options.clone())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            CallError::Refused {
+                refusal: Refusal::Final,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert_eq!(
+        (site.got("tools/call").len(), options.sends.so_far()),
+        (2, 2)
+    );
+    assert_eq!(site.got("initialize").len(), 2);
+    assert_eq!(text(rig.act(json!({})).await), "{}");
+    assert_eq!(rig.health().restarts, 0);
+}
+
+#[tokio::test]
+async fn a_call_that_was_sent_before_is_sent_once_more_even_where_its_session_is_lost() {
+    let site = Site::start(Script::default()).await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    let options = options();
+    for refusal in [429, 404] {
+        rig.act_with(status(refusal), options.clone())
+            .await
+            .unwrap_err();
+    }
+    assert_eq!(site.got("tools/call").len(), 2);
+    assert_eq!(site.got("initialize").len(), 1);
+}
+
+#[tokio::test]
+async fn a_call_that_is_not_found_outside_of_a_session_is_sent_once() {
+    let site = Site::start(Script {
+        modern: true,
+        ..Script::default()
+    })
+    .await;
+    let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+    let error = rig.act(status(404)).await.unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            CallError::Refused {
+                refusal: Refusal::Final,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert_eq!(site.got("tools/call").len(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_counts_whatever_the_status() {
+    for modern in [false, true] {
+        let site = Site::start(Script {
+            modern,
+            ..Script::default()
+        })
+        .await;
+        let rig = Rig::start(vec![site.config("/mcp", None)]).await;
+        for status in [400, 404, 408, 500, 503] {
+            let answer = rig.act(json!({"do": "answer", "status": status})).await;
+            assert_eq!(text(answer), "answered", "{status}");
+        }
+        assert_eq!(site.got("tools/call").len(), 5);
+    }
+}
+
 #[tokio::test]
 async fn a_tool_that_speaks_of_a_session_of_its_own_is_called_once() {
     let site = Site::start(Script::default()).await;
@@ -402,6 +487,9 @@ async fn an_http_error_is_told_without_its_page() {
     check(status(401).await, UNAVAILABLE, true, "refuses access");
     check(status(429).await, "busy", true, "busy");
     check(status(413).await, UNAVAILABLE, true, "HTTP 413");
+    check(status(405).await, UNAVAILABLE, true, "HTTP 405");
+    check(status(307).await, UNAVAILABLE, true, "HTTP 307");
+    assert_eq!(site.got("tools/call").len(), 8);
     check(status(200).await, UNAVAILABLE, false, "not MCP");
     assert_eq!(text(rig.act(json!({})).await), "{}");
     assert_eq!(rig.health().restarts, 0);

@@ -340,12 +340,13 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Only statuses whose definition says that the request was not processed (RFC 9110, 15.5; RFC 6585; RFC 8470).
+    /// Only statuses whose definition says that the request was not processed (RFC 9110, 15.4 and 15.5; RFC 6585;
+    /// RFC 8470). A redirect that comes here could not be followed.
     /// Proxies answer 408 and 5xx for servers that have run the call, and 409, 410, 422 and 424 may be what came of it.
     pub fn of_status(status: u16) -> Refusal {
         match status {
-            400 | 401 | 403 | 404 | 405 | 407 | 411 | 413 | 414 | 415 | 417 | 421 | 426 | 428
-            | 431 => Refusal::Final,
+            307 | 308 | 400 | 401 | 403 | 404 | 405 | 407 | 411 | 413 | 414 | 415 | 417 | 421
+            | 426 | 428 | 431 => Refusal::Final,
             425 | 429 => Refusal::Later,
             _ => Refusal::Unclear,
         }
@@ -418,7 +419,7 @@ mod tests {
     fn only_a_status_that_says_so_shows_that_a_call_was_not_carried_out() {
         let is = |refusal| (300..600).filter(move |it| Refusal::of_status(*it) == refusal);
         let last = [
-            400, 401, 403, 404, 405, 407, 411, 413, 414, 415, 417, 421, 426, 428, 431,
+            307, 308, 400, 401, 403, 404, 405, 407, 411, 413, 414, 415, 417, 421, 426, 428, 431,
         ];
         assert_eq!(is(Refusal::Final).collect::<Vec<_>>(), last);
         assert_eq!(is(Refusal::Later).collect::<Vec<_>>(), [425, 429]);

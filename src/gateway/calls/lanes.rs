@@ -9,7 +9,10 @@ use futures::{StreamExt, stream};
 use tokio::sync::mpsc;
 
 use super::{Call, CallLimits, Ended};
-use crate::{gateway::backends::Backends, upstream::mcp::CallOptions};
+use crate::{
+    gateway::backends::Backends,
+    upstream::mcp::{CallOptions, Sends},
+};
 use toolway_core::agent::Job;
 use toolway_protocol::tool::{CallError, Progress, ToolResult};
 
@@ -93,7 +96,9 @@ async fn run_one(
     let Ended {
         outcome,
         duration_ms,
-    } = call.run(|| attempt(backends, &job, limits, events)).await;
+    } = call
+        .run(|sends| attempt(backends, &job, limits, sends, events))
+        .await;
     let _ = events
         .send(CallEvent::Finished {
             job,
@@ -107,6 +112,7 @@ async fn attempt(
     backends: &Backends,
     job: &Arc<Job>,
     limits: CallLimits,
+    sends: Sends,
     events: &mpsc::Sender<CallEvent>,
 ) -> Result<ToolResult, CallError> {
     let (progress, mut reports) = mpsc::channel(16);
@@ -115,6 +121,7 @@ async fn attempt(
         deadline: limits.deadline,
         progress: Some(progress),
         caller: None,
+        sends,
     };
     let mut call = pin!(backends.call(&job.offered, job.arguments.clone(), options));
     loop {

@@ -20,7 +20,7 @@ use tokio::{
 use super::{Gateway, RequestContext, parked::Parked};
 use crate::{
     gateway::backends::Method,
-    upstream::mcp::{CallOptions, Caller},
+    upstream::mcp::{CallOptions, Caller, Sends},
 };
 use toolway_protocol::{
     mcp::{
@@ -47,6 +47,8 @@ pub(super) struct Inquiry {
     pub progress: Option<mpsc::Sender<Progress>>,
     /// When it is given up, however often it is made.
     pub deadline: Instant,
+    /// How often it was sent so far.
+    pub sends: Sends,
 }
 
 impl Inquiry {
@@ -81,13 +83,15 @@ impl Inquiry {
         context: &RequestContext,
     ) -> Result<Value, CallError> {
         let deadline = self.deadline;
-        let (mut answers, mut state) = (None, None);
+        let (mut answers, mut state, mut sends) = (None, None, self.sends);
         for _ in 0..MAX_ROUNDS {
             let options = CallOptions {
                 silence: gateway.config.tool_timeout,
                 deadline,
                 progress: self.progress.clone(),
                 caller: Some(Arc::clone(&context.caller)),
+                // With answers it is another request.
+                sends: std::mem::take(&mut sends),
             };
             let params = with_answers(&self.params, answers, state);
             let raw = gateway
@@ -135,6 +139,7 @@ impl Inquiry {
             deadline: self.deadline,
             progress,
             caller: Some(Arc::new(caller)),
+            sends: self.sends,
         };
         let (method, server) = (self.method.name(), self.method.server().clone());
         let (asked, asking) = (self.method, Arc::clone(gateway));

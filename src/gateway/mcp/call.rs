@@ -107,14 +107,15 @@ async fn run(
     };
     if gateway.backends.functions().has(&offered.server) {
         // A function asks nothing and says nothing before its result.
-        let options = || CallOptions {
+        let options = |sends| CallOptions {
             silence: limits.silence,
             deadline: limits.deadline,
             progress: None,
             caller: None,
+            sends,
         };
         let functions = &gateway.backends;
-        let ended = call.run(|| functions.call_function(&tool, &arguments, options()));
+        let ended = call.run(|sends| functions.call_function(&tool, &arguments, options(sends)));
         return ended.await.outcome.map(write_result);
     }
     let state = params.get("requestState").and_then(Value::as_str);
@@ -128,12 +129,13 @@ async fn run(
         repeat_within: Some(limits).filter(|_| !is_resumed),
         ..call
     };
-    let attempt = || {
+    let attempt = |sends| {
         let inquiry = Inquiry {
             method: Method::CallTool(tool.clone()),
             params: Arc::clone(&params),
             progress: progress.clone(),
             deadline: limits.deadline,
+            sends,
         };
         inquiry.make(gateway, context)
     };

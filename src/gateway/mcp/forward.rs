@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{Gateway, RequestContext, ask::Inquiry};
-use crate::gateway::backends::Method;
+use crate::{gateway::backends::Method, upstream::mcp::Sends};
 use toolway_core::translate::{era, uris};
 use toolway_protocol::{
     mcp::{
@@ -115,6 +115,7 @@ async fn ask(
         params: Arc::new(params),
         progress,
         deadline: Instant::now() + gateway.config.request_timeout,
+        sends: Sends::default(),
     };
     inquiry.make(gateway, context).await.map_err(|error| {
         tracing::warn!(server.id = %server, method = name, error = &*error.for_log(), "A request to a server failed");

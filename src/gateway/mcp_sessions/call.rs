@@ -36,7 +36,7 @@ impl Session {
             repeat_within: None,
             session: Some(self.number()),
         };
-        let ended = call.run(|| self.hand_over(&tool, &arguments));
+        let ended = call.run(|_| self.hand_over(&tool, &arguments));
         ended.await.outcome
     }
 

@@ -1,6 +1,13 @@
 //! Whoever stands behind a request, as far as a server may turn to them while it runs.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -40,6 +47,24 @@ pub struct CallOptions {
     pub progress: Option<mpsc::Sender<Progress>>,
     /// Whom the server may turn to while the request runs; absent: nobody.
     pub caller: Option<Arc<dyn Caller>>,
+    /// How often the request was sent. One that is made again shares this with the one before.
+    pub sends: Sends,
+}
+
+/// How often a request was sent over Streamable HTTP, by whichever layer. A clone counts with the original.
+#[derive(Clone, Debug, Default)]
+pub struct Sends(Arc<AtomicU32>);
+
+impl Sends {
+    /// So often until now.
+    pub fn so_far(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// It is being sent.
+    pub(super) fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl CallOptions {
@@ -50,6 +75,7 @@ impl CallOptions {
             deadline,
             progress: None,
             caller: None,
+            sends: Sends::default(),
         }
     }
 }

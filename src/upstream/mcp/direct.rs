@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use rmcp::model::{ErrorData, RequestId};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -23,7 +23,7 @@ use super::{
     events::{Events, RawEvent},
     pending::read_error,
     session::{CAPABILITIES, OF_THE_CONNECTION, PROTOCOL_VERSION},
-    streamable::{self, ERROR_BODY, Poster, Reply, is_about_session},
+    streamable::{self, Poster, Reply},
     web::{self, WebFault},
 };
 use crate::body_buffer::BodyBuffer;
@@ -52,8 +52,6 @@ pub(super) struct Standing {
     pub(super) uri: Uri,
     /// Those of the configuration, and of the connection: session and version.
     pub(super) headers: HeaderMap,
-    /// The server knows the connection as a session.
-    pub(super) in_session: bool,
 }
 
 /// A request that toolway has posted and rmcp takes over: an extension of its message, never on the wire.
@@ -61,15 +59,18 @@ pub(super) struct Standing {
 pub(super) struct Begun {
     /// What the server calls it.
     pub(super) id: RequestId,
+    /// The session it was posted in.
+    pub(super) session: Option<HeaderValue>,
     came: Arc<Mutex<Option<PartialReply>>>,
 }
 
 type PartialReply = Result<Reply, WebFault>;
 
 impl Begun {
-    pub(super) fn new(id: RequestId, came: PartialReply) -> Begun {
+    pub(super) fn new(id: RequestId, session: Option<HeaderValue>, came: PartialReply) -> Begun {
         Begun {
             id,
+            session,
             came: Arc::new(Mutex::new(Some(came))),
         }
     }
@@ -134,8 +135,13 @@ impl<'a> DirectCall<'a> {
         })
     }
 
+    /// The session it is made in.
+    pub(super) fn session(&self) -> Option<HeaderValue> {
+        self.standing.headers.get(streamable::SESSION_ID).cloned()
+    }
+
     /// Makes the call, with this id and progress token. Dropping the future closes what it has opened.
-    pub(super) async fn make(self, id: i64) -> DirectOutcome {
+    pub(super) async fn make(&self, id: i64) -> DirectOutcome {
         let version = self.standing.headers.get(streamable::PROTOCOL_VERSION);
         let version = version.and_then(|version| version.to_str().ok());
         let about = self.capabilities.zip(version);
@@ -147,11 +153,10 @@ impl<'a> DirectCall<'a> {
         };
         let (status, limit) = (response.status(), self.poster.limit());
         match status {
-            // The session is lost, and rmcp makes a new one.
-            StatusCode::NOT_FOUND if self.standing.in_session => DirectOutcome::Nothing,
-            StatusCode::BAD_REQUEST if self.standing.in_session => read_refusal(response, id).await,
             // These two say that nothing was done; rmcp's client goes where they point.
-            StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => {
+            StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
+                if response.headers().contains_key(header::LOCATION) =>
+            {
                 self.poster.note_moved();
                 DirectOutcome::Nothing
             }
@@ -188,23 +193,6 @@ async fn read_body(pieces: Body, limit: usize, id: i64) -> DirectOutcome {
     match answer {
         Some(answer) => DirectOutcome::Answer(answer),
         None => DirectOutcome::Else(Ok(Reply::Body(body))),
-    }
-}
-
-/// Reads a refusal, which tells whether the session is lost. If it is not, the refusal may be the answer to the call,
-/// which is not to be made twice.
-async fn read_refusal(response: http::Response<Body>, id: i64) -> DirectOutcome {
-    let (head, pieces) = response.into_parts();
-    let body = match gather(pieces, ERROR_BODY).await {
-        Ok(body) => body.unwrap_or_default(),
-        Err(fault) => return DirectOutcome::Else(Err(fault)),
-    };
-    match serde_json::from_slice(&body) {
-        Ok(body) if is_about_session(&body, &RequestId::Number(id)) => DirectOutcome::Nothing,
-        _ => {
-            let response = http::Response::from_parts(head, reqwest::Body::from(body));
-            DirectOutcome::Else(Ok(Reply::Head(response.into())))
-        }
     }
 }
 

@@ -70,12 +70,8 @@ pub(super) fn shows_absence(error: &ServiceError) -> bool {
         ServiceError::McpError(error) => error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
         ServiceError::TransportSend(error) => match NotSent::of(error) {
             NotSent::Web(WebFault::Unreachable(_)) => true,
-            NotSent::Web(WebFault::Status(status)) => {
-                matches!(
-                    *status,
-                    StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
-                )
-            }
+            // Outside of a session: another server may be there now.
+            NotSent::Web(WebFault::Status(status)) => *status == StatusCode::NOT_FOUND,
             NotSent::NoSession | NotSent::NoConnection => true,
             NotSent::Web(_) | NotSent::Other => false,
         },
@@ -116,8 +112,7 @@ fn of_request(fault: &WebFault) -> CallError {
     match fault {
         WebFault::Unreachable(_) => gone(true),
         WebFault::Broken(_) => gone(false),
-        // What is there now is not the server that was connected to; it is looked for again.
-        WebFault::Status(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) => gone(true),
+        WebFault::LostSession => refused(StatusCode::NOT_FOUND, None),
         WebFault::Status(status) => refused(*status, None),
         WebFault::Busy(status, pause) => refused(*status, Some(*pause)),
         WebFault::NotMcp(_) => unavailable(

@@ -193,7 +193,7 @@ impl Session {
         let caller = options.caller.as_deref();
         let Some(call) = self.direct(method, params, caller) else {
             return self
-                .through_rmcp(method, params, caller, running, None)
+                .through_rmcp(method, params, options, running, None)
                 .await;
         };
         let id = self.pending.note_own(running);
@@ -203,20 +203,21 @@ impl Session {
             id: Some(own.clone()),
             is_own: true,
         };
+        options.sends.count();
         let begun = match call.make(id).await {
             DirectOutcome::Answer(answer) => {
                 self.pending.forget(&own);
                 guard.disarm();
                 return answer.map_err(|error| self.failure(ServiceError::McpError(error)));
             }
-            DirectOutcome::Else(came) => Some((Begun::new(own, came), guard)),
+            DirectOutcome::Else(came) => Some((Begun::new(own, call.session(), came), guard)),
             DirectOutcome::Nothing => {
                 self.pending.forget(&own);
                 guard.disarm();
                 None
             }
         };
-        let rmcp = Box::pin(self.through_rmcp(method, params, caller, running, begun));
+        let rmcp = Box::pin(self.through_rmcp(method, params, options, running, begun));
         rmcp.await
     }
 
@@ -238,7 +239,7 @@ impl Session {
         &self,
         method: &str,
         params: &JsonObject,
-        caller: Option<&dyn Caller>,
+        options: &CallOptions,
         running: &Arc<Running>,
         begun: Option<(Begun, CancelOnDrop<'_>)>,
     ) -> Result<Value, CallError> {
@@ -249,13 +250,15 @@ impl Session {
         let mut request = custom(method, params);
         let extensions = request.extensions_mut();
         extensions.insert(RequestTag(Arc::downgrade(running)));
+        extensions.insert(options.sends.clone());
         let (begun, before) = begun.unzip();
         if let Some(begun) = begun {
             extensions.insert(begun);
         }
+        let options = self.options(options.caller.as_deref());
         let handle = self
             .peer
-            .send_request_with_option(ClientRequest::CustomRequest(request), self.options(caller))
+            .send_request_with_option(ClientRequest::CustomRequest(request), options)
             .await
             .map_err(|_| faults::gone(before.is_none()))?;
         let guard = CancelOnDrop {

@@ -34,6 +34,7 @@ use sse_stream::Sse;
 use url::Url;
 
 use super::{
+    Sends,
     direct::{Begun, Standing},
     events::{Events, raw_events},
     pending::Pending,
@@ -45,11 +46,8 @@ use toolway_protocol::segmented_body::SegmentedBody;
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
 pub(super) const PROTOCOL_VERSION: &str = "mcp-protocol-version";
-const SESSION_ID: &str = "mcp-session-id";
+pub(super) const SESSION_ID: &str = "mcp-session-id";
 const LAST_EVENT_ID: &str = "last-event-id";
-
-/// Longest body of an answer that is an HTTP error.
-pub(super) const ERROR_BODY: usize = 64 << 10;
 
 /// Longest pause between attempts to resume a stream.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
@@ -86,6 +84,8 @@ struct Asked {
     id: RequestId,
     /// Its id as rmcp knows it.
     known_as: RequestId,
+    /// Absent where nobody but rmcp repeats it.
+    sends: Option<Sends>,
 }
 
 /// Why the server refused the first message, if it did.
@@ -143,7 +143,7 @@ pub(super) fn transport(
 ///
 /// A refusal that names this request has read it, and may come from a tool that has sessions of its own: it has to be
 /// about MCP's beyond doubt, because the request is sent again.
-pub(super) fn is_about_session(body: &Value, id: &RequestId) -> bool {
+fn is_about_session(body: &Value, id: &RequestId) -> bool {
     let message = body["error"]["message"].as_str().unwrap_or_default();
     let message = message.to_ascii_lowercase();
     let is_certain = ["session id", "session-id", "session not found"]
@@ -227,11 +227,7 @@ impl Poster {
                     }
                 }
             }
-            let standing = Uri::try_from(self.url.as_str()).map(|uri| Standing {
-                uri,
-                headers,
-                in_session: session.is_some(),
-            });
+            let standing = Uri::try_from(self.url.as_str()).map(|uri| Standing { uri, headers });
             self.standing.store(standing.ok().map(Arc::new));
         }
     }
@@ -261,7 +257,13 @@ impl Poster {
                 (known_as.clone(), None)
             }
         };
-        (Some(Asked { id, known_as }), came)
+        let sends = request.request.extensions().get::<Sends>().cloned();
+        let asked = Asked {
+            id,
+            known_as,
+            sends,
+        };
+        (Some(asked), came)
     }
 
     /// A message in which requests are called as the server knows them.
@@ -275,6 +277,18 @@ impl Poster {
         }
         message
     }
+}
+
+/// The request was posted in another session than this one, which rmcp has made since.
+fn was_begun_before(message: &ClientJsonRpcMessage, session: Option<&str>) -> bool {
+    let ClientJsonRpcMessage::Request(request) = message else {
+        return false;
+    };
+    let begun = request.request.extensions().get::<Begun>();
+    begun.is_some_and(|begun| {
+        let before = begun.session.as_ref().map(HeaderValue::as_bytes);
+        before != session.map(str::as_bytes)
+    })
 }
 
 /// The headers of a POST.
@@ -306,7 +320,7 @@ impl StreamableHttpClient for Poster {
     ) -> Result<StreamableHttpPostResponse, Fault> {
         let message = self.with_ids_of_server(message);
         let session = session_id.as_deref();
-        let (asked, came) = self.note_asked(&message);
+        let (mut asked, came) = self.note_asked(&message);
         let (is_first, is_probe) = match &message {
             ClientJsonRpcMessage::Request(request) => match &request.request {
                 ClientRequest::DiscoverRequest(_) => (true, true),
@@ -315,13 +329,21 @@ impl StreamableHttpClient for Poster {
             },
             _ => (false, false),
         };
-        let answer = match &asked {
+        let mut answer = match &asked {
             Some(asked) if is_probe => self.probe(&message, asked, &custom_headers).await,
             asked => {
                 self.post(&message, asked.as_ref(), came, session, &custom_headers)
                     .await
             }
         };
+        if let Err(Fault::SessionExpired) = &answer
+            && was_begun_before(&message, session)
+        {
+            (asked, _) = self.note_asked(&message);
+            answer = self
+                .post(&message, asked.as_ref(), None, session, &custom_headers)
+                .await;
+        }
         if let (true, Err(Fault::Client(fault))) = (is_first, &answer) {
             self.refusal.set(fault);
         }

@@ -33,6 +33,9 @@ pub(super) enum WebFault {
     /// The same, and it asks for a pause.
     #[error("the server answered with HTTP {0}")]
     Busy(StatusCode, Duration),
+    /// The server does not know the session of a message that is not sent again.
+    #[error("the server does not know the session")]
+    LostSession,
     /// The answer is of a type that MCP does not know.
     #[error("the server answered with something that is not MCP ({0})")]
     NotMcp(String),

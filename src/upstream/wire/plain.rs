@@ -43,6 +43,10 @@ const SWEEP: Duration = Duration::from_secs(15);
 /// finds most such bytes, but not those that arrive just after it.
 const DISTRUST: Duration = Duration::from_secs(600);
 
+/// How many requests go out on one connection. A late answer that arrives while a request is under way cannot be told
+/// from its own, and every answer after it is one too late, until the connection ends.
+const MAX_USES: u32 = 32;
+
 /// How the answer begins that some servers send unasked before they close an idle connection.
 const TIMED_OUT: &[u8] = b" 408";
 
@@ -69,6 +73,8 @@ struct Kept {
 struct Connection {
     stream: TcpStream,
     to: Authority,
+    /// How many requests it has had.
+    uses: u32,
     /// How long it can be kept when it has nothing to do.
     lasts: Duration,
 }
@@ -122,13 +128,16 @@ impl Pool {
                     return Err(HttpError::Broken(reason.to_owned()));
                 }
                 Ok(head) => {
+                    connection.uses += 1;
                     connection.lasts = head.lasts.unwrap_or_default();
                     let goes_on = head.response.status().is_success();
                     let unsent = match goes_on && left > 0 {
                         true => message.copy_to_bytes(left),
                         false => Bytes::new(),
                     };
-                    let is_lasting = head.lasts.is_some() && (goes_on || left == 0);
+                    let is_lasting = head.lasts.is_some()
+                        && (goes_on || left == 0)
+                        && connection.uses < MAX_USES;
                     let pool = is_lasting.then(|| Arc::clone(self));
                     let incoming = Incoming::new(connection, buffer, head.framing, unsent, pool);
                     return Ok(head.response.map(|()| incoming));
@@ -144,6 +153,7 @@ impl Pool {
         Ok(Connection {
             stream: stream.into_inner(),
             to: to.clone(),
+            uses: 0,
             lasts: Duration::ZERO,
         })
     }
@@ -244,6 +254,14 @@ impl Connection {
             Ok(1..) if !start.ends_with(TIMED_OUT) => Idle::Strayed,
             _ => Idle::Over,
         }
+    }
+
+    /// Acknowledges the answer at once, and not with the next request. Until then the server's system holds back what
+    /// its program sends (Nagle, RFC 896): a late answer would arrive while the next request is under way, and be taken
+    /// for its answer, as that would be for the answer to the request after it, and so on.
+    fn acknowledge(&self) {
+        #[cfg(target_os = "linux")]
+        let _ = SockRef::from(&self.stream).set_tcp_quickack(true);
     }
 
     /// Sends what is left of a message, and reads until the head of the answer is there, which may be before
@@ -361,7 +379,10 @@ impl Incoming {
         let connection = self.connection.take();
         if let (Some(connection), Some(pool)) = (connection, self.pool.take()) {
             match (self.buffer.is_empty(), self.unsent.is_empty()) {
-                (true, true) => pool.keep(connection),
+                (true, true) => {
+                    connection.acknowledge();
+                    pool.keep(connection);
+                }
                 (true, false) => {}
                 (false, _) => pool.kept().distrust(&connection.to),
             }

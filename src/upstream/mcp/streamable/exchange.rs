@@ -9,11 +9,12 @@ use rmcp::{
     model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage},
     transport::streamable_http_client::{SseError, StreamableHttpPostResponse},
 };
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 use sse_stream::{Sse, SseStream};
 use tokio::time::timeout;
 
-use super::{Asked, ERROR_BODY, Fault, Poster, Reply, SESSION_ID, headers_of, is_about_session};
+use super::{Asked, Fault, Poster, Reply, SESSION_ID, headers_of, is_about_session};
 use crate::upstream::{
     check_values,
     mcp::{
@@ -24,6 +25,7 @@ use crate::upstream::{
     },
     read_text, too_long,
 };
+use toolway_core::route::MAX_ATTEMPTS;
 use toolway_protocol::mcp::deep::read_message;
 
 impl Poster {
@@ -39,6 +41,9 @@ impl Poster {
         let reply = match came {
             Some(reply) => reply,
             None => {
+                if let Some(sends) = asked.and_then(|asked| asked.sends.as_ref()) {
+                    sends.count();
+                }
                 let request = self.clients.client.post(self.url.clone());
                 let request = request.headers(headers_of(headers, session));
                 let sent = request.body(serde_json::to_vec(message)?).send().await;
@@ -65,7 +70,6 @@ impl Poster {
             StatusCode::ACCEPTED | StatusCode::NO_CONTENT => {
                 Ok(StreamableHttpPostResponse::Accepted)
             }
-            StatusCode::NOT_FOUND if in_session => Err(Fault::SessionExpired),
             status if status.is_success() => self.read_answer(response, asked).await,
             status => self.read_refusal(response, status, asked, in_session).await,
         }
@@ -131,7 +135,7 @@ impl Poster {
         }
     }
 
-    /// An HTTP error. JSON-RPC in its body counts more than its status.
+    /// An HTTP error. JSON-RPC in its body counts more than its status, except an error where the session is lost.
     async fn read_refusal(
         &self,
         response: reqwest::Response,
@@ -139,7 +143,11 @@ impl Poster {
         asked: Option<&Asked>,
         in_session: bool,
     ) -> Result<StreamableHttpPostResponse, Fault> {
-        let fault = Fault::Client(WebFault::of_status(status, response.headers()));
+        let is_lost = in_session && status == StatusCode::NOT_FOUND;
+        let fault = match is_lost {
+            true => lost_session(asked),
+            false => Fault::Client(WebFault::of_status(status, response.headers())),
+        };
         let says_all = is_access(status) || status == StatusCode::TOO_MANY_REQUESTS;
         if says_all || !web::is_json(response.headers()) {
             return Err(fault);
@@ -147,18 +155,20 @@ impl Poster {
         let Some(asked) = asked else {
             return Err(fault);
         };
-        let body = web::read_body(response, ERROR_BODY)
-            .await
-            .map_err(Fault::Client)?;
-        let body = body.and_then(|body| serde_json::from_slice::<Value>(&body).ok());
+        let Ok(Some(body)) = web::read_body(response, self.limit).await else {
+            return Err(fault);
+        };
+        if is_result(&body, &asked.id) {
+            return self.read_body(Some(body.into()), Some(asked), None);
+        }
+        let body = serde_json::from_slice::<Value>(&body).ok();
         let body = body.filter(is_rpc_error);
-        if in_session
-            && status == StatusCode::BAD_REQUEST
-            && body
-                .as_ref()
-                .is_some_and(|body| is_about_session(body, &asked.id))
-        {
-            return Err(Fault::SessionExpired);
+        let is_about_session = || {
+            body.as_ref()
+                .is_some_and(|it| is_about_session(it, &asked.id))
+        };
+        if is_lost || in_session && status == StatusCode::BAD_REQUEST && is_about_session() {
+            return Err(lost_session(Some(asked)));
         }
         // Whoever refuses a message without reading it cannot know its id.
         let body = body.map(|mut body| {
@@ -243,12 +253,33 @@ impl Poster {
     }
 }
 
+/// The body is the result of this request.
+fn is_result(body: &[u8], id: &RequestId) -> bool {
+    #[derive(Deserialize)]
+    struct Answer {
+        id: RequestId,
+        #[serde(rename = "result")]
+        _result: IgnoredAny,
+    }
+    read_text(body.len(), || serde_json::from_slice::<Answer>(body)).is_ok_and(|it| it.id == *id)
+}
+
 /// The body is an error of JSON-RPC, and not one in the form of another API. All codes of JSON-RPC and MCP are negative;
 /// some servers leave out `jsonrpc`.
 fn is_rpc_error(body: &Value) -> bool {
     let error = &body["error"];
     let has_code = error["code"].as_i64().is_some_and(|code| code < 0);
     error.is_object() && (body["jsonrpc"].is_string() || has_code)
+}
+
+/// What becomes of a message whose session the server does not know. rmcp makes a new session and sends it once more,
+/// unless it was sent so often already.
+fn lost_session(asked: Option<&Asked>) -> Fault {
+    let sends = asked.and_then(|asked| asked.sends.as_ref());
+    match sends.is_some_and(|sends| sends.so_far() >= MAX_ATTEMPTS) {
+        true => Fault::Client(WebFault::LostSession),
+        false => Fault::SessionExpired,
+    }
 }
 
 fn is_access(status: StatusCode) -> bool {

@@ -204,6 +204,40 @@ async fn bytes_after_an_answer_are_never_the_next_answer() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_late_answer_waits_for_no_acknowledgement_and_is_found() {
+    let setup = Setup::new().await;
+    let mut stream = setup.answered().await;
+    // The first answers on a connection are acknowledged at once in any case.
+    for _ in 2..MAX_USES {
+        let asking = setup.ask_again(&hello());
+        read_request(&mut stream).await;
+        stream.write_all(OK).await.unwrap();
+        assert_eq!(whole(asking).await.unwrap(), "ok");
+    }
+    say_at_once(&stream, STRAY);
+    let answered = timeout(Duration::from_secs(10), setup.answered()).await;
+    answered.expect("it is asked on a new connection");
+}
+
+#[tokio::test]
+async fn a_late_answer_to_a_request_under_way_puts_off_the_answers_of_one_connection_only() {
+    let setup = Setup::new().await;
+    let (mut stream, mut asking) = setup.asked().await;
+    stream.write_all(STRAY).await.unwrap();
+    assert_eq!(whole(asking).await.unwrap(), "stray");
+    for _ in 1..MAX_USES {
+        asking = setup.ask_again(&hello());
+        read_request(&mut stream).await;
+        // To the request before.
+        stream.write_all(OK).await.unwrap();
+        assert_eq!(whole(asking).await.unwrap(), "ok");
+    }
+    let answered = timeout(Duration::from_secs(10), setup.answered()).await;
+    answered.expect("it is asked on a new connection");
+}
+
 #[tokio::test]
 async fn a_server_that_sent_stray_bytes_once_gets_a_connection_for_each_request() {
     let setup = Setup::new().await;
