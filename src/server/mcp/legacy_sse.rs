@@ -96,17 +96,14 @@ async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
         principal: principal(&parts.headers),
         account: mcp_sessions::owner(app, &parts.headers),
     };
-    if parts.method == Method::HEAD {
-        return reply::unknown_method("POST, GET");
-    }
-    if parts.method != Method::POST {
-        return match Accepts::read(&parts.headers).events {
-            true => open(&app.mcp, view, owner),
-            false => {
-                let why = "what is here is read as text/event-stream";
-                reply::refused(StatusCode::NOT_ACCEPTABLE, why)
-            }
-        };
+    match parts.method {
+        Method::POST => {}
+        Method::GET if !Accepts::read(&parts.headers).events => {
+            let why = "what is here is read as text/event-stream";
+            return reply::refused(StatusCode::NOT_ACCEPTABLE, why);
+        }
+        Method::GET => return open(&app.mcp, view, owner),
+        _ => return reply::unknown_method("POST, GET"),
     }
     let mut query = parts.uri.query().unwrap_or_default().split('&');
     let id = query.find_map(|pair| pair.strip_prefix("session_id="));
