@@ -91,7 +91,7 @@ pub(super) fn check(request: &ChatRequest<'_>, selected: &Selected) -> Result<()
 /// Refuses a request for several answers that itself asks for tools of this catalog; another one goes without them.
 pub(super) fn check_several(
     request: &ChatRequest<'_>,
-    input: &Input,
+    selection: &Selection,
     catalog: &Catalog,
 ) -> Result<(), Failure> {
     let is_gateways = |name: &String| catalog.find(name).is_some();
@@ -106,12 +106,7 @@ pub(super) fn check_several(
     let has_options = request
         .member("toolway")
         .is_some_and(|raw| raw.get() != "null");
-    let asks_for_tools = is_chosen
-        || has_options
-        || !request.mcp_tools().is_empty()
-        || input.tools.is_some()
-        || input.servers.is_some();
-    if asks_for_tools {
+    if is_chosen || has_options || selection.asks_for_tools() {
         let message = "`n` above 1 does not go together with tools that the gateway runs; ask for one answer, \
                        or send `X-Toolway-Tools: none`";
         return Err(fault(message, "n", "unsupported_value"));
