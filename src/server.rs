@@ -195,29 +195,12 @@ fn routes(app: Arc<App>) -> Router {
         )
         .route("/v1/{*path}", any(forward::forward))
         // The Model Context Protocol.
-        .route(
-            "/mcp",
-            post(mcp::everything)
-                .get(mcp::everything)
-                .delete(mcp::everything),
-        )
-        .route(
-            "/mcp/{profile}",
-            post(mcp::profile).get(mcp::profile).delete(mcp::profile),
-        )
-        .route(
-            "/mcp/s/{token}",
-            post(mcp::lent).get(mcp::lent).delete(mcp::lent),
-        )
+        .route("/mcp", any(mcp::everything))
+        .route("/mcp/{profile}", any(mcp::profile))
+        .route("/mcp/s/{token}", any(mcp::lent))
         // Its transport of 2024-11-05.
-        .route(
-            "/sse",
-            post(mcp::legacy_sse::everything).get(mcp::legacy_sse::everything),
-        )
-        .route(
-            "/sse/{profile}",
-            post(mcp::legacy_sse::profile).get(mcp::legacy_sse::profile),
-        )
+        .route("/sse", any(mcp::legacy_sse::everything))
+        .route("/sse/{profile}", any(mcp::legacy_sse::profile))
         // Functions that a caller lends.
         .route("/v1/mcp_sessions", post(mcp_sessions::open))
         .route(

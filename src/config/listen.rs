@@ -1,6 +1,6 @@
 //! Where and for whom it listens, the bounds of the loop, and the log.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use url::Url;
 
@@ -99,13 +99,10 @@ impl Check<'_> {
     fn allowed_hosts(&mut self, raw: &RawConfig) -> Vec<String> {
         let hosts = raw.allowed_hosts.clone().unwrap_or_default();
         for (i, host) in hosts.iter().enumerate() {
-            let fits = |c: char| c.is_ascii_alphanumeric() || "-._:[]*".contains(c);
-            if host.is_empty() || !host.chars().all(fits) {
+            if let Some(why) = what_is_no_host(host) {
                 self.problem(
                     format_args!("allowed_hosts[{i}]"),
-                    format_args!(
-                        "`{host}` is no host name; write it without `https://` and without a path"
-                    ),
+                    format_args!("`{host}` {why}"),
                 );
             }
         }
@@ -121,6 +118,9 @@ impl Check<'_> {
                     at,
                     "any page could use your tools; list the origins, or set `api_keys`",
                 );
+            } else if origin != "*" && origin.contains('*') {
+                let advice = "stands for any origin alone, and for nothing within one";
+                self.problem(at, format_args!("`*` {advice}; list each origin"));
             } else if origin != "*" && !is_origin(origin) {
                 self.problem(
                     at,
@@ -231,6 +231,23 @@ impl Check<'_> {
                 );
             }
         }
+    }
+}
+
+/// Why no `Host` header is ever this, and what to write instead; the port of the header is not looked at.
+fn what_is_no_host(text: &str) -> Option<String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-._:[]*".contains(c);
+    if text.is_empty() || !text.chars().all(fits) {
+        Some("is no host name; write it without `https://` and without a path".to_owned())
+    } else if text != "*" && text.contains('*') {
+        Some("matches nothing: `*` stands for any host alone; list each name".to_owned())
+    } else if text.parse::<Ipv6Addr>().is_ok() {
+        Some(format!("matches nothing: write it as `[{text}]`"))
+    } else {
+        let (name, port) = text.rsplit_once(':')?;
+        (!port.contains(']')).then(|| {
+            format!("matches nothing: write it without its port, as `{name}`, which holds for every port")
+        })
     }
 }
 

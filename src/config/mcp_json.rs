@@ -2,10 +2,13 @@
 //! VS Code (`servers` and `inputs`), Windsurf (`serverUrl`), Gemini CLI (`httpUrl`), Cline.
 //!
 //! Keys that are not known are named in a warning: every client has some of its own. What a server needs in order to
-//! run must be right, and goes through the same rules as `[servers.NAME]`.
+//! run must be right, and goes through the same rules as `[servers.NAME]`. What stands beside the servers is in `top`.
+
+mod top;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::Display,
     path::{Path, PathBuf},
 };
 
@@ -18,7 +21,7 @@ use super::{
 use toolway_protocol::tool::{MAX_NAME, ServerId};
 
 /// Keys that are understood.
-const UNDERSTOOD: [&str; 18] = [
+const UNDERSTOOD: [&str; 20] = [
     "args",
     "command",
     "cwd",
@@ -31,13 +34,18 @@ const UNDERSTOOD: [&str; 18] = [
     "headers",
     "httpUrl",
     "includeTools",
+    "isActive",
     "serverUrl",
+    "tcp",
     "tools",
     "transport",
     "transportType",
     "type",
     "url",
 ];
+
+/// Keys that switch a server off, and the value that does.
+const SWITCHES: [(&str, bool); 3] = [("disabled", true), ("enabled", false), ("isActive", false)];
 
 /// Keys that say which tools run without asking a person. toolway asks nobody.
 const APPROVALS: [&str; 4] = ["alwaysAllow", "autoApprove", "autoApproveTools", "trust"];
@@ -72,20 +80,26 @@ impl Check<'_> {
                 return Vec::new();
             }
         };
-        let tables = server_tables(&top);
+        let tables = top::server_tables(&top);
         if tables.is_empty() {
             self.problem(&file, "has neither an `mcpServers` nor a `servers` object");
         }
+        self.name_odd_top_keys(path, &top);
+        let lists = self.server_lists(path, &top);
         let origin = Origin::McpFile {
             workspace: self.workspace(path),
-            inputs: inputs(top.get("inputs").or_else(|| top.get("mcp")?.get("inputs"))),
+            inputs: top::inputs(&top),
         };
         let mut taken = BTreeSet::new();
         let mut servers = Vec::new();
         for (table, entries) in tables {
             for (name, entry) in entries {
                 let path = format!("{file}: {table}.{name}");
-                let Some(mut raw) = self.entry(&path, entry) else {
+                let raw = match top::why_off(&lists, name) {
+                    Some(why) => Some(self.switched_off(&path, why)),
+                    None => self.entry(&path, entry),
+                };
+                let Some(mut raw) = raw else {
                     continue;
                 };
                 if raw.enabled != Some(false) {
@@ -123,17 +137,17 @@ impl Check<'_> {
             self.problem(path, "must be an object");
             return None;
         };
-        let is = |key: &str, what: bool| entry.get(key).and_then(Value::as_bool) == Some(what);
-        for (key, value) in [("disabled", true), ("enabled", false)] {
-            if is(key, value) {
-                self.notes.push(Problem {
-                    path: path.to_owned(),
-                    message: format!("is not started: `{key}` is {value} there"),
-                });
-                return Some(RawServer {
-                    enabled: Some(false),
-                    ..RawServer::default()
-                });
+        for (key, off) in SWITCHES {
+            let Some(value) = entry.get(key).filter(|value| !value.is_null()) else {
+                continue;
+            };
+            match as_bool(value) {
+                Some(is) if is == off => {
+                    return Some(self.switched_off(path, format_args!("`{key}` is {value} there")));
+                }
+                Some(_) => {}
+                // The person who wrote it may have meant to switch it off.
+                None => self.missing(format_args!("{path}.{key}"), "must be true or false"),
             }
         }
         self.name_odd_keys(path, entry);
@@ -157,7 +171,47 @@ impl Check<'_> {
         if raw.kind.is_none() && entry.contains_key("httpUrl") {
             raw.kind = Some("http".into());
         }
+        if entry.contains_key("tcp") && raw.command.is_none() && raw.url.is_none() {
+            raw.kind = Some("tcp".into());
+        }
+        self.name_bare_variables(path, &raw);
         Some(raw)
+    }
+
+    /// A server that is not started, because the file says so.
+    fn switched_off(&mut self, path: &str, why: impl Display) -> RawServer {
+        self.notes.push(Problem {
+            path: path.to_owned(),
+            message: format!("is not started: {why}"),
+        });
+        RawServer {
+            enabled: Some(false),
+            ..RawServer::default()
+        }
+    }
+
+    /// Warns of `$NAME`, a variable for Gemini CLI only. It stays as it is, because passwords contain `$` too; for the
+    /// same reason it is not repeated.
+    fn name_bare_variables(&mut self, path: &str, raw: &RawServer) {
+        let maps = [("env", &raw.env), ("headers", &raw.headers)];
+        let values = maps
+            .iter()
+            .flat_map(|(key, map)| map.iter().flatten().map(move |it| (key, it)));
+        let mut found: Vec<_> = values
+            .filter(|(_, (_, text))| text.split(|c| !is_of_variable(c)).any(is_bare_variable))
+            .map(|(key, (name, _))| format!("{path}.{key}.{name}"))
+            .collect();
+        let args = raw.args.iter().flatten().enumerate();
+        found.extend(
+            args.filter(|(_, text)| is_bare_variable(text))
+                .map(|(i, _)| format!("{path}.args[{i}]")),
+        );
+        for path in found {
+            self.warn(
+                path,
+                "a `$` without braces stands for itself; a variable is written `${NAME}`",
+            );
+        }
     }
 
     /// Warns of keys that have no effect.
@@ -240,11 +294,15 @@ impl Check<'_> {
         key: &str,
     ) -> Option<Vec<String>> {
         let value = entry.get(key).filter(|value| !value.is_null())?;
+        self.list_of_texts(format_args!("{path}.{key}"), value)
+    }
+
+    fn list_of_texts(&mut self, path: impl Display, value: &Value) -> Option<Vec<String>> {
         let texts = value
             .as_array()
             .and_then(|list| list.iter().map(as_text).collect());
         if texts.is_none() {
-            self.problem(format_args!("{path}.{key}"), "must be a list of texts");
+            self.problem(path, "must be a list of texts");
         }
         texts
     }
@@ -292,31 +350,6 @@ impl Check<'_> {
     }
 }
 
-/// Where the servers stand: `mcpServers`, VS Code's `servers`, or `mcp.servers` of its settings.
-fn server_tables(top: &Map<String, Value>) -> Vec<(&'static str, &Map<String, Value>)> {
-    let in_settings = top.get("mcp").and_then(|mcp| mcp.get("servers"));
-    let places = [
-        ("mcpServers", top.get("mcpServers")),
-        ("servers", top.get("servers")),
-        ("mcp.servers", in_settings),
-    ];
-    places
-        .into_iter()
-        .filter_map(|(name, table)| Some((name, table?.as_object()?)))
-        .collect()
-}
-
-/// What VS Code would ask the person for: the id and the question.
-fn inputs(list: Option<&Value>) -> Vec<(String, String)> {
-    let list = list.and_then(Value::as_array).into_iter().flatten();
-    list.filter_map(|input| {
-        let text = |key: &str| Some(input.get(key)?.as_str()?.to_owned());
-        Some((text("id")?, text("description").unwrap_or_default()))
-    })
-    .filter(|(_, question)| !question.is_empty())
-    .collect()
-}
-
 /// The transport in our words. `local` and `remote` say no more than `command` and `url` do.
 fn known_kind(written: &str) -> Option<String> {
     let plain = written.to_ascii_lowercase().replace(['-', '_', ' '], "");
@@ -342,6 +375,27 @@ fn env_line(line: &str) -> Option<(String, String)> {
     let text = quoted.unwrap_or(value).replace("${", "$${");
     let name = name.trim();
     (!name.is_empty() && !name.starts_with('#')).then(|| (name.to_owned(), text))
+}
+
+fn is_of_variable(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == '$'
+}
+
+/// `$NAME`, as environment variables are called.
+fn is_bare_variable(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    text.strip_prefix('$').is_some_and(|name| {
+        name.len() > 1 && !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(fits)
+    })
+}
+
+/// A switch as people write it.
+fn as_bool(value: &Value) -> Option<bool> {
+    match as_text(value)?.trim().to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => Some(true),
+        "false" | "no" | "off" | "0" => Some(false),
+        _ => None,
+    }
 }
 
 fn as_text(value: &Value) -> Option<String> {

@@ -77,6 +77,8 @@ pub struct RawUpstream {
     /// Its key, a secret. Default: none; see `client_key`.
     pub api_key: Option<String>,
     /// The client's own key goes to this upstream: `Authorization`, `api-key`, `x-api-key`, `x-goog-api-key`,
+    /// `x-goog-user-project`, `Ocp-Apim-Subscription-Key`, `cf-aig-authorization`, `Helicone-Auth`,
+    /// `x-litellm-api-key`, `x-portkey-api-key`, `x-portkey-virtual-key`, `x-amz-security-token`, `x-auth-token`,
     /// `OpenAI-Organization` and `OpenAI-Project`. One upstream at most can have it, no other ever receives
     /// these headers, and where `api_keys` are configured none does. Default: `true` for an only upstream
     /// that has no key of its own, else `false`.

@@ -194,7 +194,7 @@ impl Check<'_> {
 
     fn transport(&mut self, path: &str, raw: RawServer, origin: &Origin) -> Option<Transport> {
         let kind = match &raw.kind {
-            Some(kind) => Some(self.kind(path, kind)?),
+            Some(kind) => Some(self.kind(path, kind, origin)?),
             None => None,
         };
         match (&raw.command, &raw.url) {
@@ -246,14 +246,19 @@ impl Check<'_> {
         }
     }
 
-    fn kind(&mut self, path: &str, written: &str) -> Option<Kind> {
+    /// Other clients have transports that toolway has not; a server with one of them costs itself only.
+    fn kind(&mut self, path: &str, written: &str, origin: &Origin) -> Option<Kind> {
         match written {
             "stdio" => Some(Kind::Stdio),
             "http" | "streamable-http" => Some(Kind::Http(HttpKind::Streamable)),
             "sse" => Some(Kind::Http(HttpKind::Sse)),
             other => {
-                let known = ["stdio", "http", "streamable-http", "sse"];
-                self.problem(format_args!("{path}.type"), unknown("type", other, &known));
+                let message = unknown("type", other, &["stdio", "http", "streamable-http", "sse"]);
+                let path = format!("{path}.type");
+                match origin {
+                    Origin::Toml => self.problem(path, message),
+                    Origin::McpFile { .. } => self.missing(path, message),
+                }
                 None
             }
         }

@@ -180,7 +180,7 @@ impl Gateway {
             let selected = catalog.select(&selection, &client, usize::MAX);
             request_options::check(request, &selected)?;
             if !selected.tools.is_empty() || !missing.is_empty() {
-                request_options::check_several(request, input, catalog)?;
+                request_options::check_several(request, &selection, catalog)?;
                 input
                     .record
                     .warn(&request_options::not_offered(request.n()));

@@ -1,10 +1,9 @@
 //! What a request wishes of toolway itself: whether tools apply, which must be among them, what to be told.
 //! Decides only.
 
-use toolway_core::{
-    catalog::{Catalog, Selected, Selection},
-    translate::names::SEPARATOR,
-};
+use std::collections::HashSet;
+
+use toolway_core::catalog::{Catalog, Selected, Selection};
 use toolway_protocol::{
     openai::request::{ChatRequest, ClientToolKind, McpChoice, RequestError, ToolChoice},
     tool::ServerId,
@@ -43,16 +42,20 @@ pub(super) fn forced(choice: &ToolChoice<'_>, catalog: &Catalog) -> Vec<String> 
     }
 }
 
-/// The offered names that stand somewhere in the conversation: in earlier calls, or in what somebody wrote.
+/// The offered names of the tools that are named somewhere in the conversation, in earlier calls or in what somebody
+/// wrote: as they are offered, or as their server calls them, unless that is a plain word of which texts are full.
 pub(super) fn mentioned(messages: &str, catalog: &Catalog) -> Vec<String> {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let is_plain = |word: &str| !word.bytes().skip(1).any(|b| !b.is_ascii_lowercase());
+    // The end of an escape, as in `\nname`, is no part of a word.
     let words = messages.split(|c| !is_of_name(c));
-    // Looking a word up costs more than reading it.
-    let names = words.filter(|word| word.contains(SEPARATOR) && catalog.find(word).is_some());
-    let mut names: Vec<String> = names.map(str::to_owned).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
+    let words = words.flat_map(|word| [Some(word), word.strip_prefix(['n', 'r', 't'])]);
+    let words: HashSet<&str> = words.flatten().filter(|word| !is_plain(word)).collect();
+    let tools = catalog.offered().iter();
+    tools
+        .filter(|it| words.contains(it.name.as_str()) || words.contains(it.tool.name.as_str()))
+        .map(|it| it.name.to_string())
+        .collect()
 }
 
 /// The warning for a request that is not offered every tool it may want.
@@ -91,7 +94,7 @@ pub(super) fn check(request: &ChatRequest<'_>, selected: &Selected) -> Result<()
 /// Refuses a request for several answers that itself asks for tools of this catalog; another one goes without them.
 pub(super) fn check_several(
     request: &ChatRequest<'_>,
-    input: &Input,
+    selection: &Selection,
     catalog: &Catalog,
 ) -> Result<(), Failure> {
     let is_gateways = |name: &String| catalog.find(name).is_some();
@@ -106,12 +109,7 @@ pub(super) fn check_several(
     let has_options = request
         .member("toolway")
         .is_some_and(|raw| raw.get() != "null");
-    let asks_for_tools = is_chosen
-        || has_options
-        || !request.mcp_tools().is_empty()
-        || input.tools.is_some()
-        || input.servers.is_some();
-    if asks_for_tools {
+    if is_chosen || has_options || selection.asks_for_tools() {
         let message = "`n` above 1 does not go together with tools that the gateway runs; ask for one answer, \
                        or send `X-Toolway-Tools: none`";
         return Err(fault(message, "n", "unsupported_value"));

@@ -6,7 +6,10 @@ use std::pin::pin;
 
 use toolway_core::{
     agent::{Effect, Event, Finish, Job, Turn, ask::Ask},
-    translate::{stream::Round, usage},
+    translate::{
+        stream::{Round, StreamError},
+        usage,
+    },
 };
 
 use super::{
@@ -64,6 +67,7 @@ async fn rounds(chat: &Chat<'_>, turn: &mut Turn, form: &mut impl Form) -> Resul
         match effect {
             Some(Effect::Ask(next)) => ask = next,
             Some(Effect::Finish(finish)) => return Ok(finish),
+            Some(Effect::NoAnswer) => return Err(chat.faulty(StreamError::NoAnswer)),
             Some(Effect::Run(_)) | None => return Err(chat.lost_track()),
         }
     }

@@ -105,8 +105,10 @@ pub(super) fn source(config: &Config, request: &Request) -> Result<(), Refusal> 
     let headers = request.headers();
     if !headers.contains_key(header::ORIGIN) {
         // What a page loads without CORS, an image for instance, has no `Origin`.
-        let site = headers.get("sec-fetch-site");
-        return match site.is_some_and(|site| site == "cross-site") {
+        let sites = headers.get_all("sec-fetch-site").iter();
+        let mut sites = sites.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+        let is_cross = |site: &[u8]| site.trim_ascii().eq_ignore_ascii_case(b"cross-site");
+        return match sites.any(is_cross) {
             true => Err(Refusal::ForeignOrigin("another site".to_owned())),
             false => Ok(()),
         };
@@ -307,7 +309,15 @@ mod tests {
     fn what_a_foreign_page_loads_is_refused() {
         let config = Config::default();
         let loaded = |site| [("host", "localhost"), ("sec-fetch-site", site)];
-        check(&config, &loaded("cross-site"), Err("origin"));
+        for site in ["cross-site", "Cross-Site", "none, cross-site"] {
+            check(&config, &loaded(site), Err("origin"));
+        }
+        let twice = [
+            ("host", "localhost"),
+            ("sec-fetch-site", "none"),
+            ("sec-fetch-site", "cross-site"),
+        ];
+        check(&config, &twice, Err("origin"));
         for site in ["none", "same-origin", "same-site"] {
             check(&config, &loaded(site), Ok(()));
         }

@@ -264,7 +264,7 @@ impl Write for Line {
 
 /// A line as it is written: what a terminal would not show is escaped. Control characters are the formatter's.
 fn shown(line: &[u8], json: bool) -> Cow<'_, [u8]> {
-    if line.is_ascii() {
+    if line.iter().all(|byte| byte.is_ascii() && *byte != 0x7f) {
         return Cow::Borrowed(line);
     }
     let text = String::from_utf8_lossy(line);
@@ -327,6 +327,7 @@ mod tests {
         let json = "\u{1b}[1m\\u202e\\u009bgrün\\udb40\\udc41\n".as_bytes();
         assert_eq!(shown(line, false), text);
         assert_eq!(shown(line, true), json);
+        assert_eq!(shown(b"\x7f\n", true), &b"\\u007f\n"[..]);
         assert_eq!(shown(b"plain\n", true), &b"plain\n"[..]);
     }
 

@@ -182,8 +182,7 @@ fn tools_are_listed_as_models_see_them() {
 #[test]
 fn what_a_terminal_would_not_show_is_shown_as_an_escape() {
     let folder = tempfile::tempdir().unwrap();
-    let function =
-        json!({"name": "f", "description": "pay\u{200b} \u{202e}lap\u{e0041}", "parameters": {}});
+    let function = json!({"name": "f", "description": "pay\u{200b} \u{202e}lap\u{e0041}\u{7f}", "parameters": {}});
     let functions = json!({"tools": [{"type": "function", "function": function}]}).to_string();
     fs::write(folder.path().join("f.json"), functions).unwrap();
     let config = "[functions.g]\ndefinitions = 'f.json'\nendpoint = 'http://127.0.0.1:9/'\n";
@@ -191,14 +190,14 @@ fn what_a_terminal_would_not_show_is_shown_as_an_escape() {
     let out = |args: &[&str]| toolway(folder.path(), args).output().unwrap().stdout;
     assert_eq!(
         text(&out(&["tools"])),
-        "g  1 tool\n  g__f  pay\\u{200b} \\u{202e}lap\\u{e0041}\n"
+        "g  1 tool\n  g__f  pay\\u{200b} \\u{202e}lap\\u{e0041}\\u{7f}\n"
     );
     let listed = out(&["tools", "--json"]);
-    assert!(text(&listed).contains("pay\\u200b \\u202elap\\udb40\\udc41"));
+    assert!(text(&listed).contains("pay\\u200b \\u202elap\\udb40\\udc41\\u007f"));
     let value: Value = serde_json::from_slice(&listed).unwrap();
     assert_eq!(
         value["tools"][0]["description"],
-        "pay\u{200b} \u{202e}lap\u{e0041}"
+        "pay\u{200b} \u{202e}lap\u{e0041}\u{7f}"
     );
 }
 

@@ -7,11 +7,20 @@ use crate::{
 };
 
 /// What a client of OpenAI and of its relatives shows of itself.
-const CREDENTIALS: [(&str, &str); 6] = [
+const CREDENTIALS: [(&str, &str); 15] = [
     ("authorization", "Bearer sk-mine"),
     ("api-key", "sk-mine"),
     ("x-api-key", "sk-mine"),
     ("x-goog-api-key", "sk-mine"),
+    ("x-goog-user-project", "proj-mine"),
+    ("ocp-apim-subscription-key", "sk-mine"),
+    ("cf-aig-authorization", "Bearer sk-mine"),
+    ("helicone-auth", "Bearer sk-mine"),
+    ("x-litellm-api-key", "sk-mine"),
+    ("x-portkey-api-key", "sk-mine"),
+    ("x-portkey-virtual-key", "sk-mine"),
+    ("x-amz-security-token", "sk-mine"),
+    ("x-auth-token", "sk-mine"),
     ("openai-organization", "org-mine"),
     ("openai-project", "proj-mine"),
 ];
@@ -107,7 +116,7 @@ async fn beside_an_upstream_with_its_own_key_another_gets_none() {
 async fn an_only_upstream_gets_the_clients_key() {
     let gw = toolway(Model::start([say("x")]).await).start().await;
     assert_eq!(gw.send(json!({}), &CREDENTIALS).await.status(), 200);
-    assert_eq!(credentials(&gw.model.asked()[0].headers).len(), 6);
+    assert_eq!(credentials(&gw.model.asked()[0].headers).len(), 15);
     gw.join().await;
 }
 

@@ -242,7 +242,7 @@ async fn health_says_how_the_servers_are() {
 async fn over_the_limit_what_the_request_names_stays_and_a_header_says_what_does_not() {
     let model = Model::start([]).await.then_always(say("ok"));
     let upstream = "[[upstreams]]\nname = \"u\"\nbase_url = \"MODEL\"\nmax_tools = 2\n";
-    let many = ["a", "b", "c", "d", "e"].into_iter();
+    let many = ["a", "b", "c", "d", "own_name"].into_iter();
     let many = many.fold(tools(), |tools, name| tools.tool(name, Does::Echoes));
     let gw = toolway(model)
         .config(upstream)
@@ -254,8 +254,16 @@ async fn over_the_limit_what_the_request_names_stays_and_a_header_says_what_does
     let cases = [
         (json!({}), ["s__a", "s__b"]),
         (
-            json!({"messages": [{"role": "user", "content": "use s__e, please"}]}),
-            ["s__a", "s__e"],
+            json!({"messages": [{"role": "user", "content": "use s__d, please"}]}),
+            ["s__a", "s__d"],
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": "please use\nown_name"}]}),
+            ["s__a", "s__own_name"],
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": "c is a plain word"}]}),
+            ["s__a", "s__b"],
         ),
         (
             json!({"messages": [{"role": "assistant", "tool_calls": [call]},
@@ -263,7 +271,7 @@ async fn over_the_limit_what_the_request_names_stays_and_a_header_says_what_does
             ["s__a", "s__d"],
         ),
         (
-            json!({"messages": [{"role": "user", "content": "s__d or s__e"}],
+            json!({"messages": [{"role": "user", "content": "s__d or own_name"}],
                 "tool_choice": {"type": "function", "function": {"name": "s__c"}}}),
             ["s__c", "s__d"],
         ),

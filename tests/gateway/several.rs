@@ -67,6 +67,18 @@ async fn a_request_for_several_answers_that_asks_for_gateway_tools_is_refused() 
 }
 
 #[tokio::test]
+async fn leaving_tools_out_is_not_asking_for_the_others() {
+    let gw = start().await;
+    for header in ["x-toolway-tools", "x-toolway-servers"] {
+        let response = gw.send(json!({"n": 2}), &[(header, "!other*")]).await;
+        assert_eq!(response.status(), 200, "{header}");
+        assert_eq!(warnings(&response), [WARNING]);
+        response.bytes().await.unwrap();
+    }
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn there_is_no_warning_where_nothing_was_kept_out() {
     let gw = start().await;
     for (body, headers) in [

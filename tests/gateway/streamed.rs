@@ -226,6 +226,29 @@ async fn at_the_bound_on_rounds_the_model_is_asked_once_more_without_tools() {
 }
 
 #[tokio::test]
+async fn a_model_that_calls_tools_to_the_last_and_says_nothing_is_an_error() {
+    let again = call(&[("c", "calc__add", json!({"a": 1, "b": 2}))]);
+    let gw = toolway(Model::start([]).await.then_always(again))
+        .config("[loop]\nmax_rounds = 1\n")
+        .server("calc", tools().add())
+        .start()
+        .await;
+    for stream in [false, true] {
+        for body in [
+            json!({"stream": stream}),
+            json!({"stream": stream, "tools": [own_function("own")], "tool_choice": "required"}),
+        ] {
+            let response = gw.send(body, &[]).await;
+            assert_eq!(response.status(), if stream { 200 } else { 502 });
+            let text = response.text().await.unwrap();
+            assert!(text.contains("upstream_incomplete"), "{text}");
+            assert!(!text.contains("[DONE]"), "{text}");
+        }
+    }
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn a_call_that_fails_in_the_same_way_again_and_again_is_stopped() {
     let again = call(&[("c", "bad__fail", json!({"x": 1}))]);
     let model = Model::start([again.clone(), again.clone(), again, say("I give up")]).await;

@@ -183,7 +183,11 @@ impl Turn {
         // In the last round the gateway's tools are not offered. A call of one is not run, but a call for the
         // client may have been shown already, or was asked for.
         let is_for_client = round.calls.iter().any(|call| call.owner == Owner::Client);
-        if round.calls.is_empty() || (self.last && !is_for_client) {
+        let is_in_vain = self.last && !is_for_client && !round.calls.is_empty();
+        if is_in_vain && !round.says_something() {
+            return Effect::NoAnswer;
+        }
+        if is_in_vain || round.calls.is_empty() {
             return self.finish(round.finish);
         }
         let calls = std::mem::take(&mut round.calls);

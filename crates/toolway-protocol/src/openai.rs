@@ -48,7 +48,7 @@ impl FinishReason {
     }
 
     /// What other providers call the same: `STOP`, `end_turn`, `max_tokens`, `tool_use` and so on.
-    /// What nobody knows is a stop. [`is_failure`] is to be asked before.
+    /// What nobody knows is a stop. [`is_no_reason`] and [`is_failure`] are to be asked before.
     pub fn from_foreign(text: &str) -> FinishReason {
         let text = text.trim().to_ascii_lowercase().replace(['-', ' '], "_");
         if let Some(own) = FinishReason::parse(&text) {
@@ -84,6 +84,14 @@ impl FinishReason {
             _ => FinishReason::Stop,
         }
     }
+}
+
+/// A finish reason that says as much as none: whether the answer is complete is for the answer to show.
+pub fn is_no_reason(finish_reason: &str) -> bool {
+    matches!(
+        finish_reason.trim().to_ascii_lowercase().as_str(),
+        "" | "null" | "none" | "abort" | "aborted"
+    )
 }
 
 /// A finish reason that says that the answer failed, which no value of OpenAI's can say.
@@ -148,5 +156,7 @@ mod tests {
         assert!(is_failure("error"));
         assert!(is_failure("MALFORMED_FUNCTION_CALL"));
         assert!(!is_failure("stop"));
+        assert!(is_no_reason(" NULL") && is_no_reason("abort"));
+        assert!(!is_no_reason("stop"));
     }
 }

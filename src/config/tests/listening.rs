@@ -33,6 +33,26 @@ fn a_host_with_a_scheme_is_refused() {
 }
 
 #[test]
+fn a_host_that_no_request_can_name_is_refused() {
+    let with = |host: &str| format!("allowed_hosts = ['{host}']");
+    for host in ["gw.example", "*", "192.0.2.1", "[::1]"] {
+        assert_eq!(ok(&with(host)).server.allowed_hosts, [host]);
+    }
+    let any = "`*` stands for any host alone; list each name";
+    let port = "write it without its port, as `gw.example`, which holds for every port";
+    for (host, instead) in [
+        ("*.example", any),
+        ("gw.example:*", any),
+        ("gw.example:80", port),
+        ("gw.example:", port),
+        ("::1", "write it as `[::1]`"),
+    ] {
+        let problem = format!("allowed_hosts[0]: `{host}` matches nothing: {instead}");
+        refused(&with(host), &problem);
+    }
+}
+
+#[test]
 fn an_origin_is_written_as_a_browser_does() {
     let with = |origin: &str| format!("cors_origins = ['{origin}']");
     for origin in [
@@ -57,6 +77,10 @@ fn an_origin_is_written_as_a_browser_does() {
             ),
         );
     }
+    refused(
+        &with("https://*.example"),
+        "cors_origins[0]: `*` stands for any origin alone, and for nothing within one; list each origin",
+    );
     refused(
         &with("*"),
         "cors_origins[0]: any page could use your tools; list the origins, or set `api_keys`",

@@ -166,6 +166,145 @@ fn a_server_that_is_switched_off_is_not_looked_at() {
     );
 }
 
+/// The names of the servers that are started, and the notes on the others.
+#[track_caller]
+fn check_started(text: &str, started: &[&str], notes: &str) {
+    let config = from_mcp(text).unwrap_or_else(|problems| panic!("{}", lines(&problems)));
+    let names: Vec<_> = config.servers.iter().map(|it| it.server.as_str()).collect();
+    assert_eq!(names, started, "{text}");
+    assert_eq!(lines(&config.notes).replace("mcp.json: ", ""), notes);
+}
+
+#[test]
+fn a_switch_is_understood_as_people_write_it() {
+    for switch in [
+        r#""disabled": "true""#,
+        r#""disabled": 1"#,
+        r#""disabled": "Yes""#,
+        r#""disabled": "on""#,
+        r#""enabled": "false""#,
+        r#""enabled": 0"#,
+        r#""enabled": "no""#,
+        r#""isActive": false"#,
+    ] {
+        let text = format!(r#"{{"mcpServers": {{"a": {{"command": "x", {switch}}}}}}}"#);
+        let (key, value) = switch.split_once(": ").unwrap();
+        let key = key.trim_matches('"');
+        let note = format!("mcpServers.a: is not started: `{key}` is {value} there");
+        check_started(&text, &[], &note);
+    }
+    let on = r#"{"mcpServers": {"a": {"command": "x", "disabled": "false", "enabled": 1, "isActive": null}}}"#;
+    check_started(on, &["a"], "");
+}
+
+/// Why the server `a` counts as failed, where `b` does not.
+#[track_caller]
+fn check_failed(entry: &str, why: &str) {
+    let text = format!(r#"{{"mcpServers": {{"a": {entry}, "b": {{"command": "x"}}}}}}"#);
+    let config = from_mcp(&text).unwrap_or_else(|problems| panic!("{}", lines(&problems)));
+    let [a, b] = &config.servers[..] else {
+        panic!("{:?}", config.servers)
+    };
+    let Transport::Unavailable { reason, .. } = &a.transport else {
+        panic!("{:?}", a.transport)
+    };
+    assert_eq!(&**reason, why);
+    assert!(matches!(b.transport, Transport::Stdio { .. }));
+    assert_eq!(lines(&config.warnings), "");
+}
+
+#[test]
+fn a_server_whose_switch_is_no_switch_is_not_started() {
+    let why = "must be true or false";
+    check_failed(
+        r#"{"command": "x", "disabled": []}"#,
+        &format!("`disabled`: {why}"),
+    );
+    check_failed(
+        r#"{"command": "x", "enabled": "maybe"}"#,
+        &format!("`enabled`: {why}"),
+    );
+}
+
+#[test]
+fn a_transport_that_toolway_has_not_costs_its_server_only() {
+    let known = "known are stdio, http, streamable-http, sse";
+    check_failed(
+        r#"{"tcp": "localhost:1"}"#,
+        &format!("`type`: unknown type `tcp`; {known}"),
+    );
+    check_failed(
+        r#"{"type": "ws", "url": "ws://localhost:1"}"#,
+        &format!("`type`: unknown type `ws`; {known}"),
+    );
+}
+
+#[test]
+fn servers_that_gemini_leaves_out_are_not_started() {
+    let servers = r#""mcpServers": {"a": {"command": "x"}, "b": {"command": "x"}, "C": 1}"#;
+    check_started(
+        &format!(r#"{{"mcp": {{"allowed": ["a", "c"], "excluded": ["c"]}}, {servers}}}"#),
+        &["a"],
+        "mcpServers.b: is not started: `mcp.allowed` does not name it\n\
+         mcpServers.C: is not started: `mcp.excluded` names it",
+    );
+    check_started(
+        &format!(r#"{{"excludeMCPServers": ["a", "C"], {servers}}}"#),
+        &["b"],
+        "mcpServers.a: is not started: `excludeMCPServers` names it\n\
+         mcpServers.C: is not started: `excludeMCPServers` names it",
+    );
+    let none = "is not started: `allowMCPServers` does not name it";
+    check_started(
+        &format!(r#"{{"allowMCPServers": [], {servers}}}"#),
+        &[],
+        &format!("mcpServers.a: {none}\nmcpServers.b: {none}\nmcpServers.C: {none}"),
+    );
+    mcp_refused(
+        r#"{"mcp": {"excluded": "a"}, "excludeMCPServers": 1, "mcpServers": {}}"#,
+        "mcp.json: mcp.excluded: must be a list of texts\n\
+         mcp.json: excludeMCPServers: must be a list of texts",
+    );
+}
+
+#[test]
+fn keys_beside_the_servers_that_have_no_effect_are_named() {
+    let text = r#"{"theme": "dark", "disabledMcpServers": ["a"], "$schema": "", "// x": 1, "inputs": [],
+        "mcp": {"serverCommand": "x", "allowed": ["a"]}, "mcpServers": {"a": {"command": "x"}}}"#;
+    let warnings = |name: &str| {
+        let given = Given {
+            mcp: vec![name.into()],
+            ..Given::default()
+        };
+        lines(&load(&[(name, text)], &given).unwrap().warnings)
+    };
+    assert_eq!(
+        warnings(".mcp.json"),
+        ".mcp.json: not understood, and without effect: `theme`, `disabledMcpServers`, `mcp.serverCommand`"
+    );
+    // The settings of a whole program are full of other things.
+    assert_eq!(
+        warnings("settings.json"),
+        "settings.json: not understood, and without effect: `disabledMcpServers`, `mcp.serverCommand`"
+    );
+}
+
+#[test]
+fn a_variable_without_braces_is_named_and_stays() {
+    let text = r#"{"mcpServers": {"s": {"command": "x", "args": ["$ONE", "echo $HOME", "a$b"],
+        "env": {"A": "$KEY", "B": "pa$word", "C": "Bearer $KEY", "D": "${KEY}", "E": "$1A"}}}}"#;
+    let config = from_mcp(text).unwrap();
+    let odd = "a `$` without braces stands for itself; a variable is written `${NAME}`";
+    assert_eq!(
+        lines(&config.warnings).replace("mcp.json: mcpServers.s.", ""),
+        format!("env.A: {odd}\nenv.C: {odd}\nargs[0]: {odd}")
+    );
+    let Transport::Stdio { env, .. } = &config.servers[0].transport else {
+        panic!("stdio")
+    };
+    assert_eq!(env[0].1.expose(), "$KEY");
+}
+
 #[track_caller]
 fn check_shows(members: &str, shown: &[&str]) {
     let text = format!(r#"{{"mcpServers": {{"s": {{"command": "x", {members}}}}}}}"#);

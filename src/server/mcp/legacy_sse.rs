@@ -98,20 +98,19 @@ async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
         principal: principal(&parts.headers),
         account: mcp_sessions::owner(app, &parts.headers),
     };
-    if parts.method == Method::HEAD {
-        return reply::unknown_method("POST, GET");
-    }
-    if parts.method != Method::POST {
-        return match Accepts::read(&parts.headers).events {
-            true => match super::place_of_stream(app, &owner.endpoint, &parts.headers) {
+    match parts.method {
+        Method::POST => {}
+        Method::GET if !Accepts::read(&parts.headers).events => {
+            let why = "what is here is read as text/event-stream";
+            return reply::refused(StatusCode::NOT_ACCEPTABLE, why);
+        }
+        Method::GET => {
+            return match super::place_of_stream(app, &owner.endpoint, &parts.headers) {
                 Ok(place) => open(&app.mcp, view, owner, place),
                 Err(response) => response,
-            },
-            false => {
-                let why = "what is here is read as text/event-stream";
-                reply::refused(StatusCode::NOT_ACCEPTABLE, why)
-            }
-        };
+            };
+        }
+        _ => return reply::unknown_method("POST, GET"),
     }
     let mut query = parts.uri.query().unwrap_or_default().split('&');
     let id = query.find_map(|pair| pair.strip_prefix("session_id="));

@@ -47,7 +47,7 @@ pub(super) fn refused(status: StatusCode, why: impl Into<String>) -> Response {
     failing(json(status, rpc::write_answer(None, &Err(error))), why)
 }
 
-/// The path has none of the method but these; HEAD comes with the routes of GET.
+/// The path knows these methods only; no HEAD, for a stream has no length to ask for.
 pub(super) fn unknown_method(known: &'static str) -> Response {
     ([(header::ALLOW, known)], Refusal::MethodNotAllowed).into_response()
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
@@ -177,12 +177,14 @@ async fn attempt_streamable(
         (_, Era::Handshake | Era::EventStream) => None,
     };
     let refusal = poster.refusal();
-    let outage = refusal.map_or(failed.outage, |fault| refused(&fault).into());
+    let outage = refusal.map_or(failed.outage, |fault| {
+        refused(&fault, &entry.config.transport).into()
+    });
     Err(Fault { outage, next })
 }
 
 /// Why a server takes no request, with what to do where that is known.
-fn refused(fault: &WebFault) -> String {
+fn refused(fault: &WebFault, transport: &Transport) -> String {
     match fault {
         WebFault::Status(status @ StatusCode::NOT_FOUND) => {
             format!("what answers at this URL is no MCP server (HTTP {status}); is the URL right?")
@@ -190,12 +192,30 @@ fn refused(fault: &WebFault) -> String {
         WebFault::Status(StatusCode::METHOD_NOT_ALLOWED) => {
             format!("{fault}; is the URL right?")
         }
-        WebFault::Status(StatusCode::UNAUTHORIZED) => format!(
-            "{fault}; it wants a key: set `headers = {{ Authorization = \"Bearer ${{NAME}}\" }}` \
-             (OAuth is not supported yet)"
-        ),
+        WebFault::Status(StatusCode::UNAUTHORIZED) => match key_header(transport) {
+            Some(name) => format!(
+                "{fault}; it refuses the key in the header `{name}`: is it right, and still valid?"
+            ),
+            None => format!(
+                "{fault}; it wants a key: set `headers = {{ Authorization = \"Bearer ${{NAME}}\" }}` \
+                 (OAuth is not supported yet)"
+            ),
+        },
         _ => fault.to_string(),
     }
+}
+
+/// The header that has the key for a server, as far as its name tells.
+fn key_header(transport: &Transport) -> Option<&HeaderName> {
+    let Transport::Http { headers, .. } = transport else {
+        return None;
+    };
+    let is_key = |name: &&HeaderName| {
+        ["auth", "key", "token"]
+            .iter()
+            .any(|word| name.as_str().contains(word))
+    };
+    headers.iter().map(|(name, _)| name).find(is_key)
 }
 
 /// Words in the standard error of a process that cannot get through to the network.
@@ -259,7 +279,7 @@ async fn attempt_event_stream(
     let opening = legacy_sse::open(client, url, limit, pending.clone());
     let (pipe, link) = match timeout_at(deadline, opening).await {
         Ok(Ok(opened)) => opened,
-        Ok(Err(error)) => return Err(fault(refused(&error).into())),
+        Ok(Err(error)) => return Err(fault(refused(&error, &entry.config.transport).into())),
         Err(_) => {
             let late = "the server did not get ready in time".to_owned();
             return Err(fault(late.into()));
@@ -274,6 +294,7 @@ async fn attempt_event_stream(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secret::Secret;
 
     #[test]
     fn a_process_that_ends_at_its_start_comes_with_what_to_do() {
@@ -313,17 +334,31 @@ mod tests {
 
     #[test]
     fn a_server_that_wants_a_key_comes_with_what_to_do() {
-        let text = refused(&WebFault::Status(StatusCode::UNAUTHORIZED));
+        let with = |headers| Transport::Http {
+            url: Url::parse("http://a/mcp").unwrap(),
+            headers,
+            kind: None,
+        };
+        let own = |name| (HeaderName::from_static(name), Secret::new("sk-1"));
+        let (open, unauthorized) = (with(vec![own("x-tenant")]), StatusCode::UNAUTHORIZED);
+        for name in ["authorization", "x-api-key"] {
+            let keyed = with(vec![own("x-tenant"), own(name)]);
+            let text = refused(&WebFault::Status(unauthorized), &keyed);
+            let end =
+                format!("it refuses the key in the header `{name}`: is it right, and still valid?");
+            assert!(text.ends_with(&end), "{text}");
+        }
+        let text = refused(&WebFault::Status(unauthorized), &open);
         assert!(
             text.contains("headers = { Authorization = \"Bearer ${NAME}\" }"),
             "{text}"
         );
-        let text = refused(&WebFault::Status(StatusCode::NOT_FOUND));
+        let text = refused(&WebFault::Status(StatusCode::NOT_FOUND), &open);
         assert!(
             text.contains("no MCP server (HTTP 404 Not Found)"),
             "{text}"
         );
-        let text = refused(&WebFault::Status(StatusCode::BAD_GATEWAY));
+        let text = refused(&WebFault::Status(StatusCode::BAD_GATEWAY), &open);
         assert!(text.ends_with("502 Bad Gateway"), "{text}");
     }
 }

@@ -4,12 +4,22 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Config;
 
-/// Headers that carry a client's key, or name the account that the key belongs to.
-const CREDENTIALS: [&str; 6] = [
+/// Headers that carry a client's key, for a provider or a gateway before it, or name the account that the key belongs
+/// to.
+const CREDENTIALS: [&str; 15] = [
     "authorization",
     "api-key",
     "x-api-key",
     "x-goog-api-key",
+    "x-goog-user-project",
+    "ocp-apim-subscription-key",
+    "cf-aig-authorization",
+    "helicone-auth",
+    "x-litellm-api-key",
+    "x-portkey-api-key",
+    "x-portkey-virtual-key",
+    "x-amz-security-token",
+    "x-auth-token",
     "openai-organization",
     "openai-project",
 ];

@@ -36,6 +36,8 @@ pub enum Effect {
     Run(Vec<Vec<Job>>),
     /// The answer is complete.
     Finish(Finish),
+    /// There is no answer: at the last question, which offered no gateway tool, the model called one and said nothing.
+    NoAnswer,
 }
 
 /// One call that may run.

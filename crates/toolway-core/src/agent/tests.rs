@@ -339,13 +339,31 @@ fn a_call_that_the_model_makes_without_tools_is_not_run_and_ends_the_answer() {
         max_rounds: 1,
         ..BOUNDS
     });
-    let call = || calls(&[("1", "s__a", "{}")]);
-    asked(go(&mut turn, call(), ok));
-    let finish = finished(go(&mut turn, call(), |_| {
+    asked(go(&mut turn, calls(&[("1", "s__a", "{}")]), ok));
+    let round = Round {
+        content: Some("I would have to look".to_owned()),
+        ..calls(&[("1", "s__a", "{}")])
+    };
+    let finish = finished(go(&mut turn, round, |_| {
         panic!("there are no tools any more")
     }));
     assert_eq!(finish.reason, FinishReason::Stop);
     assert!(finish.client_calls.is_empty());
+}
+
+#[test]
+fn a_model_that_only_calls_tools_to_the_last_gives_no_answer() {
+    for forces_own_call in [false, true] {
+        let mut turn = turn_within(Bounds {
+            max_rounds: 1,
+            forces_own_call,
+            ..BOUNDS
+        });
+        let call = || calls(&[("1", "s__a", "{}")]);
+        asked(go(&mut turn, call(), ok));
+        let effect = turn.on(Event::Answered(call()));
+        assert!(matches!(effect, Some(Effect::NoAnswer)), "{effect:?}");
+    }
 }
 
 #[test]

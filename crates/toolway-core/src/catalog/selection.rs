@@ -106,6 +106,12 @@ impl Selection {
         self.tools.is_none() && self.servers.is_none() && self.entries.is_empty()
     }
 
+    /// The request asks for tools, rather than leaving some out of what it would be offered anyway.
+    pub fn asks_for_tools(&self) -> bool {
+        let mut lists = self.tools.iter().chain(&self.servers);
+        !self.entries.is_empty() || lists.any(|list| !list.includes.is_empty())
+    }
+
     /// A header selects nothing, whatever the tools are.
     pub fn is_nothing(&self) -> bool {
         let mut lists = self.tools.iter().chain(&self.servers);

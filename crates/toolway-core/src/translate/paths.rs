@@ -10,14 +10,15 @@ use super::percent;
 /// What stands for itself in a path besides letters, digits, `-`, `_`, `~`, `.` and `/` (RFC 3986, 3.3).
 const PLAIN: &[u8] = b"!$&'()*+,;=:@";
 
+const DOTS: &str = "a part of the path cannot be `.` or `..`, whichever way it is written";
+
 /// How often a path may be encoded on top of an encoding.
 const MAX_ENCODINGS: usize = 8;
 
 /// The one form of a request's path: what needs no escape has none, what needs one has it, one slash stands between
 /// two segments and none at the end.
 ///
-/// `None` for a path that has no safe meaning: with a segment `.` or `..` in any spelling (see [`has_dot_segments`]),
-/// an escaped control character, a `%` without two digits, or escapes that are no UTF-8.
+/// `None` for a path that has no safe meaning: with a [`flaw`], a `%` without two digits, or escapes that are no UTF-8.
 pub fn normalize(path: &str) -> Option<Cow<'_, str>> {
     if is_normal(path) {
         return Some(path.into());
@@ -37,7 +38,6 @@ pub fn normalize(path: &str) -> Option<Cow<'_, str>> {
             b'/' if !is_escaped && normal.ends_with('/') => {}
             b'/' if !is_escaped => normal.push('/'),
             _ if is_unreserved(byte) => normal.push(char::from(byte)),
-            _ if byte.is_ascii_control() => return None,
             _ if !is_escaped && PLAIN.contains(&byte) => normal.push(char::from(byte)),
             _ => percent::push(&mut normal, byte),
         }
@@ -46,12 +46,13 @@ pub fn normalize(path: &str) -> Option<Cow<'_, str>> {
         normal.pop();
     }
     percent::decode(&normal)?;
-    (!has_dot_segments(&normal)).then_some(normal.into())
+    flaw(&normal).is_none().then_some(normal.into())
 }
 
-/// A segment is `.` or `..`, whichever way it is written: escaped, escaped several times, beside a backslash or an
-/// escaped slash, followed by parameters (`..;x`) or spaces.
-pub fn has_dot_segments(path: &str) -> bool {
+/// Why the path could lead elsewhere: a segment is `.` or `..`, or it has a control character, whichever way that is
+/// written: escaped, escaped several times, beside a backslash or an escaped slash, followed by parameters (`..;x`) or
+/// spaces.
+pub fn flaw(path: &str) -> Option<&'static str> {
     let mut path = path.as_bytes().to_vec();
     for _ in 0..=MAX_ENCODINGS {
         let mut segments = path.split(|byte| matches!(byte, b'/' | b'\\'));
@@ -60,15 +61,19 @@ pub fn has_dot_segments(path: &str) -> bool {
             matches!(name.unwrap_or_default().trim_ascii(), b"." | b"..")
         };
         if segments.any(is_dots) {
-            return true;
+            return Some(DOTS);
+        }
+        // Servers cut a path off there, or leave the character out: `..` with one is `..` to them.
+        if path.iter().any(u8::is_ascii_control) {
+            return Some("a path cannot hold a control character, whichever way it is written");
         }
         let decoded = percent::bytes(&path);
         if decoded == path {
-            return false;
+            return None;
         }
         path = decoded;
     }
-    true
+    Some(DOTS)
 }
 
 /// To some servers the path means this one: they decode slashes, read a backslash as one, ignore the case of letters
@@ -187,6 +192,9 @@ mod tests {
             "/v1/%ff",
             "/v1/a%00",
             "/v1/a%0d%0ab",
+            "/v1/..%01/admin",
+            "/v1/..%257f/admin",
+            "/v1/a\tb",
             "/v1/%",
             "/v1/%2",
             "/v1/%zz",
@@ -225,7 +233,7 @@ mod tests {
             if let Some(normal) = normalize(&path) {
                 let again = normalize(&normal);
                 prop_assert_eq!(again.as_deref(), Some(&*normal));
-                prop_assert!(!has_dot_segments(&normal));
+                prop_assert_eq!(flaw(&normal), None);
                 let url = url::Url::parse("http://a").unwrap().join(&normal).unwrap();
                 prop_assert_eq!(url.path(), &*normal, "as a URL parser leaves it");
             }

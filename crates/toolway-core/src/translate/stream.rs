@@ -163,6 +163,12 @@ impl Round {
             extra: JsonObject::new(),
         }
     }
+
+    /// There is an answer for the client beside calls, and not only thoughts.
+    pub(crate) fn says_something(&self) -> bool {
+        // An empty text is kept as none.
+        self.content.is_some() || self.refusal.is_some() || round::says_something(&self.extra)
+    }
 }
 
 /// The form of a call.
@@ -229,6 +235,9 @@ pub enum StreamError {
     /// The stream ended in the middle of the answer.
     #[error("the upstream's answer ended before it was complete")]
     Ended,
+    /// The model called tools to the last, also one that it was not offered any more.
+    #[error("the model gave no answer: in the last round it called a tool that it was not offered")]
+    NoAnswer,
     /// The round is longer than [`MAX_ROUND_BYTES`].
     #[error("the upstream's answer is longer than {MAX_ROUND_BYTES} bytes")]
     TooLarge,
@@ -252,7 +261,7 @@ impl StreamError {
                 "upstream_invalid_response",
                 self.to_string(),
             ),
-            StreamError::Ended => {
+            StreamError::Ended | StreamError::NoAnswer => {
                 ErrorBody::new("server_error", "upstream_incomplete", self.to_string())
             }
             StreamError::TooLarge
@@ -272,6 +281,7 @@ impl StreamError {
             StreamError::InvalidEvent(_)
             | StreamError::InvalidCall
             | StreamError::Ended
+            | StreamError::NoAnswer
             | StreamError::TooLarge
             | StreamError::TooManyCalls
             | StreamError::Frame(_) => 502,

@@ -141,6 +141,7 @@ fn play(choice: &Value, own: &[&str], rounds: &[&[&str]]) -> (Vec<Question>, Vec
                 let names = finish.client_calls.into_iter().map(|call| call.call.name);
                 return (questions, names.collect());
             }
+            Effect::NoAnswer => return (questions, Vec::new()),
             Effect::Run(_) => panic!("all calls were answered"),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** an argument can never choose the host, leave its segment of the path, or add a parameter to
 //! the query: whatever it holds is percent-encoded (RFC 3986, § 2.1). Because many servers decode a path before they
-//! split it, one that has a segment `.` or `..` after any number of decodings is refused.
+//! split it, one that has a segment `.` or `..` or a control character after any number of decodings is refused.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::template::Template;
-use crate::translate::{paths::has_dot_segments, percent};
+use crate::translate::{paths::flaw, percent};
 use toolway_protocol::tool::{CallError, JsonObject};
 
 /// The methods that a function can have.
@@ -75,8 +75,8 @@ impl RequestTemplate {
         if !parsed.username().is_empty() || parsed.password().is_some() {
             return Err("must not hold a name or password; use a header for that".to_owned());
         }
-        if has_dot_segments(path) {
-            return Err("must not have `.` or `..` as a part of its path".to_owned());
+        if let Some(why) = flaw(path) {
+            return Err(why.to_owned());
         }
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
         Ok(RequestTemplate {
@@ -150,10 +150,9 @@ impl RequestTemplate {
             return Err(unfit(name, "is needed, and must not be empty"));
         }
         let path = self.path.fill(value).unwrap_or_default();
-        if has_dot_segments(&path) {
-            let leaves = |name: &&str| value(name).is_some_and(|text| has_dot_segments(&text));
+        if let Some(why) = flaw(&path) {
+            let leaves = |name: &&str| value(name).is_some_and(|text| flaw(&text).is_some());
             let name = self.path.names().find(leaves).or(self.path.names().last());
-            let why = "a part of the path cannot be `.` or `..`, whichever way it is written";
             return Err(unfit(name.unwrap_or_default(), why));
         }
         let pairs: Vec<String> = self
@@ -340,6 +339,10 @@ mod tests {
         }
         let said = format!("/x: {why}");
         check_unfit("GET https://a/{x}{y}", json!({"x": ".", "y": "."}), &said);
+        for control in ["..\0", "..\u{1}/x", "..\u{7f}", "a\nb", "..%00", "%2500"] {
+            let said = "/x: a path cannot hold a control character, whichever way it is written";
+            check_unfit("GET https://a/{x}/y", json!({"x": control}), said);
+        }
     }
 
     #[test]
@@ -365,7 +368,7 @@ mod tests {
         );
         check_refused(
             "https://a/../b",
-            "must not have `.` or `..` as a part of its path",
+            "a part of the path cannot be `.` or `..`, whichever way it is written",
         );
         check_refused("https://", "is no URL: empty host");
     }

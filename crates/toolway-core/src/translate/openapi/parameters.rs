@@ -7,7 +7,7 @@ use super::{
     document::Document,
     styles::{Form, Style},
 };
-use crate::translate::{paths::has_dot_segments, percent};
+use crate::translate::{paths::flaw, percent};
 
 /// Headers that a request's body, its connection or its configuration decide. OpenAPI says of the first
 /// three that parameters of these names are ignored.
@@ -74,8 +74,8 @@ pub(super) enum Piece<'d> {
 pub(super) fn template(path: &str) -> Result<Vec<Piece<'_>>, String> {
     let path = path.split('#').next().unwrap_or_default();
     let segments = path.split('?').next().unwrap_or_default();
-    if has_dot_segments(segments) {
-        return Err("its path has a part that is only `.` or `..`".to_owned());
+    if let Some(why) = flaw(segments) {
+        return Err(why.to_owned());
     }
     let mut pieces = Vec::new();
     if !path.starts_with('/') {

@@ -2,8 +2,8 @@
 //!
 //! No argument leaves its place: what goes into a path stays one segment, what goes into a query is one
 //! parameter's, and nothing with a line end gets into a header.
-//! A path that has a segment `.` or `..` after any number of decodings is refused, because many servers decode a path
-//! before they split it.
+//! A path that has a segment `.` or `..` or a control character after any number of decodings is refused, because many
+//! servers decode a path before they split it.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use super::{
     parameters::Place,
     styles::{self, Form},
 };
-use crate::translate::paths::has_dot_segments;
+use crate::translate::paths::flaw;
 use toolway_protocol::tool::{CallError, JsonObject};
 
 /// Longest path and query, in bytes. HTTP libraries refuse what is longer than 64 KiB.
@@ -206,10 +206,8 @@ impl Plan {
         let mut end = 0;
         for segment in path.split('?').next().unwrap_or_default().split('/') {
             end += segment.len();
-            if has_dot_segments(segment) {
+            if let Some(message) = flaw(segment) {
                 let name = ends.iter().find(|it| it.0 >= end).map_or("", |it| it.1);
-                let message =
-                    "a part of the path cannot be `.` or `..`, whichever way it is written";
                 return Err(invalid(name, message));
             }
             end += 1;

@@ -157,7 +157,7 @@ impl Reading {
 
     /// Reads `finish_reason`; the first that says something counts.
     pub(crate) fn read_finish(&mut self, value: &Value) -> Result<(), StreamError> {
-        let Some(text) = value.as_str().filter(|text| !text.trim().is_empty()) else {
+        let Some(text) = value.as_str().filter(|text| !openai::is_no_reason(text)) else {
             return Ok(());
         };
         if openai::is_failure(text) {

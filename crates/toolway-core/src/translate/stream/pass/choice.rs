@@ -198,7 +198,7 @@ impl Choice {
         if openai::is_failure(reason) {
             return Err(failed(reason));
         }
-        let mended = if reason.trim().is_empty() || self.finished {
+        let mended = if openai::is_no_reason(reason) || self.finished {
             Value::Null
         } else {
             self.flush(delta, ids, known)?;

@@ -10,7 +10,10 @@ use crate::translate::{
         take_delta,
     },
 };
-use toolway_protocol::{openai::FinishReason, tool::JsonObject};
+use toolway_protocol::{
+    openai::{self, FinishReason},
+    tool::JsonObject,
+};
 
 /// Mends one choice of a plain answer in the same way.
 pub(crate) fn mend_whole(
@@ -50,7 +53,7 @@ pub(crate) fn mend_whole(
     if choice
         .get("finish_reason")
         .and_then(Value::as_str)
-        .is_none_or(|text| text.trim().is_empty())
+        .is_none_or(openai::is_no_reason)
     {
         if !state.says_something {
             return Err(StreamError::Ended);
