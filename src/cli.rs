@@ -7,18 +7,18 @@
 //! words; they are plain functions from values to texts.
 
 mod announce;
-mod answer;
 mod args;
+mod call_output;
+mod client_config;
 mod demo;
+mod inventory;
 mod mcp;
 mod open_files;
-mod paste;
 mod problems;
 mod progress;
 mod run;
 mod serve;
-mod survey;
-mod words;
+mod terminal;
 
 use std::{
     future::Future,
@@ -32,10 +32,10 @@ use clap::CommandFactory;
 use tokio_util::sync::CancellationToken;
 
 pub use self::args::Cli;
-use self::{answer::Output, args::Command};
+use self::{args::Command, call_output::Output};
 use crate::printable;
 use crate::{
-    config::{Around, Config, Given, Keys, Problem},
+    config::{Config, Environment, Given, Keys, Problem},
     telemetry,
 };
 use toolway_protocol::tool::CallError;
@@ -83,7 +83,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         }),
         Command::Mcp(asked) => {
             if let Some(client) = asked.print_config {
-                let config = match Config::load(&asked.given(), &Around::real()) {
+                let config = match Config::load(&asked.given(), &Environment::real()) {
                     Ok(config) => config,
                     Err(problems) => {
                         print("", &printable::line(&problems::text(&problems)))?;
@@ -94,7 +94,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                     say_error(&why);
                     return Ok(Exit::Refused);
                 }
-                let (settings, place) = match paste::lines(client, &asked) {
+                let (settings, place) = match client_config::lines(client, &asked) {
                     Ok(lines) => lines,
                     Err(error) => {
                         say_error(&format!("{error:#}"));
@@ -127,16 +127,16 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                 let warnings = printable::line(&warnings).into_owned();
                 let work = async {
                     show(String::new(), warnings).await?;
-                    let survey = run::survey(&config).await?;
+                    let inventory = run::inventory(&config).await?;
                     let text = match asked.json {
-                        true => printable::json(&survey.tools_json()?).into_owned(),
+                        true => printable::json(&inventory.tools_json()?).into_owned(),
                         false => {
-                            let width = words::width(&io::stdout());
-                            printable::line(&survey.tools_text(width)).into_owned()
+                            let width = terminal::width(&io::stdout());
+                            printable::line(&inventory.tools_text(width)).into_owned()
                         }
                     };
                     show(text, String::new()).await?;
-                    Ok(match survey.are_all_ready() {
+                    Ok(match inventory.are_all_ready() {
                         true => Exit::Done,
                         false => Exit::Failed,
                     })
@@ -151,13 +151,13 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                     let (outcome, servers) =
                         run::call(&config, &asked.name, &asked.arguments).await?;
                     if asked.json {
-                        let json = answer::json(&outcome)?;
+                        let json = call_output::json(&outcome)?;
                         show(printable::json(&json).into_owned(), String::new()).await?;
                     } else if io::stdout().is_terminal() {
-                        let answer = answer::text(&outcome, &servers, Output::Terminal);
+                        let answer = call_output::text(&outcome, &servers, Output::Terminal);
                         show(answer.out, answer.err).await?;
                     } else {
-                        let answer = answer::text(&outcome, &servers, Output::Pipe);
+                        let answer = call_output::text(&outcome, &servers, Output::Pipe);
                         show_raw(answer.out).await?;
                         show(String::new(), answer.err).await?;
                     }
@@ -166,7 +166,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                             CallError::InvalidArgumentsJson { .. }
                             | CallError::InvalidParams { .. },
                         ) => Exit::Refused,
-                        outcome if answer::has_worked(outcome) => Exit::Done,
+                        outcome if call_output::has_worked(outcome) => Exit::Done,
                         _ => Exit::Failed,
                     })
                 };
@@ -199,7 +199,7 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
     if asked.offline {
         given.keys = Keys::Used;
     }
-    let config = match Config::load(&given, &Around::real()) {
+    let config = match Config::load(&given, &Environment::real()) {
         Ok(config) => config,
         Err(problems) => {
             let text = match asked.json {
@@ -212,16 +212,19 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
     };
     start_log(&log.silent_by_default(), config.telemetry.clone())?;
     let work = async {
-        let survey = match asked.offline {
+        let inventory = match asked.offline {
             true => None,
             false => Some(run::survey_all(&config).await?),
         };
-        let text = match asked.json {
-            true => printable::json(&survey::check_json(&config, survey.as_ref())?).into_owned(),
-            false => printable::line(&survey::check_text(&config, survey.as_ref())).into_owned(),
-        };
+        let text =
+            match asked.json {
+                true => printable::json(&inventory::check_json(&config, inventory.as_ref())?)
+                    .into_owned(),
+                false => printable::line(&inventory::check_text(&config, inventory.as_ref()))
+                    .into_owned(),
+            };
         show(text, String::new()).await?;
-        let is_well = survey.is_none_or(|survey| survey.is_all_well());
+        let is_well = inventory.is_none_or(|inventory| inventory.is_all_well());
         Ok(if is_well { Exit::Done } else { Exit::Failed })
     };
     Ok(until(serve::signalled(), work)?.unwrap_or(Exit::Stopped))
@@ -242,7 +245,7 @@ fn with_config(
     log: &args::LogArgs,
     then: impl FnOnce(Config) -> anyhow::Result<Exit>,
 ) -> anyhow::Result<Exit> {
-    match Config::load(given, &Around::real()) {
+    match Config::load(given, &Environment::real()) {
         Ok(config) => {
             start_log(log, config.telemetry.clone())?;
             for Problem { path, message } in &config.warnings {
@@ -320,7 +323,7 @@ async fn show_raw(out: String) -> anyhow::Result<()> {
 
 /// Says why a command failed, without waiting for a reader that stalls.
 fn say_error(why: &str) {
-    let text = format!("{}\n", words::error(why));
+    let text = format!("{}\n", terminal::error(why));
     match has_colours() {
         true => telemetry::lines::say(&text),
         false => telemetry::lines::say(&anstream::adapter::strip_str(&text).to_string()),

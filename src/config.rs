@@ -3,15 +3,15 @@
 //! [`RawConfig`] is the file as it stands there, [`Config`] is checked and complete. Each module below owns
 //! its own `Config`; this one puts them together, and nothing below imports it.
 //!
-//! Nothing here reads the environment or a file by itself: both come in with [`Around`], so that every
+//! Nothing here reads the environment or a file by itself: both come in with [`Environment`], so that every
 //! rule can be tried without either. Nothing is started and nothing is logged here.
 //!
 //! Where to read next: `raw` has every key with its meaning, `servers` and `upstreams` the rules,
 //! `mcp_json` the files of other MCP clients.
 
-mod around;
 mod check;
 mod duration;
+mod environment;
 mod functions;
 mod jsonc;
 mod keys;
@@ -31,13 +31,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use self::{check::Check, servers::Written};
 pub use self::{
-    around::{Around, FileText},
+    environment::{Environment, FileText},
     problem::Problem,
     raw::{RawConfig, RawDuration, RawFunctions, RawLoop, RawProfile, RawServer, RawUpstream},
     reference::reference,
 };
-use self::{check::Check, servers::Written};
 use crate::{gateway, server, telemetry, upstream};
 use toolway_protocol::tool::ServerId;
 
@@ -104,21 +104,22 @@ pub enum Keys {
 impl Config {
     /// Checks everything and reports every problem, not only the first.
     ///
-    /// Relative paths in `raw` are taken from `around.folder`.
-    pub fn from_raw(raw: RawConfig, around: &Around<'_>) -> Result<Config, Vec<Problem>> {
-        Check::new(around).config(raw, Vec::new(), Vec::new())
+    /// Relative paths in `raw` are taken from `environment.folder`.
+    pub fn from_raw(raw: RawConfig, environment: &Environment<'_>) -> Result<Config, Vec<Problem>> {
+        Check::new(environment).config(raw, Vec::new(), Vec::new())
     }
 
     /// Reads the files that are named, or the default one, and checks everything together.
-    pub fn load(given: &Given, around: &Around<'_>) -> Result<Config, Vec<Problem>> {
-        let mut check = Check::new(around);
+    pub fn load(given: &Given, environment: &Environment<'_>) -> Result<Config, Vec<Problem>> {
+        let mut check = Check::new(environment);
         check.keys = given.keys;
         let mut files = Vec::new();
         let mut raw = match read_config(given, &mut check) {
             Some((path, text)) => {
                 let raw = check.read_toml(&path, &text);
                 let folder = path.parent().filter(|folder| *folder != Path::new(""));
-                check.base = folder.map_or(around.folder.clone(), |it| around.folder.join(it));
+                check.base =
+                    folder.map_or(environment.folder.clone(), |it| environment.folder.join(it));
                 files.push(path);
                 raw
             }
@@ -138,7 +139,7 @@ impl Config {
         let group = given.group(&raw);
         if let (Some(name), Some(file)) = (&group, &given.functions) {
             let group = RawFunctions {
-                definitions: Some(around.folder.join(file).display().to_string()),
+                definitions: Some(environment.folder.join(file).display().to_string()),
                 endpoint: given.endpoint.clone(),
                 ..RawFunctions::default()
             };
@@ -184,7 +185,7 @@ impl Given {
 /// The text of the configuration file; a missing default file is no problem, a missing named one is.
 fn read_config(given: &Given, check: &mut Check<'_>) -> Option<(PathBuf, String)> {
     let path = given.config.clone().unwrap_or_else(|| DEFAULT_FILE.into());
-    match (check.around.read)(&check.around.folder.join(&path)) {
+    match (check.environment.read)(&check.environment.folder.join(&path)) {
         Ok(file) => Some((path, file.text)),
         Err(error) if given.config.is_none() && error.kind() == ErrorKind::NotFound => None,
         Err(error) => {

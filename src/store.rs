@@ -187,13 +187,13 @@ impl Inner {
 
 fn size(parked: &Parked) -> usize {
     // The transcript holds the client's calls too, and stands for what they take beside it.
-    parked.transcript.messages().len() + parked.kept.bytes()
+    parked.transcript.messages().len() + parked.cut_results.bytes()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolway_core::agent::{kept::Kept, transcript::Transcript};
+    use toolway_core::agent::{cut_results::CutResults, transcript::Transcript};
     use toolway_protocol::tool::ToolCall;
 
     fn parked(ids: &[&str], bytes: usize) -> Parked {
@@ -202,13 +202,13 @@ mod tests {
             name: "own".into(),
             arguments: "{}".into(),
         };
-        let mut kept = Kept::default();
+        let mut cut_results = CutResults::default();
         for n in 0..bytes / MEBIBYTE {
-            kept.keep(n.to_string(), "x".repeat(MEBIBYTE));
+            cut_results.keep(n.to_string(), "x".repeat(MEBIBYTE));
         }
         Parked {
             transcript: Transcript::default(),
-            kept,
+            cut_results,
             client_calls: ids.iter().map(call).collect(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{survey, words};
+use super::{inventory, terminal};
 use crate::{
     config::Config,
     upstream::mcp::{self, Transport},
@@ -15,7 +15,7 @@ pub(super) fn lines(config: &Config, address: SocketAddr) -> Vec<String> {
         .iter()
         .map(|file| format!("Read {}", file.display()))
         .collect();
-    for [name, url, models, key] in survey::upstreams_in_words(config) {
+    for [name, url, models, key] in inventory::upstreams_in_words(config) {
         lines.push(format!(
             "Requests for {models} go to `{name}` at {url}, {key}"
         ));
@@ -28,15 +28,21 @@ pub(super) fn lines(config: &Config, address: SocketAddr) -> Vec<String> {
             lines.push(alone.to_owned());
         }
         _ if started == 0 => {}
-        _ => lines.push(format!("Starting {}", words::count(started, "MCP server"))),
+        _ => lines.push(format!(
+            "Starting {}",
+            terminal::count(started, "MCP server")
+        )),
     }
     let functions: usize = config.functions.iter().map(|group| group.tools.len()).sum();
     if functions > 0 {
-        lines.push(format!("Offering {}", words::count(functions, "function")));
+        lines.push(format!(
+            "Offering {}",
+            terminal::count(functions, "function")
+        ));
     }
     lines.push(format!(
         "Listening on http://{address} ({})",
-        survey::access(config)
+        inventory::access(config)
     ));
     lines.push(format!(
         "Point an OpenAI client at http://{}/v1",
@@ -57,16 +63,16 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Around, RawConfig, RawFunctions, RawServer, RawUpstream};
+    use crate::config::{Environment, RawConfig, RawFunctions, RawServer, RawUpstream};
 
     #[track_caller]
     fn check(raw: RawConfig, address: &str, expected: &[&str]) {
-        let around = Around {
+        let environment = Environment {
             env: &|_| None,
             read: &|_| Err(std::io::ErrorKind::NotFound.into()),
             folder: "/w".into(),
         };
-        let config = Config::from_raw(raw, &around).unwrap();
+        let config = Config::from_raw(raw, &environment).unwrap();
         assert_eq!(lines(&config, address.parse().unwrap()), expected);
     }
 

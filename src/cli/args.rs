@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use tracing::Level;
 
-use super::{mcp::Show, paste::Client};
+use super::{client_config::Client, mcp::Show};
 use crate::{
     config::{Given, Keys},
     telemetry::Filter,

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::serve;
 use crate::{
-    config::{Around, Config, RawConfig},
+    config::{Config, Environment, RawConfig},
     server as http_face,
 };
 
@@ -85,6 +85,6 @@ fn config(model: SocketAddr, bind: SocketAddr) -> Result<Config> {
          [servers.demo]\ncommand = {this}\nargs = [\"demo-server\"]\n"
     );
     let raw: RawConfig = toml::from_str(&text)?;
-    Config::from_raw(raw, &Around::real())
+    Config::from_raw(raw, &Environment::real())
         .map_err(|problems| anyhow::anyhow!("the demo cannot be configured: {problems:?}"))
 }

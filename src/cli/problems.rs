@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::words;
+use super::terminal;
 use crate::config::Problem;
 
 /// One line each.
@@ -11,21 +11,21 @@ pub(super) fn text(problems: &[Problem]) -> String {
     for Problem { path, message } in problems {
         out.push_str(&format!(
             "{} {}: {}\n",
-            words::bad("error:"),
-            words::bold(path),
-            words::safe(message)
+            terminal::bad("error:"),
+            terminal::bold(path),
+            terminal::safe(message)
         ));
     }
     out.push_str(&format!(
         "{} in the configuration; nothing was started\n",
-        words::count(problems.len(), "problem")
+        terminal::count(problems.len(), "problem")
     ));
     out
 }
 
 /// What is odd, in one line.
 pub(super) fn warning(Problem { path, message }: &Problem) -> String {
-    let (warning, message) = (words::odd("warning:"), words::safe(message));
+    let (warning, message) = (terminal::odd("warning:"), terminal::safe(message));
     format!("{warning} {path}: {message}\n")
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::{Instant, interval_at};
 
-use super::words;
+use super::terminal;
 use crate::gateway::Gateway;
 use crate::health::State;
 
@@ -34,7 +34,7 @@ pub(super) async fn while_waiting<T>(gateway: &Gateway, work: impl Future<Output
                 let awaited = gateway.health().into_iter().filter(|it| it.state == State::Starting);
                 let awaited: Vec<String> = awaited.map(|it| it.server.to_string()).collect();
                 let line = line(&awaited, begun.elapsed().as_secs());
-                let line = words::brief(&line, words::width(&io::stderr()).unwrap_or(80));
+                let line = terminal::brief(&line, terminal::width(&io::stderr()).unwrap_or(80));
                 is_shown |= write(&line);
             }
         }
@@ -54,7 +54,7 @@ fn write(line: &str) -> bool {
 }
 
 fn line(awaited: &[String], seconds: u64) -> String {
-    let (number, names) = (words::count(awaited.len(), "server"), awaited.join(", "));
+    let (number, names) = (terminal::count(awaited.len(), "server"), awaited.join(", "));
     match awaited.is_empty() {
         true => String::new(),
         false => format!("waiting for {number}: {names} ({seconds} s)"),

@@ -9,9 +9,9 @@ use futures::future::join_all;
 use tokio::time::Instant;
 
 use super::{
-    answer::Outcome,
+    call_output::Outcome,
+    inventory::{self, Dropped, Inventory, ServerLine, ToolLine, Tried},
     progress, serve,
-    survey::{self, Dropped, ServerLine, Survey, ToolLine, Tried},
 };
 use crate::health::{ServerHealth, State};
 use crate::{
@@ -36,15 +36,15 @@ use toolway_protocol::tool::ServerId;
 const GRACE: Duration = Duration::from_secs(6);
 
 /// Starts the servers, waits until each is ready or has failed, notes what they offer, and stops them.
-pub(super) async fn survey(config: &Config) -> Result<Survey> {
+pub(super) async fn inventory(config: &Config) -> Result<Inventory> {
     let gateway = settled(config).await?;
-    let survey = look(config, &gateway);
+    let inventory = look(config, &gateway);
     gateway.shutdown().await;
-    Ok(survey)
+    Ok(inventory)
 }
 
 /// The same, and tries to reach the upstreams and the services of functions.
-pub(super) async fn survey_all(config: &Config) -> Result<Survey> {
+pub(super) async fn survey_all(config: &Config) -> Result<Inventory> {
     let models = Models::new(config.upstreams.clone())?;
     let upstreams = models.all().iter().map(|upstream| async {
         let error = upstream.probe().await.err();
@@ -62,11 +62,11 @@ pub(super) async fn survey_all(config: &Config) -> Result<Survey> {
         let name = group.group.to_string();
         Some(Tried { name, error })
     });
-    let (survey, upstreams, services) =
-        tokio::join!(survey(config), join_all(upstreams), join_all(services));
+    let (inventory, upstreams, services) =
+        tokio::join!(inventory(config), join_all(upstreams), join_all(services));
     let services: Vec<Tried> = services.into_iter().flatten().collect();
-    let mut survey = survey?;
-    for group in &mut survey.functions {
+    let mut inventory = inventory?;
+    for group in &mut inventory.functions {
         let tried = services.iter().find(|it| it.name == group.server);
         if let Some(error) = tried.and_then(|it| it.error.clone()) {
             group.state = State::Failed.to_string();
@@ -74,10 +74,10 @@ pub(super) async fn survey_all(config: &Config) -> Result<Survey> {
             group.last_error = Some(error);
         }
     }
-    Ok(Survey {
+    Ok(Inventory {
         upstreams,
         services,
-        ..survey
+        ..inventory
     })
 }
 
@@ -123,14 +123,14 @@ async fn settled(config: &Config) -> Result<Arc<Gateway>> {
     Ok(gateway)
 }
 
-fn look(config: &Config, gateway: &Gateway) -> Survey {
+fn look(config: &Config, gateway: &Gateway) -> Inventory {
     let catalog = gateway.catalog();
     let (health, groups) = (gateway.health(), gateway.functions());
     let servers = health.iter().map(|it| (&it.server, it.state));
     let all = servers.chain(groups.iter().map(|it| (&it.group, it.state)));
     let not_ready = all.filter(|it| it.1 != State::Ready);
     let not_ready: Vec<_> = not_ready.map(|it| it.0.clone()).collect();
-    Survey {
+    Inventory {
         unmatched: unmatched(config, &catalog, &not_ready),
         servers: health.into_iter().map(server).collect(),
         upstreams: Vec::new(),
@@ -156,7 +156,7 @@ fn unmatched(config: &Config, catalog: &Catalog, not_ready: &[ServerId]) -> Vec<
         let patterns = selection.unmatched(catalog.offered(), not_ready);
         let problem = |pattern: String| Problem {
             path: format!("profiles.{}.tools", profile.name),
-            message: survey::unmatched(&pattern),
+            message: inventory::unmatched(&pattern),
         };
         patterns.into_iter().map(problem).collect()
     };

@@ -10,9 +10,8 @@ use std::{
 use toml::{Table, Value};
 
 use super::{
-    Keys,
-    around::Around,
-    duration,
+    Keys, duration,
+    environment::Environment,
     problem::Problem,
     raw::{RawConfig, RawDuration},
 };
@@ -20,7 +19,7 @@ use super::{
 /// Collects everything that is wrong while a configuration is being read.
 pub(super) struct Check<'a> {
     /// The environment and the files.
-    pub(super) around: &'a Around<'a>,
+    pub(super) environment: &'a Environment<'a>,
     /// The folder that relative paths in the configuration file start from.
     pub(super) base: PathBuf,
     /// What is wrong.
@@ -44,10 +43,10 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 const SHORTEST: Duration = Duration::from_millis(1);
 
 impl<'a> Check<'a> {
-    pub(super) fn new(around: &'a Around<'a>) -> Check<'a> {
-        let base = around.folder.clone();
+    pub(super) fn new(environment: &'a Environment<'a>) -> Check<'a> {
+        let base = environment.folder.clone();
         Check {
-            around,
+            environment,
             base,
             problems: Vec::new(),
             warnings: Vec::new(),

@@ -119,7 +119,7 @@ impl Check<'_> {
             return None;
         };
         let file = self.text(path, file, &Origin::Toml)?;
-        let text = match (self.around.read)(&self.base.join(&file)) {
+        let text = match (self.environment.read)(&self.base.join(&file)) {
             Ok(found) => found.text,
             Err(error) => {
                 self.problem(path, format_args!("`{file}` cannot be read: {error}"));

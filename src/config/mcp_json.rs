@@ -66,7 +66,7 @@ impl Check<'_> {
     /// The servers of one file.
     pub(super) fn read_mcp_file(&mut self, path: &Path) -> Vec<Written> {
         let file = path.display();
-        let text = match (self.around.read)(&self.around.folder.join(path)) {
+        let text = match (self.environment.read)(&self.environment.folder.join(path)) {
             Ok(found) => found.text,
             Err(error) => {
                 self.problem(file, format_args!("cannot be read: {error}"));
@@ -121,13 +121,13 @@ impl Check<'_> {
 
     /// What `${workspaceFolder}` stands for: the folder above `.vscode` or `.cursor`, else where toolway runs.
     fn workspace(&self, file: &Path) -> PathBuf {
-        let path = self.around.folder.join(file);
+        let path = self.environment.folder.join(file);
         let editor = path
             .parent()
             .filter(|folder| folder.ends_with(".vscode") || folder.ends_with(".cursor"));
         editor
             .and_then(Path::parent)
-            .unwrap_or(&self.around.folder)
+            .unwrap_or(&self.environment.folder)
             .to_owned()
     }
 

@@ -96,17 +96,17 @@ impl Check<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Around;
+    use crate::config::Environment;
 
     #[track_caller]
     fn check(toml: &str, expected: Result<ProfileShows, &str>) {
-        let around = Around {
+        let environment = Environment {
             env: &|_| None,
             read: &|_| Err(std::io::ErrorKind::NotFound.into()),
             folder: "/".into(),
         };
         let raw: RawProfile = toml::from_str(toml).unwrap();
-        let mut checker = Check::new(&around);
+        let mut checker = Check::new(&environment);
         let known = [ServerId::parse("files").unwrap()];
         let profiles = checker.profiles([("p".to_owned(), raw)].into(), &known, &[]);
         let problem = checker.problems.first().map(ToString::to_string);

@@ -304,7 +304,7 @@ impl Check<'_> {
                     path,
                     format_args!("`{name}` is no name of an environment variable"),
                 );
-            } else if let Some(value) = (self.around.env)(name) {
+            } else if let Some(value) = (self.environment.env)(name) {
                 env.push((name.clone(), Secret::new(value)));
             }
         }

@@ -37,7 +37,7 @@ fn load(files: &[(&str, &str)], given: &Given) -> Result<Config, Vec<Problem>> {
     };
     Config::load(
         given,
-        &Around {
+        &Environment {
             env: &env,
             read: &read,
             folder: "/w".into(),

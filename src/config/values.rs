@@ -107,7 +107,7 @@ impl Check<'_> {
     fn variable_or_default(&self, inner: &str) -> Result<String, NoValue> {
         match inner.split_once(":-") {
             Some((name, default)) => {
-                let found = (self.around.env)(name).filter(|text| !text.is_empty());
+                let found = (self.environment.env)(name).filter(|text| !text.is_empty());
                 Ok(found.unwrap_or_else(|| default.to_owned()))
             }
             None => self.variable(inner),
@@ -121,7 +121,7 @@ impl Check<'_> {
             return Err(NoValue::Wrong(message));
         }
         let missing = || format!("the environment variable `{name}` is not set");
-        (self.around.env)(name).ok_or_else(|| NoValue::Missing(missing()))
+        (self.environment.env)(name).ok_or_else(|| NoValue::Missing(missing()))
     }
 
     /// Where relative paths start.
@@ -134,11 +134,11 @@ impl Check<'_> {
 
     /// The text of a file without the line end that editors and `echo` leave.
     pub(super) fn file(&mut self, path: &str, file: &str, origin: &Origin) -> Option<String> {
-        let name = match (file.strip_prefix("~/"), (self.around.env)("HOME")) {
+        let name = match (file.strip_prefix("~/"), (self.environment.env)("HOME")) {
             (Some(rest), Some(home)) => Path::new(&home).join(rest),
             _ => self.folder_of(origin).join(file),
         };
-        match (self.around.read)(&name) {
+        match (self.environment.read)(&name) {
             Ok(found) => {
                 if found.open_to_all {
                     let advice = format!("`{file}` can be read by every user of this machine");

@@ -23,7 +23,7 @@ use toolway_core::{
         Bounds, Job, Turn,
         ask::{self, Ask},
         choice::forces_own_call,
-        kept::READ_MORE,
+        cut_results::READ_MORE,
         parked::{self, NoRoom, Restored},
     },
     catalog::{Catalog, Selected, Selection},
@@ -314,7 +314,7 @@ impl Chat<'_> {
                 && self
                     .restored
                     .as_ref()
-                    .is_some_and(|restored| !restored.0.kept.is_empty()))
+                    .is_some_and(|restored| !restored.0.cut_results.is_empty()))
     }
 
     pub(super) fn settings(&self, mode: Mode) -> Settings {
@@ -372,12 +372,12 @@ impl Chat<'_> {
     /// The loop's state before its first question.
     pub(super) fn turn(&self) -> Turn {
         let restored = self.restored.as_ref();
-        let kept = restored.map(|restored| restored.0.kept.clone());
+        let cut_results = restored.map(|restored| restored.0.cut_results.clone());
         Turn::new(
             self.bounds(),
             self.catalog.clone(),
             self.selected.clone(),
-            kept.unwrap_or_default(),
+            cut_results.unwrap_or_default(),
         )
     }
 

@@ -10,8 +10,9 @@ use crate::upstream::model::Incoming;
 use toolway_core::{
     agent::{Finish, ask::Ask, status},
     translate::{
+        single_chunk,
         stream::{ChatStream, Mode, Pushed, Round, StreamError},
-        usage, whole,
+        usage,
     },
 };
 use toolway_protocol::{
@@ -161,7 +162,7 @@ impl<'a> Streamed<'a> {
         let headers = incoming.headers.clone();
         let reading = pin!(incoming.read_all(MAX_BODY_BYTES));
         let rest = self.sink.keep_alive_while(reading).await?;
-        let chunk = whole::to_chunk(&[first, rest].concat());
+        let chunk = single_chunk::to_chunk(&[first, rest].concat());
         let chunk = chunk.map_err(|error| self.chat.faulty(error))?;
         self.push(Ok(Event::from_data(&chunk)))?;
         self.push(Ok(Event::from_data("[DONE]")))?;

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use toolway::config::{Around, Config, Given, reference};
+use toolway::config::{Config, Environment, Given, reference};
 
 fn project() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -14,7 +14,7 @@ fn project() -> PathBuf {
 /// Loads an example with every variable set and every secret file there.
 #[track_caller]
 fn load(folder: &Path) -> Config {
-    let real = Around::real();
+    let real = Environment::real();
     let secret = |path: &Path| match path.extension().is_some_and(|end| end == "key") {
         true => Ok(toolway::config::FileText {
             text: "sk-example\n".into(),
@@ -22,7 +22,7 @@ fn load(folder: &Path) -> Config {
         }),
         false => (real.read)(path),
     };
-    let around = Around {
+    let environment = Environment {
         env: &|_| Some("example".into()),
         read: &secret,
         folder: folder.to_owned(),
@@ -36,7 +36,7 @@ fn load(folder: &Path) -> Config {
         },
         ..Given::default()
     };
-    Config::load(&given, &around).unwrap_or_else(|problems| {
+    Config::load(&given, &environment).unwrap_or_else(|problems| {
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         panic!("{}:\n{}", folder.display(), lines.join("\n"))
     })
@@ -91,11 +91,11 @@ fn a_real_file_is_read_with_its_secrets() {
     )
     .unwrap();
     fs::write(folder.path().join("key"), "sk-1\n").unwrap();
-    let around = Around {
+    let environment = Environment {
         folder: folder.path().to_owned(),
-        ..Around::real()
+        ..Environment::real()
     };
-    let config = Config::load(&Given::default(), &around).unwrap();
+    let config = Config::load(&Given::default(), &environment).unwrap();
     assert_eq!(config.server.api_keys[0].expose(), "sk-1");
     assert_eq!(config.files, [PathBuf::from("toolway.toml")]);
 }

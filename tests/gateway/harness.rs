@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use toolway::{
-    config::{Around, Config, RawConfig},
+    config::{Config, Environment, RawConfig},
     gateway::{Gateway, Setup},
     server,
 };
@@ -89,7 +89,7 @@ impl Builder {
         }
         let raw: RawConfig =
             toml::from_str(&toml).unwrap_or_else(|error| panic!("{error}\n{toml}"));
-        let config = Config::from_raw(raw, &Around::real())
+        let config = Config::from_raw(raw, &Environment::real())
             .unwrap_or_else(|problems| panic!("{problems:?}\n{toml}"));
         let setup = Setup {
             config: config.gateway,

@@ -4,12 +4,12 @@
 //! and never does it. `gateway` asks the model, runs the calls and writes to the client.
 //!
 //! Read next: [`mod@admit`] (which calls are sent), [`transcript`] (what the model is sent), [`choice`]
-//! (`tool_choice` over the rounds), [`parked`] (mixed turns), [`kept`] (results that were cut), [`repeats`] (the loop guard).
+//! (`tool_choice` over the rounds), [`parked`] (mixed turns), [`cut_results`] (results that were cut), [`repeats`] (the loop guard).
 
 pub mod admit;
 pub mod ask;
 pub mod choice;
-pub mod kept;
+pub mod cut_results;
 pub mod parked;
 pub mod repeats;
 mod steps;
@@ -36,7 +36,7 @@ pub use self::steps::{CallRecord, Effect, Event, Finish, Job, status};
 use self::{
     admit::admit,
     ask::{Ask, Offer},
-    kept::{Kept, READ_MORE, more},
+    cut_results::{CutResults, READ_MORE, more},
     parked::Parked,
     repeats::Repeats,
     transcript::{Answer, Transcript},
@@ -98,14 +98,19 @@ pub struct Turn {
     /// A call may have reached its server.
     has_run_calls: bool,
     repeats: Repeats,
-    kept: Kept,
+    cut_results: CutResults,
     usage: Option<JsonObject>,
     records: Vec<CallRecord>,
 }
 
 impl Turn {
-    /// A turn over the tools that were selected. `kept` are cut results of parked turns that were put back.
-    pub fn new(bounds: Bounds, catalog: Arc<Catalog>, selected: Arc<Selected>, kept: Kept) -> Turn {
+    /// A turn over the tools that were selected. `cut_results` are cut results of parked turns that were put back.
+    pub fn new(
+        bounds: Bounds,
+        catalog: Arc<Catalog>,
+        selected: Arc<Selected>,
+        cut_results: CutResults,
+    ) -> Turn {
         Turn {
             bounds,
             catalog,
@@ -117,7 +122,7 @@ impl Turn {
             answered: None,
             has_run_calls: false,
             repeats: Repeats::default(),
-            kept,
+            cut_results,
             usage: None,
             records: Vec::new(),
         }
@@ -172,7 +177,7 @@ impl Turn {
                 (true, false) => Offer::None,
             },
             forces_choice: self.rounds == 1 || self.bounds.forces_own_call,
-            read_more: !self.kept.is_empty(),
+            read_more: !self.cut_results.is_empty(),
         }
     }
 
@@ -248,7 +253,7 @@ impl Turn {
         if call.name == READ_MORE {
             let limit = self.bounds.max_result_bytes;
             return self
-                .kept
+                .cut_results
                 .read_more(&call.arguments, limit)
                 .map(Decision::Answer);
         }
@@ -274,10 +279,10 @@ impl Turn {
             media,
             ..
         } = self.bounds;
-        let id = self.kept.free_id(&self.open[place].call.call.id);
+        let id = self.cut_results.free_id(&self.open[place].call.call.id);
         let message =
             results::to_openai(&result, max_result_bytes, media, |shown, total| match self
-                .kept
+                .cut_results
                 .has_room_for(total)
             {
                 true => more(&id, shown, total),
@@ -287,7 +292,7 @@ impl Turn {
             self.note_failure(place, &message.text);
         }
         if let Some(cut) = message.cut {
-            self.kept.keep(id, cut.full);
+            self.cut_results.keep(id, cut.full);
         }
         let answer = Answer {
             text: message.text,
@@ -349,7 +354,7 @@ impl Turn {
             .holds_more_than_the_client_sees()
             .then(|| Parked {
                 transcript,
-                kept: std::mem::take(&mut self.kept),
+                cut_results: std::mem::take(&mut self.cut_results),
                 client_calls: client_calls.iter().map(|call| call.call.clone()).collect(),
             });
         if parked.is_some() {

@@ -12,11 +12,11 @@ pub mod paths;
 mod percent;
 pub mod results;
 pub mod schema;
+pub mod single_chunk;
 pub mod stream;
 pub mod tools;
 pub mod uris;
 pub mod usage;
-pub mod whole;
 
 /// Reads a member that is there, so that null can be told from nothing.
 fn present<'de, T, D>(from: D) -> Result<Option<T>, D::Error>

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::model;
-use crate::cli::words;
+use crate::cli::terminal;
 use toolway_protocol::sse::Framer;
 
 /// The question. It has work for two tools.
@@ -21,8 +21,8 @@ pub(super) async fn ask(address: SocketAddr) -> Result<()> {
         out,
         "Its model is a demo of a few rules, its tools are in a built-in MCP server.\n"
     )?;
-    writeln!(out, "{} {QUESTION}", words::bold("you  "))?;
-    write!(out, "{} ", words::bold("model"))?;
+    writeln!(out, "{} {QUESTION}", terminal::bold("you  "))?;
+    write!(out, "{} ", terminal::bold("model"))?;
     out.flush()?;
     let seen = read(address, |text| {
         write!(out, "{text}")?;

@@ -68,7 +68,7 @@ impl Check<'_> {
             );
             return None;
         }
-        let read = (self.around.read)(&self.base.join(file))
+        let read = (self.environment.read)(&self.base.join(file))
             .map_err(|error| format!("cannot be read: {error}"));
         let api = read.and_then(|found| {
             let document = openapi::parse(&found.text)?;

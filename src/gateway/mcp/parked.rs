@@ -56,7 +56,7 @@ impl Parked {
 }
 
 /// A call, and when it is given up.
-struct Kept {
+struct CutResults {
     until: Instant,
     parked: Parked,
     /// Gives it up; ends with this.
@@ -65,7 +65,7 @@ struct Kept {
 
 /// Every call that waits for its client.
 #[derive(Default)]
-pub(in crate::gateway) struct ParkedCalls(Arc<Mutex<HashMap<String, Kept>>>);
+pub(in crate::gateway) struct ParkedCalls(Arc<Mutex<HashMap<String, CutResults>>>);
 
 impl ParkedCalls {
     /// Keeps a call, for ten minutes at most. Where too many wait, the oldest is given up; that of the same owner, if
@@ -90,7 +90,7 @@ impl ParkedCalls {
             .then(|| makes_room(&calls, &parked.owner))
             .flatten();
         let given_up = oldest.and_then(|key| calls.remove(&key));
-        let kept = Kept {
+        let kept = CutResults {
             until,
             parked,
             _minder: AbortOnDropHandle::new(minder),
@@ -107,8 +107,8 @@ impl ParkedCalls {
     pub(super) fn make_way(&self, server: &ServerId, resumed: Option<&str>) {
         let late = Instant::now() + PATIENCE - COURTESY;
         let mut calls = lock(&self.0);
-        let stays = |kept: &Kept| kept.parked.server != *server || kept.until >= late;
-        let given_up: Vec<Kept> = calls
+        let stays = |kept: &CutResults| kept.parked.server != *server || kept.until >= late;
+        let given_up: Vec<CutResults> = calls
             .extract_if(|key, kept| resumed != Some(key.as_str()) && !stays(kept))
             .map(|(_, kept)| kept)
             .collect();
@@ -127,8 +127,8 @@ impl ParkedCalls {
 }
 
 /// The call that is given up for one more of this owner.
-fn makes_room(calls: &HashMap<String, Kept>, owner: &str) -> Option<String> {
-    let is_own = |kept: &Kept| kept.parked.owner == owner;
+fn makes_room(calls: &HashMap<String, CutResults>, owner: &str) -> Option<String> {
+    let is_own = |kept: &CutResults| kept.parked.owner == owner;
     let own = calls.values().filter(|kept| is_own(kept)).count();
     let victim = Victim::choose(own, MAX_PARKED);
     let candidates = calls
@@ -138,7 +138,7 @@ fn makes_room(calls: &HashMap<String, Kept>, owner: &str) -> Option<String> {
     oldest.map(|(key, _)| key.clone())
 }
 
-fn lock(calls: &Mutex<HashMap<String, Kept>>) -> MutexGuard<'_, HashMap<String, Kept>> {
+fn lock(calls: &Mutex<HashMap<String, CutResults>>) -> MutexGuard<'_, HashMap<String, CutResults>> {
     calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -57,12 +57,12 @@ const MOST_ROOM: usize = 64 << 10;
 /// Connections, kept for the next request.
 pub(super) struct Pool {
     connector: Connector<HttpConnector>,
-    kept: Mutex<Kept>,
+    kept: Mutex<CutResults>,
 }
 
 /// The connections that nobody uses, since when; the one used last is the last.
 #[derive(Default)]
-struct Kept {
+struct CutResults {
     connections: Vec<(Connection, Instant)>,
     /// Closes those that cannot be used any more.
     sweeper: Option<JoinHandle<()>>,
@@ -190,7 +190,7 @@ impl Pool {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, CutResults> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -212,7 +212,7 @@ async fn sweep(pool: Weak<Pool>) {
     }
 }
 
-impl Kept {
+impl CutResults {
     /// The server sent bytes that belong to no answer.
     fn distrust(&mut self, to: &Authority) {
         let now = Instant::now();

@@ -10,7 +10,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use toolway::{
-    config::{Around, Config, RawConfig},
+    config::{Config, Environment, RawConfig},
     gateway::{Gateway, Setup},
     server,
 };
@@ -39,7 +39,7 @@ pub async fn toolway(toml: &str) -> Toolway {
 /// One of this configuration, with bounds that the configuration does not know.
 pub async fn tuned(toml: &str, tune: impl FnOnce(&mut server::Config)) -> Toolway {
     let raw: RawConfig = toml::from_str(toml).unwrap_or_else(|error| panic!("{error}\n{toml}"));
-    let mut config = Config::from_raw(raw, &Around::real())
+    let mut config = Config::from_raw(raw, &Environment::real())
         .unwrap_or_else(|problems| panic!("{problems:?}\n{toml}"));
     tune(&mut config.server);
     let gateway = Gateway::start(Setup {

@@ -6,7 +6,7 @@ use toolway_protocol::{
     segmented_body::SegmentedBody,
 };
 
-use super::{choice::tool_choice, kept::read_more_tool};
+use super::{choice::tool_choice, cut_results::read_more_tool};
 
 /// One question to the model.
 #[derive(Clone, Debug, PartialEq, Eq)]

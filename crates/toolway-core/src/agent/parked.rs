@@ -31,7 +31,7 @@ use toolway_protocol::{
 };
 
 use self::edits::Edits;
-use super::{kept::Kept, transcript::Transcript};
+use super::{cut_results::CutResults, transcript::Transcript};
 
 mod edits;
 #[cfg(test)]
@@ -50,7 +50,7 @@ pub struct Parked {
     /// All turns, the mixed one last.
     pub transcript: Transcript,
     /// Results that were cut.
-    pub kept: Kept,
+    pub cut_results: CutResults,
     /// The client's own calls. The client saw their ids with the [`MARK`], or without it where the call was streamed
     /// before the first call of the gateway.
     pub client_calls: Vec<ToolCall>,
@@ -62,7 +62,7 @@ pub struct Restored {
     /// The messages: a JSON array.
     pub messages: String,
     /// Cut results that the model may continue to read.
-    pub kept: Kept,
+    pub cut_results: CutResults,
 }
 
 /// The caller has no room for a restored conversation.
@@ -111,7 +111,7 @@ pub fn restore(
     reserve: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Option<Restored>, NoRoom> {
     let mut edits = Edits::of(messages.get());
-    let mut kept = Kept::default();
+    let mut cut_results = CutResults::default();
     let mut lookup = Lookup {
         find,
         asked: None,
@@ -146,7 +146,7 @@ pub fn restore(
         if !reserve(edits.bytes()) {
             return Err(NoRoom);
         }
-        kept.keep_all(&parked.kept);
+        cut_results.keep_all(&parked.cut_results);
     }
     if edits.is_empty() {
         return Ok(None);
@@ -156,7 +156,7 @@ pub fn restore(
     }
     Ok(Some(Restored {
         messages: edits.apply(),
-        kept,
+        cut_results,
     }))
 }
 

@@ -59,7 +59,7 @@ fn turn_within(bounds: Bounds) -> Turn {
     let catalog = Arc::new(catalog());
     let only = Selection::parse(None, Some("!other"), &[], catalog.servers()).unwrap();
     let selected = catalog.select(&only, &[], 128);
-    let mut turn = Turn::new(bounds, catalog, selected, Kept::default());
+    let mut turn = Turn::new(bounds, catalog, selected, CutResults::default());
     let ask = turn.begin();
     assert_eq!(ask, Ask::first());
     turn

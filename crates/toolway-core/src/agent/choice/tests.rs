@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    agent::{Bounds, Effect, Event, Turn, ask::compose, kept::Kept},
+    agent::{Bounds, Effect, Event, Turn, ask::compose, cut_results::CutResults},
     catalog::{Catalog, Selection, ServerTools},
     route::Order,
     translate::{
@@ -121,7 +121,7 @@ fn play(choice: &Value, own: &[&str], rounds: &[&[&str]]) -> (Vec<Question>, Vec
         order: Order::Parallel,
         forces_own_call: forces_own_call(&request),
     };
-    let mut turn = Turn::new(bounds, catalog, selected.clone(), Kept::default());
+    let mut turn = Turn::new(bounds, catalog, selected.clone(), CutResults::default());
     let mut ask = turn.begin();
     let mut questions = Vec::new();
     let mut rounds = rounds.iter();

@@ -36,11 +36,11 @@ fn parked(ids: &[&str], kind: CallKind) -> Arc<Parked> {
     };
     let mut transcript = Transcript::default();
     transcript.push(&round, &calls, answers, true);
-    let mut kept = Kept::default();
-    kept.keep(ids[0].to_owned(), "full");
+    let mut cut_results = CutResults::default();
+    cut_results.keep(ids[0].to_owned(), "full");
     Arc::new(Parked {
         transcript,
-        kept,
+        cut_results,
         client_calls: calls[1..].iter().map(|call| call.call.clone()).collect(),
     })
 }

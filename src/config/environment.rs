@@ -6,7 +6,7 @@ use std::{
 };
 
 /// The environment and the files, as they are passed in.
-pub struct Around<'a> {
+pub struct Environment<'a> {
     /// The value of an environment variable, where it is set.
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// The text of a file.
@@ -24,10 +24,10 @@ pub struct FileText {
     pub open_to_all: bool,
 }
 
-impl Around<'static> {
+impl Environment<'static> {
     /// The real environment and the real files.
-    pub fn real() -> Around<'static> {
-        Around {
+    pub fn real() -> Environment<'static> {
+        Environment {
             env: &|name| std::env::var(name).ok(),
             read: &read_file,
             folder: std::env::current_dir().unwrap_or_default(),

@@ -18,12 +18,12 @@ const MAX_BYTES: usize = 32 << 20;
 
 /// The full texts of results that were cut, by the id that the model was told.
 #[derive(Clone, Debug, Default)]
-pub struct Kept {
+pub struct CutResults {
     texts: HashMap<String, Arc<str>>,
     bytes: usize,
 }
 
-impl Kept {
+impl CutResults {
     /// There is nothing to read on in.
     pub fn is_empty(&self) -> bool {
         self.texts.is_empty()
@@ -60,7 +60,7 @@ impl Kept {
     }
 
     /// Keeps what an earlier request has kept.
-    pub fn keep_all(&mut self, other: &Kept) {
+    pub fn keep_all(&mut self, other: &CutResults) {
         for (id, full) in &other.texts {
             self.keep(id.clone(), full.clone());
         }
@@ -131,21 +131,21 @@ fn wrong(path: &str, message: &str) -> CallError {
 mod tests {
     use super::*;
 
-    fn kept() -> Kept {
-        let mut kept = Kept::default();
-        kept.keep("c".to_owned(), "abcdefgh");
-        kept
+    fn cut_results() -> CutResults {
+        let mut cut_results = CutResults::default();
+        cut_results.keep("c".to_owned(), "abcdefgh");
+        cut_results
     }
 
     #[track_caller]
     fn check(arguments: &str, expected: &str) {
-        let read = kept().read_more(arguments, 3);
+        let read = cut_results().read_more(arguments, 3);
         assert_eq!(read.as_deref(), Ok(expected), "{arguments}");
     }
 
     #[track_caller]
     fn check_wrong(arguments: &str, at: &str) {
-        match kept().read_more(arguments, 3) {
+        match cut_results().read_more(arguments, 3) {
             Err(CallError::InvalidParams { path, .. }) => assert_eq!(path, at, "{arguments}"),
             other => panic!("{arguments}: {other:?}"),
         }
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn an_offset_that_is_missing_is_the_start_and_one_past_the_end_is_the_end() {
         assert!(
-            kept()
+            cut_results()
                 .read_more(r#"{"id":"c"}"#, 3)
                 .unwrap()
                 .starts_with("abc\n")
@@ -186,36 +186,38 @@ mod tests {
         check_wrong(r#"{"id":"c","offset":-1}"#, "/offset");
         check_wrong(r#"{"id":"c","offset":1.5}"#, "/offset");
         check_wrong(r#"{"id":"c","offset":"3"}"#, "/offset");
-        assert!(kept().read_more("{", 3).is_err());
+        assert!(cut_results().read_more("{", 3).is_err());
     }
 
     #[test]
     fn a_result_never_takes_the_place_of_another() {
-        let kept = kept();
-        assert_eq!(kept.free_id("d"), "d");
-        assert_eq!(kept.free_id("c"), "c-2");
+        let cut_results = cut_results();
+        assert_eq!(cut_results.free_id("d"), "d");
+        assert_eq!(cut_results.free_id("c"), "c-2");
     }
 
     #[test]
     fn of_two_requests_with_the_same_id_the_later_counts() {
-        let mut kept = kept();
-        let mut later = Kept::default();
+        let mut cut_results = cut_results();
+        let mut later = CutResults::default();
         later.keep("c".to_owned(), "later");
         later.keep("d".to_owned(), "more");
-        kept.keep_all(&later);
+        cut_results.keep_all(&later);
         assert_eq!(
-            kept.read_more(r#"{"id":"c","offset":3}"#, 9).as_deref(),
+            cut_results
+                .read_more(r#"{"id":"c","offset":3}"#, 9)
+                .as_deref(),
             Ok("er")
         );
-        assert_eq!(kept.bytes(), 9);
+        assert_eq!(cut_results.bytes(), 9);
     }
 
     #[test]
     fn what_there_is_no_room_for_is_not_kept() {
-        let mut kept = kept();
-        assert!(kept.has_room_for(MAX_BYTES - 8));
-        assert!(!kept.has_room_for(MAX_BYTES - 7));
-        kept.keep("big".to_owned(), "x".repeat(MAX_BYTES));
-        assert_eq!(kept.bytes(), 8);
+        let mut cut_results = cut_results();
+        assert!(cut_results.has_room_for(MAX_BYTES - 8));
+        assert!(!cut_results.has_room_for(MAX_BYTES - 7));
+        cut_results.keep("big".to_owned(), "x".repeat(MAX_BYTES));
+        assert_eq!(cut_results.bytes(), 8);
     }
 }

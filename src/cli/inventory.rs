@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{problems, words};
+use super::{problems, terminal};
 use crate::{
     config::{Config, Problem},
     gateway::listing::LeftOut,
@@ -19,7 +19,7 @@ const MAX_NAMED: usize = 20;
 
 /// The servers and tools as they were found.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Survey {
+pub(super) struct Inventory {
     /// Each server, by name.
     pub(super) servers: Vec<ServerLine>,
     /// Each upstream that was tried.
@@ -104,7 +104,7 @@ pub(super) struct Dropped {
     pub(super) reason: String,
 }
 
-impl Survey {
+impl Inventory {
     /// Every server and every group of functions can be called.
     pub(super) fn are_all_ready(&self) -> bool {
         let mut all = self.servers.iter().chain(&self.functions);
@@ -120,26 +120,29 @@ impl Survey {
     pub(super) fn tools_text(&self, width: Option<usize>) -> String {
         let mut out = String::new();
         for server in self.servers.iter().chain(&self.functions) {
-            let state = words::count(server.tools, "tool");
+            let state = terminal::count(server.tools, "tool");
             let state = match &server.last_error {
-                _ if server.is_ready => words::dim(&state),
-                Some(error) => format!("{}  {}", server.state_in_words(), words::safe(error)),
+                _ if server.is_ready => terminal::dim(&state),
+                Some(error) => format!("{}  {}", server.state_in_words(), terminal::safe(error)),
                 None => server.state_in_words(),
             };
-            out.push_str(&format!("{}  {state}\n", words::bold(&server.server)));
+            out.push_str(&format!("{}  {state}\n", terminal::bold(&server.server)));
             let own = self
                 .tools
                 .iter()
                 .filter(|tool| tool.server == server.server);
             let own: Vec<&ToolLine> = own.collect();
-            let names = own.iter().map(|tool| words::columns_of(&tool.name)).max();
+            let names = own
+                .iter()
+                .map(|tool| terminal::columns_of(&tool.name))
+                .max();
             let left = width.map(|width| {
                 // Two spaces before each column.
                 let left = width.saturating_sub(names.unwrap_or_default() + 4);
                 left.max(SHORTEST_DESCRIPTION)
             });
             let rows: Vec<_> = own.iter().map(|tool| tool.row(left)).collect();
-            out.push_str(&words::columns(&rows));
+            out.push_str(&terminal::columns(&rows));
         }
         if self.servers.is_empty() && self.functions.is_empty() {
             out.push_str("no MCP server is configured; `toolway tools --mcp FILE` takes the file of another client\n");
@@ -182,24 +185,24 @@ impl ServerLine {
 
     fn state_in_words(&self) -> String {
         if self.is_ready {
-            words::good(&self.state)
+            terminal::good(&self.state)
         } else {
-            words::bad(&self.state)
+            terminal::bad(&self.state)
         }
     }
 
     fn row(&self) -> Vec<String> {
         let about = match &self.last_error {
-            Some(error) if !self.is_ready => words::safe(error),
-            _ => words::count(self.tools, "tool"),
+            Some(error) if !self.is_ready => terminal::safe(error),
+            _ => terminal::count(self.tools, "tool"),
         };
         vec![
-            words::safe(&self.server),
+            terminal::safe(&self.server),
             self.state_in_words(),
-            words::safe(&self.transport),
+            terminal::safe(&self.transport),
             self.protocol_version
                 .as_deref()
-                .map(words::safe)
+                .map(terminal::safe)
                 .unwrap_or_default(),
             about,
         ]
@@ -209,13 +212,13 @@ impl ServerLine {
 impl ToolLine {
     fn row(&self, width: Option<usize>) -> Vec<String> {
         let about = self.description.as_deref().unwrap_or_default();
-        let about = words::brief(about, width.unwrap_or(usize::MAX));
-        vec![words::safe(&self.name), words::dim(&about)]
+        let about = terminal::brief(about, width.unwrap_or(usize::MAX));
+        vec![terminal::safe(&self.name), terminal::dim(&about)]
     }
 }
 
 /// `toolway check` for people, when nothing is wrong with the configuration itself.
-pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
+pub(super) fn check_text(config: &Config, inventory: Option<&Inventory>) -> String {
     let files: Vec<_> = config
         .files
         .iter()
@@ -227,17 +230,17 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
         files.join(", ")
     };
     let on = format!("{} ({})", config.server.bind, access(config));
-    let mut out = format!("{}  {files}\n", words::bold("configuration"));
-    out.push_str(&format!("{}  {}\n", words::bold("listens on"), on));
-    out.push_str(&format!("{}\n", words::bold("upstreams")));
-    let tried = survey.map_or(&[][..], |survey| &survey.upstreams);
+    let mut out = format!("{}  {files}\n", terminal::bold("configuration"));
+    out.push_str(&format!("{}  {}\n", terminal::bold("listens on"), on));
+    out.push_str(&format!("{}\n", terminal::bold("upstreams")));
+    let tried = inventory.map_or(&[][..], |inventory| &inventory.upstreams);
     let rows = upstreams_in_words(config).map(|row| {
         let tried = tried.iter().find(|it| it.name == row[0]);
-        let error = tried.and_then(|it| it.error.as_deref()).map(words::bad);
+        let error = tried.and_then(|it| it.error.as_deref()).map(terminal::bad);
         row.into_iter().chain(error).collect()
     });
     let rows: Vec<Vec<String>> = rows.collect();
-    out.push_str(&words::columns(&rows));
+    out.push_str(&terminal::columns(&rows));
     let none = match (config.servers.is_empty(), config.functions.is_empty()) {
         (true, true) => {
             "  none; add `[servers.NAME]`, or `--mcp FILE` with the file of another client"
@@ -245,37 +248,37 @@ pub(super) fn check_text(config: &Config, survey: Option<&Survey>) -> String {
         (true, false) => "  none",
         (false, _) => "",
     };
-    out.push_str(&format!("{}{none}\n", words::bold("servers")));
-    match survey {
-        Some(survey) => out.push_str(&survey_text(survey)),
+    out.push_str(&format!("{}{none}\n", terminal::bold("servers")));
+    match inventory {
+        Some(inventory) => out.push_str(&inventory_text(inventory)),
         None => {
             let names = config
                 .servers
                 .iter()
                 .map(|server| vec![server.server.to_string()]);
-            out.push_str(&words::columns(&names.collect::<Vec<_>>()));
+            out.push_str(&terminal::columns(&names.collect::<Vec<_>>()));
             let groups = config.functions.iter();
             let groups: Vec<_> = groups.map(|it| vec![it.group.to_string()]).collect();
             if !groups.is_empty() {
-                out.push_str(&format!("{}\n", words::bold("functions")));
-                out.push_str(&words::columns(&groups));
+                out.push_str(&format!("{}\n", terminal::bold("functions")));
+                out.push_str(&terminal::columns(&groups));
             }
         }
     }
     for Problem { path, message } in &config.notes {
-        let message = words::safe(message);
-        out.push_str(&format!("{} {path}: {message}\n", words::dim("note:")));
+        let message = terminal::safe(message);
+        out.push_str(&format!("{} {path}: {message}\n", terminal::dim("note:")));
     }
-    let warnings = warnings(config, survey);
+    let warnings = warnings(config, inventory);
     out.extend(warnings.iter().map(problems::warning));
     out
 }
 
 /// What is odd in the configuration, with the patterns that match no tool; offline also what would not be there.
-fn warnings(config: &Config, survey: Option<&Survey>) -> Vec<Problem> {
+fn warnings(config: &Config, inventory: Option<&Inventory>) -> Vec<Problem> {
     let problem = |path: String, message: String| Problem { path, message };
     let mut all = config.warnings.clone();
-    let Some(survey) = survey else {
+    let Some(inventory) = inventory else {
         let unset = config.unset.iter().cloned();
         all.extend(unset.map(|Problem { path, message }| {
             problem(path, format!("{message}; `toolway serve` needs it"))
@@ -296,12 +299,12 @@ fn warnings(config: &Config, survey: Option<&Survey>) -> Vec<Problem> {
         }));
         return all;
     };
-    for server in &survey.servers {
+    for server in &inventory.servers {
         let path = format!("servers.{}.tools", server.server);
         let patterns = server.unmatched_patterns.iter();
         all.extend(patterns.map(|it| problem(path.clone(), unmatched(it))));
     }
-    all.extend(survey.unmatched.iter().cloned());
+    all.extend(inventory.unmatched.iter().cloned());
     all
 }
 
@@ -318,7 +321,7 @@ pub(super) fn access(config: &Config) -> String {
     match (keys, unset) {
         (0, _) if config.server.allow_anonymous => "no API keys, open to every client".to_owned(),
         (0, _) => "no API keys, this machine only".to_owned(),
-        (_, 0) => words::count(keys, "API key"),
+        (_, 0) => terminal::count(keys, "API key"),
         (1, _) => "1 API key, which is not set".to_owned(),
         (_, 1) => format!("{keys} API keys, 1 of them is not set"),
         _ => format!("{keys} API keys, {unset} of them are not set"),
@@ -350,29 +353,29 @@ pub(super) fn upstreams_in_words(config: &Config) -> impl Iterator<Item = [Strin
     })
 }
 
-fn survey_text(survey: &Survey) -> String {
-    let rows: Vec<_> = survey.servers.iter().map(ServerLine::row).collect();
-    let mut out = words::columns(&rows);
-    if !survey.functions.is_empty() {
-        let rows: Vec<_> = survey.functions.iter().map(ServerLine::row).collect();
-        out.push_str(&format!("{}\n", words::bold("functions")));
-        out.push_str(&words::columns(&rows));
+fn inventory_text(inventory: &Inventory) -> String {
+    let rows: Vec<_> = inventory.servers.iter().map(ServerLine::row).collect();
+    let mut out = terminal::columns(&rows);
+    if !inventory.functions.is_empty() {
+        let rows: Vec<_> = inventory.functions.iter().map(ServerLine::row).collect();
+        out.push_str(&format!("{}\n", terminal::bold("functions")));
+        out.push_str(&terminal::columns(&rows));
     }
-    for server in survey.servers.iter().filter(|server| !server.is_ready) {
+    for server in inventory.servers.iter().filter(|server| !server.is_ready) {
         for line in &server.stderr_tail {
             out.push_str(&format!(
                 "  {} {}\n",
-                words::dim(&server.server),
-                words::safe(line)
+                terminal::dim(&server.server),
+                terminal::safe(line)
             ));
         }
     }
     out.push_str(&format!(
         "{}  {} offered\n",
-        words::bold("tools"),
-        survey.tools.len()
+        terminal::bold("tools"),
+        inventory.tools.len()
     ));
-    for tool in &survey.tools {
+    for tool in &inventory.tools {
         if tool.renamed {
             let own = format!("{}/{}", tool.server, tool.tool);
             out.push_str(&note(
@@ -389,11 +392,11 @@ fn survey_text(survey: &Survey) -> String {
         server,
         tool,
         reason,
-    } in &survey.dropped
+    } in &inventory.dropped
     {
         out.push_str(&note("dropped", &format!("{server}/{tool}"), reason));
     }
-    for group in survey.left_out.chunk_by(|a, b| a.upstream == b.upstream) {
+    for group in inventory.left_out.chunk_by(|a, b| a.upstream == b.upstream) {
         let Some(LeftOut {
             upstream, reason, ..
         }) = group.first()
@@ -405,7 +408,7 @@ fn survey_text(survey: &Survey) -> String {
         if group.len() > MAX_NAMED {
             named.push_str(&format!(" and {} more", group.len() - MAX_NAMED));
         }
-        let what = format!("{} for {upstream}", words::count(group.len(), "tool"));
+        let what = format!("{} for {upstream}", terminal::count(group.len(), "tool"));
         out.push_str(&note("left out", &what, &format!("{reason}: {named}")));
     }
     out
@@ -414,35 +417,38 @@ fn survey_text(survey: &Survey) -> String {
 fn note(what: &str, name: &str, text: &str) -> String {
     format!(
         "  {} {}: {}\n",
-        words::odd(what),
-        words::safe(name),
-        words::safe(text)
+        terminal::odd(what),
+        terminal::safe(name),
+        terminal::safe(text)
     )
 }
 
 /// `toolway check --json`, when nothing is wrong with the configuration itself.
-pub(super) fn check_json(config: &Config, survey: Option<&Survey>) -> serde_json::Result<String> {
-    let warnings: Vec<_> = warnings(config, survey)
+pub(super) fn check_json(
+    config: &Config,
+    inventory: Option<&Inventory>,
+) -> serde_json::Result<String> {
+    let warnings: Vec<_> = warnings(config, inventory)
         .iter()
         .map(problems::as_json)
         .collect();
     let mut all = json!({
-        "ok": survey.is_none_or(Survey::is_all_well),
+        "ok": inventory.is_none_or(Inventory::is_all_well),
         "files": config.files,
         "problems": [],
         "warnings": warnings,
         "notes": config.notes.iter().map(problems::as_json).collect::<Vec<_>>(),
     });
-    if let Some(survey) = survey {
-        let renamed: Vec<&ToolLine> = survey.tools.iter().filter(|tool| tool.renamed).collect();
-        all["upstreams"] = json!(survey.upstreams);
-        all["services"] = json!(survey.services);
-        all["servers"] = json!(survey.servers);
-        all["functions"] = json!(survey.functions);
-        all["tools"] = json!(survey.tools.len());
+    if let Some(inventory) = inventory {
+        let renamed: Vec<&ToolLine> = inventory.tools.iter().filter(|tool| tool.renamed).collect();
+        all["upstreams"] = json!(inventory.upstreams);
+        all["services"] = json!(inventory.services);
+        all["servers"] = json!(inventory.servers);
+        all["functions"] = json!(inventory.functions);
+        all["tools"] = json!(inventory.tools.len());
         all["renamed"] = json!(renamed);
-        all["dropped"] = json!(survey.dropped);
-        all["left_out"] = json!(survey.left_out);
+        all["dropped"] = json!(inventory.dropped);
+        all["left_out"] = json!(inventory.left_out);
     }
     Ok(serde_json::to_string_pretty(&all)? + "\n")
 }
@@ -454,7 +460,7 @@ mod tests {
     use indoc::indoc;
 
     use super::*;
-    use crate::config::{Around, FileText, Given};
+    use crate::config::{Environment, FileText, Given};
 
     fn config(text: &str) -> Config {
         let read = |path: &std::path::Path| match path.ends_with("toolway.toml") {
@@ -464,15 +470,15 @@ mod tests {
             }),
             false => Err(io::ErrorKind::NotFound.into()),
         };
-        let around = Around {
+        let environment = Environment {
             env: &|_| None,
             read: &read,
             folder: "/w".into(),
         };
-        Config::load(&Given::default(), &around).unwrap()
+        Config::load(&Given::default(), &environment).unwrap()
     }
 
-    fn survey() -> Survey {
+    fn inventory() -> Inventory {
         let files = ServerLine {
             server: "files".into(),
             state: "ready".into(),
@@ -508,7 +514,7 @@ mod tests {
             name: "files__read".into(),
             reason: "it takes 1 tool".into(),
         };
-        Survey {
+        Inventory {
             servers: vec![files, gone],
             upstreams: vec![Tried {
                 name: "a".into(),
@@ -534,7 +540,7 @@ mod tests {
     #[test]
     fn tools_stand_under_their_server() {
         assert_eq!(
-            plain(&survey().tools_text(None)),
+            plain(&inventory().tools_text(None)),
             indoc! {"
                 files  2 tools
                   files__read    Reads a file.
@@ -546,9 +552,9 @@ mod tests {
 
     #[test]
     fn descriptions_are_cut_to_the_width_of_the_terminal() {
-        let text = plain(&survey().tools_text(Some(33)));
+        let text = plain(&inventory().tools_text(Some(33)));
         assert!(text.contains("  files__a_b_1f  Reads a file.\n"), "{text}");
-        let mut long = survey();
+        let mut long = inventory();
         long.tools[0].description = Some("Reads a file and says what is in it.".to_owned());
         let text = plain(&long.tools_text(Some(36)));
         assert!(
@@ -562,7 +568,8 @@ mod tests {
     #[test]
     fn no_server_at_all_says_what_to_do() {
         assert!(
-            plain(&Survey::default().tools_text(None)).starts_with("no MCP server is configured")
+            plain(&Inventory::default().tools_text(None))
+                .starts_with("no MCP server is configured")
         );
     }
 
@@ -570,7 +577,7 @@ mod tests {
     fn check_names_what_is_odd() {
         let text = "[servers.files]\ncommand = 'x'\n[[upstreams]]\nbase_url = 'http://a/v1'\napi_key = 'sk'";
         assert_eq!(
-            plain(&check_text(&config(text), Some(&survey()))),
+            plain(&check_text(&config(text), Some(&inventory()))),
             indoc! {"
                 configuration  toolway.toml
                 listens on  127.0.0.1:4242 (no API keys, this machine only)
@@ -592,7 +599,7 @@ mod tests {
     #[test]
     fn a_server_that_is_not_ready_is_not_ok() {
         let value: Value =
-            serde_json::from_str(&check_json(&config(""), Some(&survey())).unwrap()).unwrap();
+            serde_json::from_str(&check_json(&config(""), Some(&inventory())).unwrap()).unwrap();
         assert_eq!(value["ok"], false);
         assert_eq!(value["renamed"][0]["tool"], "a.b");
         let value: Value = serde_json::from_str(&check_json(&config(""), None).unwrap()).unwrap();

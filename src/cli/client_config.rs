@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use super::args::McpArgs;
-use crate::config::{Around, Config, DEFAULT_FILE, Given};
+use crate::config::{Config, DEFAULT_FILE, Environment, Given};
 
 /// A client whose settings are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,7 +32,7 @@ pub(super) fn lines(client: Client, asked: &McpArgs) -> Result<(String, String)>
     let args = arguments(asked, &folder)?;
     let settings = settings(client, &text(program)?, &args);
     let mut advice = place(client, std::env::consts::OS);
-    let names = variables(&asked.given(), &Around::real());
+    let names = variables(&asked.given(), &Environment::real());
     if !names.is_empty() {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         advice.push_str(&format!(
@@ -46,15 +46,15 @@ pub(super) fn lines(client: Client, asked: &McpArgs) -> Result<(String, String)>
 
 /// The environment variables that make a difference to the servers and functions of a configuration, without those for
 /// which it has a default.
-fn variables(given: &Given, around: &Around<'_>) -> BTreeSet<String> {
+fn variables(given: &Given, environment: &Environment<'_>) -> BTreeSet<String> {
     let asked = RefCell::new(BTreeSet::new());
     let note = |name: &str| {
         asked.borrow_mut().insert(name.to_owned());
-        (around.env)(name)
+        (environment.env)(name)
     };
     let load = |env: &dyn Fn(&str) -> Option<String>| {
-        let (read, folder) = (around.read, around.folder.clone());
-        let config = Config::load(given, &Around { env, read, folder });
+        let (read, folder) = (environment.read, environment.folder.clone());
+        let config = Config::load(given, &Environment { env, read, folder });
         config.map(|config| format!("{:?}", (config.servers, config.functions)))
     };
     let _ = load(&note);
@@ -65,7 +65,7 @@ fn variables(given: &Given, around: &Around<'_>) -> BTreeSet<String> {
         let with = |value: Option<&str>| {
             load(&|asked| match asked == name {
                 true => value.map(str::to_owned),
-                false => (around.env)(asked),
+                false => (environment.env)(asked),
             })
         };
         let without = with(None);

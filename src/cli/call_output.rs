@@ -1,6 +1,6 @@
 //! What came of one tool call, for people and for scripts.
 
-use super::{survey::ServerLine, words};
+use super::{inventory::ServerLine, terminal};
 use crate::printable;
 use toolway_core::translate::results::error_to_openai;
 use toolway_protocol::{
@@ -29,15 +29,15 @@ pub(super) enum Output {
 impl Output {
     fn text(self, text: &str) -> String {
         match self {
-            Output::Terminal => words::safe(text),
+            Output::Terminal => terminal::safe(text),
             Output::Pipe => text.to_owned(),
         }
     }
 
     fn note(self, text: &str) -> String {
         match self {
-            Output::Terminal => words::dim(text),
-            Output::Pipe => words::safe(text),
+            Output::Terminal => terminal::dim(text),
+            Output::Pipe => terminal::safe(text),
         }
     }
 }
@@ -77,7 +77,7 @@ pub(super) fn text(outcome: &Outcome, servers: &[ServerLine], output: Output) ->
         out.push_str(&line(&printable::json(&format!("{value:#}"))));
     }
     if result.is_error {
-        let err = format!("{}\n{out}", words::error("the tool says that it failed"));
+        let err = format!("{}\n{out}", terminal::error("the tool says that it failed"));
         return Answer {
             err,
             ..Answer::default()
@@ -101,15 +101,15 @@ fn failure(error: &CallError, servers: &[ServerLine]) -> String {
         }
         error => error.to_string(),
     };
-    let mut text = line(&words::error(&what));
+    let mut text = line(&terminal::error(&what));
     match error {
         CallError::UnknownTool { name, .. }
             if let Some(why) = servers.iter().find_map(|it| it.why_not(name)) =>
         {
-            text.push_str(&line(&words::safe(&why)));
+            text.push_str(&line(&terminal::safe(&why)));
         }
         CallError::UnknownTool { did_you_mean, .. } if !did_you_mean.is_empty() => {
-            let names = words::safe(&did_you_mean.join(", "));
+            let names = terminal::safe(&did_you_mean.join(", "));
             text.push_str(&line(&format!("did you mean {names}?")));
         }
         CallError::UnknownTool { .. } => text.push_str(&what_there_is(servers)),
@@ -133,7 +133,7 @@ fn what_there_is(servers: &[ServerLine]) -> String {
     let gone: String = servers
         .iter()
         .filter(|server| !server.is_ready)
-        .map(|server| line(&words::safe(&server.what_is_wrong())))
+        .map(|server| line(&terminal::safe(&server.what_is_wrong())))
         .collect();
     match gone.is_empty() {
         true => line("`toolway tools` lists those that there are"),
