@@ -40,10 +40,10 @@ pub struct Cli {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Log")]
 pub(super) struct LogArgs {
-    /// Say more: `-v` for details, `-vv` for everything.
+    /// Log more: `-v` for details, `-vv` for everything.
     #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with_all = ["quiet", "log"])]
     verbose: u8,
-    /// Say less: `-q` for warnings, `-qq` for errors.
+    /// Log less: `-q` for warnings, `-qq` for errors.
     #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "log")]
     quiet: u8,
     /// A level, or a filter such as `info,toolway::upstream=debug`.
@@ -78,7 +78,7 @@ Examples:
 
 /// Run the gateway until Ctrl-C.
 ///
-/// Without any option it reads toolway.toml in the working directory, if there is one; without that it
+/// Without options it reads toolway.toml in the working directory, if there is one; otherwise it
 /// listens on 127.0.0.1:4242 and passes requests on to OpenAI with the client's own key.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
@@ -93,10 +93,10 @@ pub(super) struct ServeArgs {
     pub(super) listen: ListenArgs,
 }
 
-/// Be an MCP server on standard input and output, for a client that starts toolway.
+/// Serve MCP on standard input and output, for a client that starts toolway.
 ///
-/// Claude, Cursor, VS Code and every other MCP client gets all that is behind toolway as one server. Standard output
-/// carries the protocol and nothing else; no port is opened.
+/// Claude, Cursor, VS Code and every other MCP client sees everything behind toolway as one server. Standard output
+/// carries only the protocol; no port is opened.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -106,16 +106,16 @@ Examples:
 pub(super) struct McpArgs {
     #[command(flatten)]
     pub(super) files: FileArgs,
-    /// OpenAI-style functions besides: a file with a `tools` array. With nothing else they keep their own names.
+    /// A file of OpenAI-style functions (a `tools` array) to add. Without any server they keep their own names.
     #[arg(short, long, value_name = "FILE", requires = "endpoint")]
     pub(super) functions: Option<PathBuf>,
-    /// The webhook that runs them: takes `tool_calls`, answers `tool_responses`.
+    /// The webhook that runs these functions: it receives `tool_calls` and answers `tool_responses`.
     #[arg(short, long, value_name = "URL", requires = "functions")]
     pub(super) endpoint: Option<String>,
-    /// Offer what `[profiles.NAME]` shows, instead of everything.
+    /// Offer only what `[profiles.NAME]` shows.
     #[arg(short, long, value_name = "NAME")]
     pub(super) profile: Option<String>,
-    /// Print what to paste into a client's settings, so that it starts toolway with these options.
+    /// Print the entry for a client's settings that starts toolway with these options.
     #[arg(long, value_name = "CLIENT")]
     pub(super) print_config: Option<Client>,
 }
@@ -148,11 +148,11 @@ pub(super) struct ListenArgs {
     upstream: Option<String>,
 }
 
-/// Check the configuration, start the servers for a moment, and name what is odd.
+/// Check the configuration, the servers, the upstreams and the webhooks.
 ///
-/// Prints every problem with its path and exits 2. Without any it starts the MCP servers, tries to reach the
-/// upstreams and webhooks (nothing is run there), and names the tools that were renamed, dropped or left out; it
-/// exits 1 if a server is not ready or something cannot be reached.
+/// Prints every problem of the configuration with its path and exits 2. If there is none it starts the MCP servers,
+/// tries to reach the upstreams and webhooks (no tool runs), and names the tools that were renamed, dropped or left
+/// out; it exits 1 if a server is not ready or something cannot be reached.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -164,7 +164,7 @@ pub(super) struct CheckArgs {
     pub(super) files: FileArgs,
     #[command(flatten)]
     pub(super) listen: ListenArgs,
-    /// Start nothing and reach for nothing; look at the configuration only.
+    /// Check only the configuration; start no server and connect to nothing.
     #[arg(long)]
     pub(super) offline: bool,
     /// Print JSON.
@@ -172,7 +172,7 @@ pub(super) struct CheckArgs {
     pub(super) json: bool,
 }
 
-/// List the tools that models are offered.
+/// List the tools that are offered to models.
 ///
 /// Exits 1 if a server is not ready.
 #[derive(Clone, Debug, Args)]
@@ -191,8 +191,8 @@ pub(super) struct ToolsArgs {
 
 /// Call one tool, the way a model would.
 ///
-/// The arguments are checked against the tool's schema before anything is sent; where they do not fit it exits 2.
-/// Exits 1 if the tool fails, or is not there.
+/// The arguments are checked against the tool's schema before anything is sent; if they do not fit, it exits 2.
+/// Exits 1 if the tool fails or does not exist.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -201,7 +201,7 @@ Examples:
 pub(super) struct CallArgs {
     #[command(flatten)]
     pub(super) files: FileArgs,
-    /// The tool's name as `toolway tools` lists it.
+    /// The tool's name, as `toolway tools` lists it.
     pub(super) name: String,
     /// The arguments, a JSON object.
     #[arg(default_value = "{}")]
@@ -211,17 +211,17 @@ pub(super) struct CallArgs {
     pub(super) json: bool,
 }
 
-/// See it work: a built-in model and a built-in MCP server, no key and no network.
+/// Try toolway with a built-in model and a built-in MCP server; needs no key and no network.
 ///
-/// Sends a real streamed chat completion through the gateway's own port, shows what happened underneath, and
-/// prints the lines that do the same with curl, Python and Node. Serves until Ctrl-C.
+/// Sends a streamed chat completion through the gateway's own port, shows each step, and prints the commands
+/// that do the same with curl, Python and Node. Serves until Ctrl-C.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolway demo
   toolway demo --once --bind 127.0.0.1:0")]
 pub(super) struct DemoArgs {
-    /// End after the first answer.
+    /// Exit after the first answer.
     #[arg(long)]
     pub(super) once: bool,
     /// The address to listen on.

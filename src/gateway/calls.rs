@@ -130,11 +130,11 @@ impl Call<'_> {
         match outcome {
             Ok(result) => {
                 tracing::info!(tool.name = %name, server.id = %server, session, duration_ms, attempts,
-                status = result.status(), "Called a tool")
+                status = result.status(), "Called a tool");
             }
             Err(error) => {
                 tracing::warn!(tool.name = %name, server.id = %server, session, duration_ms, attempts,
-                status = error.kind(), error = &*error.for_log(), "The call of a tool failed")
+                status = error.kind(), error = &*error.for_log(), "The call of a tool failed");
             }
         }
     }

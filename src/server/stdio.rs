@@ -363,7 +363,7 @@ impl Pipe {
             Ok(requests) if requests.is_empty() => {}
             Ok(requests) => {
                 let outbox = Arc::clone(&self.outbox);
-                let answers = talk.answer_all(requests, Some(&outbox), self.reservation.clone());
+                let answers = talk.answer_all(requests, Some(&outbox), self.reservation.as_ref());
                 self.at_work.spawn(async move {
                     if let Some(answers) = answers.await {
                         outbox.must_say(answers);

@@ -175,14 +175,14 @@ impl ClientSession {
         self: Arc<Self>,
         requests: Vec<Result<Request, Malformed>>,
         outbox: Option<&Arc<Outbox>>,
-        reservation: Option<Arc<Reservation>>,
+        reservation: Option<&Arc<Reservation>>,
     ) -> impl Future<Output = Option<Bytes>> + Send + use<> {
         let answers: Vec<_> = requests
             .into_iter()
             .map(|request| match request {
                 Ok(request) => {
                     let answer =
-                        Arc::clone(&self).answer(request, outbox.cloned(), reservation.clone());
+                        Arc::clone(&self).answer(request, outbox.cloned(), reservation.cloned());
                     Either::Left(answer)
                 }
                 Err(malformed) => {

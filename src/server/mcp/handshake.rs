@@ -110,7 +110,8 @@ pub(super) async fn post(
             let outbox = Arc::new(Outbox::default());
             let client = Arc::clone(&session.client);
             let heard = outbox_for(visitor, &outbox);
-            let answer = Box::pin(client.answer_all(requests, heard.as_ref(), reservation));
+            let answer =
+                Box::pin(client.answer_all(requests, heard.as_ref(), reservation.as_ref()));
             respond(face, visitor, session, None, answer, outbox).await
         }
     }
