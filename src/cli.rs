@@ -330,7 +330,7 @@ fn say_error(why: &str) {
     }
 }
 
-/// Whoever reads our output has heard enough (`toolway tools | head`).
+/// The reader of our output has closed it (`toolway tools | head`).
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let io = error
         .chain()

@@ -57,9 +57,10 @@ use self::{
 pub struct Config {
     /// The address. Default: 127.0.0.1:4242.
     pub bind: SocketAddr,
-    /// Keys that clients must show as `Authorization: Bearer …`; empty: anybody on loopback, nobody elsewhere.
+    /// Keys that clients must send as `Authorization: Bearer …`. If empty, every client is admitted on loopback and
+    /// none elsewhere.
     pub api_keys: Vec<Secret>,
-    /// Without `api_keys`, anybody may use it, wherever it listens. Default: false.
+    /// Without `api_keys`, admits every client on any address. Default: false.
     pub allow_anonymous: bool,
     /// Names besides loopback and IP addresses that the `Host` header may have. `*` for any. Default: none.
     pub allowed_hosts: Vec<String>,
@@ -140,7 +141,7 @@ pub async fn serve(
     let shutdown = async move {
         shutdown.await;
         told.is_stopping.store(true, Ordering::Relaxed);
-        // Whoever reads what may come at any time would not end by itself.
+        // Streams of notifications would not end by themselves.
         told.mcp.stop();
         told.gateway.mcp_sessions().close();
         let _ = stopping.send(());

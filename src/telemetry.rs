@@ -1,7 +1,7 @@
 //! The log: set up once by `cli`, written to by everything from row 6 up.
 //!
 //! It goes to standard error, so that standard output holds results only. Arguments, results and tokens
-//! are never logged, by anybody. Panics go the same way.
+//! are never logged. Panics go the same way.
 //!
 //! Where the lines go is [`lines`], and what they look like `text`, which leaves colours to tracing-subscriber.
 
@@ -146,8 +146,8 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 /// Messages that sound like trouble and are none, or say again what we say ourselves.
 ///
 /// rmcp reports an error for every stateless request that a server has finished (3.8.0, `service.rs`), and
-/// for every connection that ends (`transport/worker.rs`), which `upstream::mcp` tells with the server's name. It writes
-/// out what a server is refused, too, with whatever the client put into it.
+/// for every connection that ends (`transport/worker.rs`), which `upstream::mcp` tells with the server's name. It
+/// writes out what a server is refused, too, with whatever the client put into it.
 const NOISE: [(&str, &str); 3] = [
     (
         "rmcp::service",

@@ -39,7 +39,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 /// Chooses the TLS implementation for the whole process; does nothing when that is done.
 pub fn install_tls() {
-    // An error means that somebody chose before, which is as good.
+    // An error means that a provider was installed before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 

@@ -52,7 +52,7 @@ pub(super) async fn run(bind: SocketAddr, once: bool, stop: CancellationToken) -
     asked
 }
 
-/// Asks, and says how; after that, unless `once`, it is served until somebody stops it.
+/// Asks, and shows how; then, unless `once`, serves until it is stopped.
 async fn show(address: SocketAddr, once: bool) -> Result<()> {
     client::ask(address).await?;
     client::say_how(address, once)?;

@@ -78,7 +78,7 @@ async fn say_where(config: &Config, listener: &TcpListener) -> Result<()> {
 pub(super) async fn told_twice(stop: CancellationToken) {
     signalled().await;
     let mut again = pin!(any_of(&[]));
-    // It listens from here on, before anybody is told that a second one is heard.
+    // It listens from here on, before the message that a second one is heard.
     if poll!(again.as_mut()).is_pending() {
         tracing::info!("Stopping; a second signal ends toolway at once");
         stop.cancel();

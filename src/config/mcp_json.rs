@@ -47,7 +47,7 @@ const UNDERSTOOD: [&str; 20] = [
 /// Keys that switch a server off, and the value that does.
 const SWITCHES: [(&str, bool); 3] = [("disabled", true), ("enabled", false), ("isActive", false)];
 
-/// Keys that say which tools run without asking a person. toolway asks nobody.
+/// Keys that say which tools run without asking a person. toolway does not ask.
 const APPROVALS: [&str; 4] = ["alwaysAllow", "autoApprove", "autoApproveTools", "trust"];
 
 /// Keys that are for people.

@@ -8,7 +8,7 @@ use crate::upstream::mcp::{self, HttpKind, Transport};
 use toolway_core::catalog::ToolFilter;
 use toolway_protocol::tool::ServerId;
 
-/// The name that the gateway's own tools have; nobody else's.
+/// The name that is reserved for the gateway's own tools.
 const RESERVED: &str = "toolway";
 
 /// One server as it was written, and where.

@@ -13,7 +13,7 @@ use toolway_core::translate::stream::TextCalls;
 /// Where requests go when no upstream is configured.
 const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
 
-/// Headers that belong to the connection and not to whoever configures it.
+/// Headers that belong to the connection and cannot be configured.
 const RESERVED_HEADERS: [&str; 6] = [
     "connection",
     "content-length",

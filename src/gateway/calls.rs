@@ -1,4 +1,4 @@
-//! The only place that runs a tool, whoever asks for it: admission by `policy`, attempts with a pause between them, and
+//! The only place that runs a tool, for every face: admission by `policy`, attempts with a pause between them, and
 //! one line in the log.
 //!
 //! In a chat `agent` asks `policy`, because a refusal is a decision of the loop; what it admits is run here.

@@ -188,7 +188,7 @@ impl Gateway {
         view.tool(&self.catalog(), name).cloned()
     }
 
-    /// What happens from now on. Bounded: whoever is too slow is told how much was missed.
+    /// What happens from now on. Bounded: a receiver that is too slow learns how much it missed.
     pub fn events(&self) -> broadcast::Receiver<Arc<BackendEvent>> {
         self.notifications.subscribe()
     }

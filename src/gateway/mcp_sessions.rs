@@ -176,7 +176,7 @@ impl McpSessions {
         self.inner.if_alive(session)
     }
 
-    /// The session that its caller knows by this id; nobody else's.
+    /// The session that its caller knows by this id, if it is this owner's.
     pub fn find_own(&self, id: &str, owner: Principal) -> Option<Arc<Session>> {
         let session = self.inner.lock().by_id.get(id).cloned()?;
         let session = Some(session).filter(|session| session.owner == owner)?;
@@ -204,7 +204,7 @@ impl McpSessions {
         }
     }
 
-    /// Changes whenever a session has ended, for whoever keeps something that belongs to one.
+    /// Changes whenever a session has ended, for tasks that keep something that belongs to one.
     pub fn ends(&self) -> watch::Receiver<u64> {
         self.inner.ended.subscribe()
     }
@@ -236,7 +236,7 @@ impl Inner {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session, unless its time is up and nobody has noticed yet.
+    /// The session, unless it has expired and was not removed yet.
     fn if_alive(&self, session: Arc<Session>) -> Option<Arc<Session>> {
         if Instant::now() < session.about().expires {
             return Some(session);

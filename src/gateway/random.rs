@@ -1,4 +1,4 @@
-//! Texts that nobody can guess.
+//! Texts that cannot be guessed.
 
 use rustls::crypto::GetRandomFailed;
 

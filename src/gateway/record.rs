@@ -46,7 +46,7 @@ impl Outcome {
         }
     }
 
-    /// Whoever runs toolway should look at it.
+    /// The operator should look at it.
     pub fn is_failure(self) -> bool {
         match self {
             Outcome::UpstreamFailed
@@ -115,7 +115,7 @@ impl Record {
     }
 
     fn details(&self) -> MutexGuard<'_, Option<Box<Details>>> {
-        // Whoever panicked with it has set whole members.
+        // A thread that panicked with it has set whole members.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The loop and the response body live in one task: polling the body polls the loop, so a slow reader slows
 //! the model down, and a client that hangs up drops the loop with everything it has running. Between them is no
-//! channel but a place for one piece, and nobody has to be woken.
+//! channel but a place for one piece, and no task has to be woken.
 
 use std::{
     future::poll_fn,
@@ -40,7 +40,7 @@ struct Place(Arc<Mutex<Option<Piece>>>);
 
 impl Place {
     fn piece(&self) -> MutexGuard<'_, Option<Piece>> {
-        // Whoever panicked with it has put down a whole piece, or none.
+        // A thread that panicked with it has put down a whole piece, or none.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -54,7 +54,7 @@ pub struct Sink {
     /// The client has its status; what fails from here on fails within the stream.
     has_begun: bool,
     silent_since: Instant,
-    /// Made when somebody waits.
+    /// Created by the first wait.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -132,8 +132,8 @@ impl Sink {
         }
     }
 
-    /// Puts a piece down when the one before was taken. Whoever takes one polls the loop after, so nobody has to be
-    /// woken.
+    /// Puts a piece down when the one before was taken. The task that takes one polls the loop after, so no task has to
+    /// be woken.
     async fn put(&mut self, piece: Piece) {
         poll_fn(|_| match *self.place.piece() {
             Some(_) => Poll::Pending,

@@ -1,7 +1,7 @@
 //! The open connections and the requests on them: what each waits for, and which are closed for it.
 //!
 //! A request of a chat or of MCP takes its place of `max_requests` when its body is complete, so that unfinished
-//! bodies keep nobody out. Read next: `admission`, the rules.
+//! bodies keep no other request out. Read next: `admission`, the rules.
 
 use std::{
     collections::{HashMap, hash_map::Entry},

@@ -41,7 +41,7 @@ use super::{
 
 /// Passes a request on and its answer back.
 pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Response {
-    // CONNECT is for proxies, and TRACE would show the upstream's key to whoever asks.
+    // CONNECT is for proxies, and TRACE would show the upstream's key to the client.
     if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
         let allowed = [(
             header::ALLOW,
@@ -242,7 +242,7 @@ async fn peek(
     Ok((model, with_start(start, taken, pieces).boxed()))
 }
 
-/// It begins like a JSON object or a form; of anything else nobody can tell the model.
+/// It begins like a JSON object or a form; in anything else the model cannot be found.
 fn may_name_model(start: &[u8]) -> bool {
     matches!(start.trim_ascii_start().first(), None | Some(b'{' | b'-'))
 }

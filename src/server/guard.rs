@@ -1,6 +1,6 @@
 //! Who may come in: the bound on requests, the `Host` and `Origin` checks, the key.
 //!
-//! Without keys anybody who reaches toolway may call, but no web page: a page that got a name of its own to point
+//! Without keys every client that reaches toolway may call, but no web page: a page that got a name of its own to point
 //! here (DNS rebinding) shows itself by its `Host`, any other page by its `Origin` or `Sec-Fetch-Site`. Which pages
 //! may call from elsewhere, and read the answers, `cors_origins` says (`cors`).
 
@@ -89,7 +89,7 @@ pub(super) fn shown(headers: &HeaderMap) -> Option<&str> {
 /// The request names this host, and no page sent it that may not.
 ///
 /// A browser names the host that led it here, also one that was made to point here (DNS rebinding). Without keys such
-/// a page could do what anybody can, so the host has to be one that nobody else can own.
+/// a page could do what every client can, so the host must be one that no other party can own.
 pub(super) fn source(config: &Config, request: &Request) -> Result<(), Refusal> {
     let host = host(request)?;
     // HTTP/1.0 has no `Host`, nor do browsers speak it any more; load balancers probe with it.
@@ -141,7 +141,7 @@ fn host(request: &Request) -> Result<&str, Refusal> {
     Ok(target.or(header).unwrap_or_default())
 }
 
-/// No page of somebody else can be served under this name: loopback, a listed name, or, where others can reach
+/// No foreign page can be served under this name: loopback, a listed name, or, where others can reach
 /// toolway, an IP address, which no name server can be made to give out.
 fn is_own(config: &Config, host: &str) -> bool {
     let is_far = !config.bind.ip().to_canonical().is_loopback();

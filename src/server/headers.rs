@@ -88,7 +88,7 @@ pub(super) fn to_client(upstream: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Whose conversation it is: a print of the credentials, so that nobody is given another's.
+/// Whose conversation it is: a hash of the credentials, so that no client gets another's.
 pub(super) fn principal(client: &HeaderMap) -> Principal {
     let mut hasher = DefaultHasher::new();
     for name in ["authorization", "api-key", "x-api-key"] {

@@ -159,7 +159,7 @@ struct Door {
     listener: TcpListener,
     connections: Arc<Connections>,
     places: Arc<Semaphore>,
-    /// Given up for a moment when there is no other file descriptor, so that whoever waits can be told.
+    /// Given up for a moment when there is no other file descriptor, so that a waiting client can be refused.
     spare: Option<File>,
     /// When it was last said that there is none.
     warned: Option<Instant>,
@@ -227,7 +227,7 @@ impl Door {
         place.await.ok()?.ok()
     }
 
-    /// There is no file descriptor left: whoever waits is told, and what is unfinished makes room.
+    /// There is no file descriptor left: waiting clients are refused, and unfinished connections make room.
     fn refuse_all(&mut self, error: &io::Error) {
         if self.warned.is_none_or(|at| at.elapsed() > WARN_AGAIN) {
             self.warned = Some(Instant::now());
@@ -300,14 +300,14 @@ async fn version(stream: &TcpStream) -> Option<Version> {
         match &first[..came] {
             [] => return None,
             PREFACE => return Some(Version::Http2),
-            // Nobody tells when more is there than what was seen.
+            // Nothing tells when more has arrived than what was seen.
             part if PREFACE.starts_with(part) => sleep(PEEK_AGAIN).await,
             _ => return Some(Version::Http1),
         }
     }
 }
 
-/// Serves a connection to its end. However it ends, nobody is left to be told.
+/// Serves a connection to its end. However it ends, there is no one left to report it to.
 async fn connection<A, F>(
     stream: TcpStream,
     version: Version,
@@ -373,7 +373,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 /// The stream of a client that may go away while it is answered: then what is sent to it fails.
 ///
 /// hyper finds that out as well, but by reading, and holds 8 KB for what it could read instead. Like hyper it does not
-/// hear what comes after bytes that nobody has read yet, those of a next request for instance.
+/// hear what comes after bytes that are not read yet, those of a next request for instance.
 struct Attended {
     stream: TcpStream,
     /// Who reads has been told that nothing more comes.

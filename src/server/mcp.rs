@@ -3,7 +3,8 @@
 //! This is our own server side, because a gateway passes results on as they came. Everything that is decided by
 //! rules alone is in `toolway_protocol::mcp`; what a request brings about is the gateway's (`gateway::mcp`).
 //!
-//! Read next: `legacy_sse` (HTTP+SSE, at `/sse`), `handshake` (2024-11-05 to 2025-11-25, with `sessions` and `talk`), `stateless` (2026-07-28, with
+//! Read next: `legacy_sse` (HTTP+SSE, at `/sse`), `handshake` (2024-11-05 to 2025-11-25, with `sessions` and `talk`),
+//! `stateless` (2026-07-28, with
 //! `once` and `listen`), `outbox` and `events` for what is sent besides results.
 
 pub(super) mod client_session;
@@ -301,8 +302,8 @@ async fn read(
     Ok((incoming.map_err(malformed)?, taken.map(Arc::new)))
 }
 
-/// Longest message to an endpoint, in bytes, and its largest size. Whoever knows the URL of lent functions has shown no
-/// key, so these are smaller there.
+/// Longest message to an endpoint, in bytes, and its largest size. A client that knows the URL of lent functions has
+/// shown no key, so these are smaller there.
 fn bounds(config: &super::Config, view: &View) -> (usize, JsonSize) {
     let most = JsonSize::up_to_depth(config.max_body_depth);
     match view.is_lent() {

@@ -240,7 +240,7 @@ fn described(session: &Session, base: &str) -> Value {
 
 /// Where the caller reached toolway, and where agents will: its `Host`, and the scheme that a proxy names.
 ///
-/// Both are the caller's own word and are told to nobody else, so a wrong one hurts only whoever sent it.
+/// Both come from the caller and are shown to no other client, so a wrong one harms only its sender.
 fn base(headers: &HeaderMap, uri: &Uri) -> Result<String, Failure> {
     let text = |name: &str| headers.get(name)?.to_str().ok();
     let host = text("host").or_else(|| uri.authority().map(Authority::as_str));

@@ -78,7 +78,7 @@ const LONGEST_STALL: Duration = Duration::from_secs(60);
 /// How long the last answers may take to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Whose requests these are; there is nobody else on these pipes.
+/// The owner of these requests; a pipe has one client.
 const OWNER: &str = "stdio";
 
 /// Serves one client until it closes its end, stops reading, or `shutdown` ends. Running requests may end for
@@ -185,7 +185,7 @@ async fn read(
     Ok(())
 }
 
-/// Writes what is said until nothing more will be, or nobody reads it.
+/// Writes messages until the outbox is closed or the client stops reading.
 async fn write(mut output: impl AsyncWrite + Unpin, mut said: Reader) -> io::Result<()> {
     loop {
         match said.take() {

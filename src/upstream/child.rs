@@ -239,7 +239,7 @@ struct Reaped {
     orders: Option<std::io::PipeWriter>,
     reports: pipe::Receiver,
     ended: Option<ExitStatus>,
-    /// Of the reaper and the program, for the case that somebody kills the reaper.
+    /// Of the reaper and the program, in case another process kills the reaper.
     group: GroupNumber,
 }
 
@@ -295,7 +295,7 @@ impl Reaped {
         Err(error)
     }
 
-    /// Waits for the program's end; `None` if nobody can tell any more. Cancel safe.
+    /// Waits for the program's end; `None` if it cannot be known any more. Cancel safe.
     async fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none()
             && let Some(Report::Ended(status)) = self.report().await

@@ -217,7 +217,7 @@ impl Servers {
         self.events.subscribe()
     }
 
-    /// The most verbose level that anybody wants to see (`debug` … `emergency`). Servers of the versions with a
+    /// The most verbose level that a client asks for (`debug` … `emergency`). Servers of the versions with a
     /// handshake that have a log are told, now and whenever they are connected to; for 2026-07-28 the level
     /// travels with each request, in its `_meta`.
     pub fn set_log_level(&self, level: Option<&str>) {

@@ -236,7 +236,7 @@ impl Upstream {
     ) -> Result<Incoming, ModelError> {
         let mut attempt = 0;
         loop {
-            // A short body is sent at once, so that nobody has to watch it.
+            // A short body is sent at once and needs no watching.
             let upload = (body.len() > SHORT_BODY).then(Upload::begin);
             let request = Outgoing {
                 method: Method::POST,

@@ -91,7 +91,7 @@ enum Way {
     Proxied(reqwest::Client),
 }
 
-/// Headers, in whichever form somebody has them.
+/// Headers, in the form that the caller has them in.
 #[derive(Clone, Copy)]
 pub(crate) enum Headers<'a> {
     Map(&'a HeaderMap),
@@ -377,7 +377,7 @@ impl Stream for Body {
                     Some(Err(error)) => Some(Err(HttpError::Broken(root(&error)))),
                     Some(Ok(frame)) => match frame.into_data() {
                         Ok(piece) => Some(Ok(piece)),
-                        // Trailers say nothing that anybody here asks for.
+                        // Trailers are not used here.
                         Err(_) => continue,
                     },
                 });

@@ -4,7 +4,8 @@
 //! and never does it. `gateway` asks the model, runs the calls and writes to the client.
 //!
 //! Read next: [`mod@admit`] (which calls are sent), [`transcript`] (what the model is sent), [`choice`]
-//! (`tool_choice` over the rounds), [`parked`] (mixed turns), [`cut_results`] (results that were cut), [`repeats`] (the loop guard).
+//! (`tool_choice` over the rounds), [`parked`] (mixed turns), [`cut_results`] (results that were cut), [`repeats`] (the
+//! loop guard).
 
 pub mod admit;
 pub mod ask;
@@ -371,7 +372,7 @@ impl Turn {
     }
 
     fn finish(&mut self, reason: FinishReason) -> Effect {
-        // The model was told that there are no tools; a call it makes all the same is nobody's to run.
+        // The model was offered no tools; a call that it makes anyway does not run.
         let reason = if reason == FinishReason::ToolCalls {
             FinishReason::Stop
         } else {

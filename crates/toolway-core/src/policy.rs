@@ -8,7 +8,7 @@ use std::{ops::Deref, sync::Arc};
 
 use crate::catalog::Offered;
 
-/// A call that somebody wants to make.
+/// A call that is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The tool.

@@ -1,7 +1,7 @@
 //! Wire types of the OpenAI API and of the Model Context Protocol (MCP).
 //!
 //! Unknown fields are kept, so that a message can be passed on as it came. No IO, no clock and no async: this crate
-//! reads and writes bytes that somebody else moves.
+//! reads and writes bytes that its user moves.
 //!
 //! ```
 //! use bytes::Bytes;

@@ -48,7 +48,7 @@ impl FinishReason {
     }
 
     /// What other providers call the same: `STOP`, `end_turn`, `max_tokens`, `tool_use` and so on.
-    /// What nobody knows is a stop. [`is_no_reason`] and [`is_failure`] are to be asked before.
+    /// An unknown reason is a stop. [`is_no_reason`] and [`is_failure`] are to be asked before.
     pub fn from_foreign(text: &str) -> FinishReason {
         let text = text.trim().to_ascii_lowercase().replace(['-', ' '], "_");
         if let Some(own) = FinishReason::parse(&text) {

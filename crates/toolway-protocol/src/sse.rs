@@ -318,7 +318,7 @@ impl Framer {
         if blank && (!cr || self.lone_cr) {
             return true;
         }
-        // With CR alone as line end nobody knows whether LF comes, so that an event is given out at once
+        // With CR alone as line end it is not known whether LF follows, so that an event is given out at once
         // and an LF after it is a blank line of the next. Where lines end with CRLF it is waited for.
         self.block_has_lines = true;
         self.block_is_whole = blank;

@@ -132,7 +132,7 @@ pub struct Tool {
     /// What the tool says about itself.
     pub annotations: Annotations,
     /// Every other member as the server wrote it: `annotations` in full, `icons`, `_meta`, `execution`, and
-    /// those that nobody has heard of. For MCP clients, to whom the tool is listed unharmed.
+    /// unknown ones. For MCP clients, to whom the tool is listed unharmed.
     pub extra: JsonObject,
 }
 
@@ -252,7 +252,7 @@ pub enum CallError {
         /// The part of the schema that was not met.
         input_schema: Value,
     },
-    /// The model named a tool that nobody offers. Nothing was sent.
+    /// The model named a tool that is not offered. Nothing was sent.
     #[error("there is no tool named `{name}`")]
     UnknownTool {
         /// The name as the model wrote it.

@@ -86,7 +86,7 @@ async fn run_one(
     limits: CallLimits,
     events: &mpsc::Sender<CallEvent>,
 ) {
-    // A receiver that is gone means that nobody waits for the calls any more; their future is about to be dropped.
+    // Without a receiver no task waits for the calls any more; their future is about to be dropped.
     let _ = events.send(CallEvent::Started(job.clone())).await;
     let call = Call {
         tool: &job.offered,

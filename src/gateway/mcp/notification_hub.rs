@@ -148,7 +148,7 @@ async fn listen(
     let later = servers.later();
     let (mut later_tools, mut later_features) = (later.tools(), later.features());
     drop(servers);
-    // Nobody listening is no failure.
+    // Having no receiver is no failure.
     let tell = |it| {
         let _ = to_clients.send(Arc::new(it));
     };
@@ -167,7 +167,7 @@ async fn listen(
                 });
                 later_tools = counts;
                 tools_known = now;
-                // Whoever is told asks at once, and is to see what is new.
+                // A client that is told asks at once, and must see the new list.
                 current.renew().await;
                 if !who.is_empty() {
                     tell(BackendEvent::Tools(who));
@@ -210,7 +210,7 @@ async fn listen(
     }
 }
 
-/// A server has changed what somebody may have listed: not only what it offered when it was started with toolway.
+/// A server has changed what a client may have listed: not only what it offered when it was started with toolway.
 fn is_later(place: Option<usize>, start_ends: Instant, counts: &[u64], before: &[u64]) -> bool {
     let has_changed = place.is_some_and(|place| counts.get(place) != before.get(place));
     has_changed || Instant::now() >= start_ends
@@ -246,7 +246,7 @@ pub struct ResourceSubscription {
 #[derive(Debug, Default)]
 pub(in crate::gateway) struct LogInterests(Mutex<BTreeMap<Level, usize>>);
 
-/// Keeps the servers' logs as verbose as somebody wants them, while it lives.
+/// Keeps the servers' logs as verbose as a client asks for, while it lives.
 pub struct LogInterest {
     level: Level,
     interests: Arc<LogInterests>,

@@ -116,7 +116,7 @@ impl ParkedCalls {
         drop(given_up);
     }
 
-    /// The call of this key, if whoever asks may have it.
+    /// The call of this key, if `may` allows it.
     pub(super) fn take(&self, key: &str, may: impl Fn(&Parked) -> bool) -> Option<Parked> {
         let mut calls = lock(&self.0);
         if !calls.get(key).is_some_and(|kept| may(&kept.parked)) {

@@ -71,7 +71,7 @@ impl View {
         }
     }
 
-    /// It shows what a caller has lent, to whoever knows its URL.
+    /// It shows lent functions, to every client that knows its URL.
     pub fn is_lent(&self) -> bool {
         self.session().is_some()
     }

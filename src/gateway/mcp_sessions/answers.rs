@@ -1,7 +1,7 @@
 //! What the caller answers: `tool_responses`, read from the body of its POST. Pure.
 //!
 //! A body is taken as a whole or not at all: a mistake in one entry is told to the caller, who can mend it,
-//! and nobody is given half of what it meant.
+//! and no call gets half of an answer.
 
 use serde_json::Value;
 

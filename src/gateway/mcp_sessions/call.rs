@@ -110,7 +110,7 @@ impl Session {
 
 type Waiting = oneshot::Receiver<Result<ToolResult, CallError>>;
 
-/// A call that is open as long as somebody waits for it.
+/// A call that is open as long as its answer is waited for.
 struct Open<'s> {
     session: &'s Session,
     id: String,

@@ -11,7 +11,7 @@ use super::{
 };
 use toolway_protocol::tool::ToolCall;
 
-/// The events of a session, for the reader that holds this. When it is dropped nobody reads.
+/// The events of a session, for the reader that holds this. When it is dropped there is no reader.
 ///
 /// Nothing is queued for a reader that is slow or gone: what it is told is made of what is true when it asks.
 pub struct Events {

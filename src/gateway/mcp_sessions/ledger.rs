@@ -17,7 +17,7 @@ pub(super) const MAX_OPEN: usize = 64;
 /// How many closed calls are remembered, of each kind.
 const MAX_CLOSED: usize = 1024;
 
-/// The calls of one session. `W` is whoever waits for a call's answer.
+/// The calls of one session. `W` is the waiter for a call's answer.
 #[derive(Debug)]
 pub(super) struct Ledger<W> {
     /// By the number of their opening, so that readers are told in order.
@@ -129,12 +129,12 @@ impl<W> Ledger<W> {
         }
     }
 
-    /// Closes a call that nobody waits for any more. False if it was not open.
+    /// Closes a call without a waiter. False if it was not open.
     pub(super) fn take_back(&mut self, id: &str) -> bool {
         let Some(open) = self.close(id) else {
             return false;
         };
-        // What nobody heard of need not be taken back.
+        // A call that was not announced need not be cancelled.
         if open.is_told {
             self.last += 1;
             let (id, number) = (id.to_owned(), self.last);

@@ -50,7 +50,7 @@ pub struct Session {
     /// The length of the definitions, as they came.
     pub(super) bytes: usize,
     pub(super) state: Mutex<State>,
-    /// Grows with everything that a reader, or somebody who waits for the end, may want to look at.
+    /// Grows with every change that a reader of the events, or a task that waits for the end, has to look at.
     changed: watch::Sender<u64>,
 }
 
@@ -94,7 +94,7 @@ pub(super) struct State {
 /// What became of answers, by the ids of their calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
-    /// Handed to whoever waited for them.
+    /// Handed to the waiting calls.
     pub accepted: Vec<String>,
     /// No such call is open: it never was, it was cancelled, or it took too long.
     pub unknown: Vec<String>,
@@ -166,12 +166,12 @@ impl Session {
         })
     }
 
-    /// The caller's name for it. Whoever has it can read calls and answer them.
+    /// The caller's name for it. A client that has it can read calls and answer them.
     pub fn id(&self) -> &str {
         self.id.expose()
     }
 
-    /// The agents' name for it. Whoever has it can call the functions.
+    /// The agents' name for it. A client that has it can call the functions.
     pub fn token(&self) -> &str {
         self.token.expose()
     }
@@ -209,7 +209,7 @@ impl Session {
         let mut state = self.lock();
         for Answer { id, result } in answers {
             let list = match state.ledger.answer(&id) {
-                // Whoever waited may have gone this very moment.
+                // The waiter may have gone at this moment.
                 Answered::Open(waiter) => match waiter.send(Ok(result)) {
                     Ok(()) => &mut receipt.accepted,
                     Err(_) => &mut receipt.unknown,
@@ -244,7 +244,7 @@ impl Session {
         state.ledger.calls().map(pair).collect()
     }
 
-    /// Somebody reads the events.
+    /// The events have a reader.
     pub fn has_reader(&self) -> bool {
         self.lock().has_reader
     }
@@ -304,7 +304,7 @@ impl Session {
     }
 }
 
-/// Neither names nor functions are anybody's business in a log.
+/// Names and functions are private and never logged.
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Session({})", self.number)

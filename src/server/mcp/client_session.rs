@@ -120,7 +120,7 @@ impl ClientSession {
     }
 
     /// The answer to a request; nothing if it was cancelled. What has to be said before goes to the feed; without
-    /// one nothing can be. It can be cancelled at once, before anybody waits for the answer.
+    /// one nothing can be. It can be cancelled at once, before the answer is waited for.
     pub(in crate::server) fn answer(
         self: Arc<Self>,
         request: Request,

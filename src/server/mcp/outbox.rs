@@ -1,6 +1,6 @@
-//! What a client is sent on one stream, from whoever has something to say to whoever writes it out.
+//! The messages for a client on one stream, between the tasks that produce them and the one that writes them.
 //!
-//! Nobody waits here: what is light is left out when the client is slow, what is heavy (answers and questions) is
+//! No producer waits here: what is light is left out when the client is slow, what is heavy (answers and questions) is
 //! bounded by how many of them can be under way.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -103,7 +103,7 @@ impl Outbox {
         self.inner().replay.bytes()
     }
 
-    /// Somebody reads it.
+    /// It has a reader.
     pub(in crate::server) fn is_read(&self) -> bool {
         self.inner().is_read
     }
@@ -113,7 +113,7 @@ impl Outbox {
         self.inner().replay.forget_all_read();
     }
 
-    /// Reads on after the message of this number. Whoever read before finds that it is over.
+    /// Reads on after the message of this number. An earlier reader ends.
     pub(in crate::server) fn reader(self: &Arc<Self>, after: u64) -> Reader {
         let mut inner = self.inner();
         inner.readers += 1;

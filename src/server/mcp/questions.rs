@@ -67,7 +67,7 @@ impl Questions {
         }
     }
 
-    /// Takes an answer; one that nobody waits for is dropped.
+    /// Takes an answer; one without a waiting question is dropped.
     pub(super) fn answered(&self, response: Response) {
         let waiting = self.open().remove(&response.id);
         if let Some(waiting) = waiting {

@@ -40,7 +40,7 @@ pub(super) fn error(status: StatusCode, id: Option<&Id>, error: RpcError) -> Res
     }
 }
 
-/// The request is refused before anybody saw who asks what.
+/// The request is refused before its id and method are known.
 pub(super) fn refused(status: StatusCode, why: impl Into<String>) -> Response {
     let why = why.into();
     let error = RpcError::new(code::INVALID_REQUEST, why.as_str());
@@ -106,7 +106,7 @@ fn streaming(body: Body) -> Response {
     response
 }
 
-/// What is refused by what stands in front of every face, before anybody knows the request's id.
+/// A refusal by the checks in front of every face, before the request's id is known.
 ///
 /// Only where clients look at the status first is it a JSON-RPC error. One without an id would answer nothing: rmcp
 /// 3.8 (2026-07-28, without a session) then waits for ever. To any other body every client says that the request

@@ -57,7 +57,7 @@ pub(in crate::server) struct Owner {
     pub(in crate::server) endpoint: String,
     /// A print of the key.
     pub(in crate::server) principal: Principal,
-    /// The key on whose account it is: for lent functions that of whoever lends them; 0 without keys.
+    /// The key on whose account it is: for lent functions that of the lender; 0 without keys.
     pub(in crate::server) account: Principal,
 }
 
@@ -92,7 +92,8 @@ impl Sessions {
     }
 
     /// Adds a session. When there are too many, or its key has its share of them, the one that was idle for longest
-    /// makes room. At lent functions that is one of the same endpoint: whoever knows its URL ends no other sessions.
+    /// makes room. At lent functions that is one of the same endpoint, so that a client that knows the URL ends no
+    /// other sessions.
     ///
     /// # Errors
     /// All that could make room are at work.
@@ -223,14 +224,14 @@ impl Session {
         }
     }
 
-    /// A client has left a stream, or something was said on one that nobody reads.
+    /// A client has left a stream, or a message was added to one without a reader.
     pub(super) fn was_left(&self, outbox: &Arc<Outbox>) {
         if !outbox.is_read() && outbox.bytes() > MAX_LEFT {
             self.streams().retain(|(_, it)| !Arc::ptr_eq(it, outbox));
         }
     }
 
-    /// Somebody holds it besides the table.
+    /// A request or a stream holds it besides the table.
     fn is_at_work(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) > 1
     }

@@ -1,4 +1,4 @@
-//! One request at work: its progress, and whoever may stop it.
+//! One running request: its progress and its cancellation.
 
 use std::{
     collections::HashMap,

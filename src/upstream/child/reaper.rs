@@ -1,6 +1,7 @@
 //! The process between toolway and a program it has started, so that nothing of the program outlives toolway.
 //!
-//! A killed toolway can stop nobody, and helpers that call `setsid` leave the process group. So a program is started by
+//! A killed toolway cannot stop its children, and helpers that call `setsid` leave the process group. So a program is
+//! started by
 //! `toolway __child`, which adopts whatever its descendants leave behind (a "subreaper", on Linux) and hears of
 //! toolway's end because a pipe ends with it. The program has the standard streams, environment and working directory
 //! that toolway gave it; this process touches none of them.
@@ -120,8 +121,9 @@ fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
             return reports.write_all(&Report::Failed(reason).write());
         }
     };
-    // From here on nothing ends this process while the program runs: not that nobody reads the reports, and no signal.
-    // Whoever signals the whole group means the program, which would have inherited it if this were done before.
+    // From here on nothing ends this process while the program runs: neither a closed pipe for the reports nor a
+    // signal. A signal to the whole group is meant for the program, which would have inherited the setting if this were
+    // done before.
     let _ = SigSet::all().thread_block();
     let _ = let_go_of_streams();
     let _ = reports.write_all(&Report::Started.write());

@@ -169,7 +169,7 @@ fn unavailable(message: &str, unsent: bool) -> CallError {
     }
 }
 
-/// The model is offered nothing, and a call that it makes all the same is nobody's.
+/// The model is offered no tools; a call that it makes anyway is ignored.
 struct NoTools;
 
 impl Known for NoTools {

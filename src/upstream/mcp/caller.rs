@@ -1,4 +1,4 @@
-//! Whoever stands behind a request, as far as a server may turn to them while it runs.
+//! The client behind a request, as far as a server may ask it while the request runs.
 
 use std::{
     fmt,
@@ -15,13 +15,13 @@ use tokio::{sync::mpsc, time::Instant};
 
 use toolway_protocol::{mcp::rpc::RpcError, tool::Progress};
 
-/// Whoever a request is made for, as far as a server may turn to them while it runs.
+/// The client behind a request, as far as a server may ask it while the request runs.
 pub trait Caller: Send + Sync + 'static {
     /// What they can do: MCP `ClientCapabilities` (`{}`: nothing).
     fn capabilities(&self) -> &Value;
 
-    /// Which client this is, where one client is behind several callers at once: a number that no other client has while
-    /// this one lives. Absent: each caller is a client of its own.
+    /// Which client this is, where one client is behind several callers at once: a number that no other client has
+    /// while this one lives. Absent: each caller is a client of its own.
     fn client(&self) -> Option<usize> {
         None
     }
@@ -45,7 +45,7 @@ pub struct CallOptions {
     pub deadline: Instant,
     /// Where progress goes. What does not fit in is left out; the request never waits for it.
     pub progress: Option<mpsc::Sender<Progress>>,
-    /// Whom the server may turn to while the request runs; absent: nobody.
+    /// The client that the server may ask while the request runs, if there is one.
     pub caller: Option<Arc<dyn Caller>>,
     /// How often the request was sent. One that is made again shares this with the one before.
     pub sends: Sends,
@@ -68,7 +68,7 @@ impl Sends {
 }
 
 impl CallOptions {
-    /// A request of which nobody hears until it ends, and for which nobody can be asked.
+    /// A request without progress and without a client that can be asked.
     pub fn new(silence: Duration, deadline: Instant) -> CallOptions {
         CallOptions {
             silence,

@@ -172,7 +172,7 @@ pub(super) async fn subscribe(session: Session, filter: SubscriptionFilter) {
     let mut restarts = Restarts::default();
     while let Ok(mut subscription) = session.peer.listen(filter.clone()).await {
         let since = Instant::now();
-        // What changed before was told to nobody.
+        // No client received the changes before that.
         session.pending.changes().everything();
         // `pending` counts the changes; what is waited for here is the end.
         while let Ok(Some(_)) = subscription.next().await {}
@@ -180,8 +180,8 @@ pub(super) async fn subscribe(session: Session, filter: SubscriptionFilter) {
     }
 }
 
-/// Has a server's log as verbose as somebody wants it, also after its session was renewed. Before 2026-07-28 only;
-/// since then the level travels with each request.
+/// Sets a server's log level to the most verbose one that a client asks for, also after its session was renewed. Before
+/// 2026-07-28 only; since then the level travels with each request.
 pub(super) async fn keep_log_level(entry: Arc<ServerHandle>, session: Session) {
     let mut wanted = entry.log_level.clone();
     let mut handshakes = session.pending.handshakes();

@@ -109,7 +109,7 @@ async fn parse(bytes: Bytes) -> Option<Event> {
     one.eventsource().next().await?.ok()
 }
 
-/// Reads messages until the stream ends or nobody listens any more.
+/// Reads messages until the stream ends or its reader is dropped.
 async fn read_events(
     mut events: impl Stream<Item = Result<RawEvent, reqwest::Error>> + Unpin,
     incoming: mpsc::Sender<ServerJsonRpcMessage>,

@@ -33,11 +33,11 @@ use super::{
 };
 use toolway_protocol::mcp::{envelope, rpc::RpcError};
 
-/// Most requests that are kept. Over HTTP nobody says that a request was given up.
+/// Most requests that are kept. Over HTTP nothing tells that a request was given up.
 const MAX_PENDING: usize = 4096;
 
-/// The ids of requests that toolway makes without rmcp, which counts its own from 0. Servers keep ids in 32 bits, some of
-/// them signed (those on rmcp before 0.6.3 cut off what is more), so they begin again at this one after as many.
+/// The ids of requests that toolway makes without rmcp, which counts its own from 0. Servers keep ids in 32 bits, some
+/// of them signed (those on rmcp before 0.6.3 cut off what is more), so they begin again at this one after as many.
 const FIRST_OWN: i64 = 1 << 30;
 
 /// How the answer to a request is read.
@@ -92,7 +92,7 @@ struct Request {
     place: u64,
     reading: Reading,
     maker: Maker,
-    /// For whom it was made, unless it was toolway's own; dead once nobody waits for it.
+    /// The request it was made for, unless it is toolway's own; dead when no task waits for it any more.
     running: Option<Weak<Running>>,
     /// The last event of its stream, from which the stream may be resumed (Streamable HTTP).
     last_event: Option<String>,
@@ -109,7 +109,7 @@ enum Maker {
 }
 
 impl Request {
-    /// Nobody waits for its answer any more.
+    /// No task waits for its answer any more.
     fn is_given_up(&self) -> bool {
         let running = self.running.as_ref();
         running.is_some_and(|running| running.strong_count() == 0)

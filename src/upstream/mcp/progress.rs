@@ -1,4 +1,4 @@
-//! Progress of running calls: from the server's notifications to whoever waits for the call.
+//! Progress of running calls: from the server's notifications to the task that waits for the call.
 //!
 //! Notifications are taken out of the stream of messages before rmcp sees them: it hands each to a task of its
 //! own, so that the last step could arrive after the answer.

@@ -1,7 +1,7 @@
-//! The requests that run on one connection, and whom of their callers a server means when it turns to somebody.
+//! The requests that run on one connection, and which of their callers a server addresses with a request of its own.
 //!
 //! **Invariant:** nothing that a server says or asks in the course of one caller's request reaches another caller.
-//! Where the transport does not tell which request is meant, it is everybody's or nobody's.
+//! Where the transport does not tell which request is meant, it is for all of them or for none.
 
 use std::{
     collections::VecDeque,
@@ -24,7 +24,7 @@ use toolway_protocol::tool::Progress;
 /// Progress that may wait to be seen, per request; more is left out.
 const WAITING: usize = 16;
 
-/// A request under way that was made for somebody, be it a caller or a chat.
+/// A running request that was made for a caller or a chat.
 pub(super) struct Running {
     caller: Option<Arc<dyn Caller>>,
     /// Its place in the server's queue; absent for requests of toolway's own.

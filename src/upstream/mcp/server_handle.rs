@@ -39,7 +39,7 @@ pub(super) struct ServerHandle {
     pub(super) stderr: Arc<StderrTail>,
     /// What servers say unasked goes there.
     pub(super) events: broadcast::Sender<ServerEvent>,
-    /// The most verbose log level that anybody wants.
+    /// The most verbose log level that a client asks for.
     pub(super) log_level: watch::Receiver<Option<String>>,
     pub(super) watched: Watched,
     offer: Offer,
@@ -267,7 +267,7 @@ impl ServerHandle {
         self.acquainted.send_replace(true);
     }
 
-    /// Offers these tools from now on. Nobody is woken, and false returned, if nothing changed.
+    /// Offers these tools from now on. If nothing changed, it wakes no task and returns false.
     pub(super) fn set_tools(&self, listing: Listing) -> bool {
         self.note_unmatched(&listing);
         let filter = &self.config.tools;
@@ -315,7 +315,7 @@ impl ServerHandle {
         facts.unmatched_patterns = unmatched;
     }
 
-    /// Changes what is known of the server's features. Nobody is woken, and false returned, if nothing changed.
+    /// Changes what is known of the server's features. If nothing changed, it wakes no task and returns false.
     pub(super) fn change_features(&self, change: impl FnOnce(&mut ServerFeatures)) -> bool {
         self.offer.features.send_if_modified(|all| {
             match Arc::make_mut(all).get_mut(self.offer.place) {

@@ -108,7 +108,7 @@ impl Unasked {
     }
 
     fn publish(&self, event: ServerEvent) {
-        // Nobody has to listen.
+        // There may be no receiver.
         let _ = self.events.send(event);
     }
 }

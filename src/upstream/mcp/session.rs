@@ -373,7 +373,7 @@ pub(super) fn read_answer(raw: Value) -> Result<ToolResult, CallError> {
     Ok(results::read_result(raw))
 }
 
-/// Tells the server that nobody waits for a request any more.
+/// Tells the server that a request is cancelled.
 struct CancelOnDrop<'a> {
     session: &'a Session,
     /// As rmcp knows it, or as only toolway does.

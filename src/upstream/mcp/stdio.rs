@@ -206,7 +206,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Runs until the output ends or nobody listens any more.
+    /// Runs until the output ends or its reader is dropped.
     async fn run(self, stdout: ChildStdout, incoming: mpsc::Sender<ServerJsonRpcMessage>) {
         let mut reader = BufReader::with_capacity(64 << 10, stdout);
         let mut warned = false;

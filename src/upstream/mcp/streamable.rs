@@ -84,7 +84,7 @@ struct Asked {
     id: RequestId,
     /// Its id as rmcp knows it.
     known_as: RequestId,
-    /// Absent where nobody but rmcp repeats it.
+    /// Absent where only rmcp repeats it.
     sends: Option<Sends>,
 }
 

@@ -1,4 +1,4 @@
-//! The resources that somebody wants to hear of, kept subscribed to at their server.
+//! The resources that clients subscribe to, kept subscribed at their servers.
 //!
 //! Who wants what is counted here, per server; a task per connection ([`keep`]) makes it true at the server, anew after
 //! each restart.
@@ -39,7 +39,7 @@ pub struct ResourceWatch {
 #[derive(Debug, Default)]
 pub(super) struct Watched(watch::Sender<HashMap<String, Wanted>>);
 
-/// A resource that somebody wants to hear of.
+/// A resource that a client subscribes to.
 #[derive(Debug)]
 struct Wanted {
     /// How many do; at least one.
@@ -242,7 +242,7 @@ async fn keep_listening(entry: &ServerHandle, session: &Session) {
         let (uris, is_asked) = {
             let all = wanted.borrow_and_update();
             let uris: BTreeSet<String> = all.keys().cloned().collect();
-            // Somebody waits for the answer, also where it is one that was refused before.
+            // A client waits for the answer, also for a resource that was refused before.
             (uris, all.values().any(|it| it.state == State::Asked))
         };
         if uris.is_empty() {

@@ -22,7 +22,7 @@ pub struct Incoming {
     pub headers: HeaderMap,
     pub(super) silence: Duration,
     pub(super) body: Body,
-    /// Ends a silence; made when somebody waits.
+    /// Ends a silence; created by the first wait.
     pub(super) timer: Option<Pin<Box<Sleep>>>,
 }
 

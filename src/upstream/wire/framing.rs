@@ -18,7 +18,7 @@ const MAX_HEAD: usize = 64 << 10;
 /// Most headers of an answer.
 const MAX_HEADERS: usize = 128;
 
-/// Longest line that says how long a chunk is, in bytes; its extensions mean nothing to anybody.
+/// Longest line that says how long a chunk is, in bytes; its extensions are ignored.
 const MAX_CHUNK_LINE: usize = 4 << 10;
 
 /// Longest trailers, in bytes.
@@ -66,7 +66,7 @@ fn line(head: &mut Vec<u8>, name: &str, value: &[u8]) {
     }
 }
 
-/// Host and port as the header says them: without who asks, which is nobody's business.
+/// Host and port as the header has them, without user and password.
 fn host(uri: &Uri) -> &str {
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     let host = authority.rsplit('@').next().unwrap_or_default();
@@ -105,7 +105,7 @@ pub(super) fn read_head(buffer: &mut BytesMut, method: &Method) -> Result<Option
             false => Framing::of(headers)?,
         };
         let is_lasting = match has_old_version {
-            // The old version knows no chunks, so whoever sends them is not to be trusted (RFC 9112, 6.1).
+            // HTTP/1.0 has no chunks, so a response with them is refused (RFC 9112, 6.1).
             true => says(headers, "keep-alive") && !headers.contains_key(header::TRANSFER_ENCODING),
             false => !says(headers, "close"),
         };
@@ -221,7 +221,7 @@ pub(super) enum Step {
     Piece(Bytes),
     /// More has to arrive.
     More,
-    /// It has ended; what is left in the buffer belongs to nobody.
+    /// It has ended; the rest of the buffer belongs to no response.
     End,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A request and its answer are one future on one socket: no task drives the connection, nothing goes through a
 //! channel, and no buffer is held where nothing has arrived. That is what it costs less than hyper's client, and all
-//! that it can do less is what nobody needs here.
+//! what it cannot do is not needed here.
 
 use std::{
     future::poll_fn,
@@ -60,7 +60,7 @@ pub(super) struct Pool {
     kept: Mutex<CutResults>,
 }
 
-/// The connections that nobody uses, since when; the one used last is the last.
+/// The idle connections, each with the time since when; the one used last is the last.
 #[derive(Default)]
 struct CutResults {
     connections: Vec<(Connection, Instant)>,
@@ -242,8 +242,8 @@ impl Connection {
     /// It can be used if it is neither closed nor has received a byte since the last answer, which would be taken for
     /// the beginning of the next one. The system is asked, because the runtime hears of a byte only later.
     ///
-    /// What arrives between this look and the write of the request, or is then still on its way, cannot be told from the
-    /// answer to it: HTTP/1.1 names no request in an answer (RFC 9112, 9.3).
+    /// What arrives between this look and the write of the request, or is then still on its way, cannot be told from
+    /// the answer to it: HTTP/1.1 names no request in an answer (RFC 9112, 9.3).
     fn look(&self, since: Instant) -> Idle {
         if since.elapsed() >= self.lasts {
             return Idle::Over;
@@ -284,7 +284,7 @@ impl Connection {
                     return Poll::Ready(Err(error.into()));
                 }
                 (Poll::Ready(Ok(0)), None) => return Poll::Ready(Err(closed("an answer"))),
-                // Whoever refuses may have said why, and the runtime may not have been told of it yet.
+                // A server that refuses may have sent its reason, and the runtime may not know of it yet.
                 (Poll::Pending, _) => return Poll::Pending,
             }
         }

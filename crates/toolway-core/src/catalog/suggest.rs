@@ -1,4 +1,4 @@
-//! Names that look like one that nobody offers.
+//! Offered names that look like an unknown name.
 
 use std::sync::Arc;
 

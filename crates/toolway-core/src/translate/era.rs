@@ -1,7 +1,7 @@
 //! From one version of MCP to another: a new server for an old client, an old server for a new client.
 //!
 //! Everything here takes what a server said, in whatever version, and gives what a client of `version` can read.
-//! Members that nobody knows are kept; what a client's version has no words for is said in older words, and never
+//! Unknown members are kept; what a client's version has no words for is said in older words, and never
 //! silently lost.
 
 use serde_json::{Map, Value, json};

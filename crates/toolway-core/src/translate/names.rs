@@ -111,7 +111,7 @@ fn spelled(c: char) -> char {
 }
 
 /// FNV-1a, 64 bits, of the parts with a separator between them. Written down here because names must be
-/// the same in every process and every release; it need not withstand anybody, for [`assign`] keeps
+/// the same in every process and every release; it need not resist attacks, because [`assign`] keeps
 /// names apart whatever their hashes are.
 fn hash<const N: usize>(parts: [&str; N]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));

@@ -1,6 +1,6 @@
 //! A whole completion as the one chunk of a stream, for upstreams that answer a request for a stream with one.
 //!
-//! The other way round, a stream that nobody asked for, is [`super::completion`]'s.
+//! The reverse, a stream that was not requested, is [`super::completion`]'s.
 
 use serde_json::Value;
 

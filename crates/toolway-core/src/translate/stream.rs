@@ -78,7 +78,7 @@ pub enum Owner {
 
 /// What is known about the tools and ids of a request while its answer is read.
 pub trait Known {
-    /// Whose tool this is. A name that nobody offers has an owner too: the one who answers for it.
+    /// Whose tool this is. An unknown name has an owner too: the one that answers for it.
     fn owner(&self, name: &str) -> Owner;
 
     /// Claims a call id for this answer. False if another live conversation uses it.

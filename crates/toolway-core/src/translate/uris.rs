@@ -1,6 +1,6 @@
 //! URIs of many servers' resources side by side: `toolway://SERVER/URI`, and back.
 //!
-//! Two servers may have a `file:///a`, and a tool's result may name a resource that nobody listed. So wherever
+//! Two servers may have a `file:///a`, and a tool's result may name a resource that is not listed. So wherever
 //! several servers are shown as one, each URI is written with its server in front, in lists, templates, contents,
 //! links and notifications alike. The rest stays as it is, braces of templates included, and nothing has to be
 //! remembered to find the way back.

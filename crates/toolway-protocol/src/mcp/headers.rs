@@ -74,7 +74,7 @@ pub fn is_json(headers: &HeaderMap) -> bool {
 /// The one value of a header.
 ///
 /// # Errors
-/// `HeaderMismatch` if there are several, or if it is no text: whoever reads another one of them would
+/// `HeaderMismatch` if there are several, or if it is no text: a reader of another one of them would
 /// see another request.
 pub fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, RpcError> {
     let mut values = headers.get_all(name).iter();
@@ -157,7 +157,7 @@ pub fn check_params(
 
 fn check_param(headers: &HeaderMap, suffix: &str, body: Option<&Value>) -> Result<(), RpcError> {
     let name = format!("{PARAM}{}", suffix.to_ascii_lowercase());
-    // What cannot be a header's name is asked of nobody.
+    // A name that no header can have is required of no client.
     if ::http::HeaderName::from_bytes(name.as_bytes()).is_err() {
         return Ok(());
     }

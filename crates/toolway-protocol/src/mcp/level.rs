@@ -3,7 +3,7 @@
 /// The urgency of a log message; a later one is more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// For whoever looks for a fault.
+    /// For debugging.
     Debug,
     /// How it goes.
     Info,
@@ -15,7 +15,7 @@ pub enum Level {
     Error,
     /// Something that much depends on failed.
     Critical,
-    /// Somebody has to act now.
+    /// Action must be taken immediately.
     Alert,
     /// Nothing works any more.
     Emergency,
@@ -53,7 +53,7 @@ impl Level {
         }
     }
 
-    /// Whoever wants this level and above hears a message of that level; one whose level is not known is heard.
+    /// A client with this level receives a message of that level; messages of unknown levels are received.
     pub fn hears(self, message: &str) -> bool {
         Level::parse(message).is_none_or(|it| it >= self)
     }

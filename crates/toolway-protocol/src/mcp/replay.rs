@@ -62,7 +62,7 @@ impl Replay {
         self.read
     }
 
-    /// How many messages nobody has read.
+    /// How many messages are unread.
     pub fn unread(&self) -> usize {
         usize::try_from(self.last() - self.read).unwrap_or(usize::MAX)
     }
@@ -79,7 +79,7 @@ impl Replay {
         }
     }
 
-    /// Makes room for one more, as far as that costs nobody anything.
+    /// Makes room for one more, as far as no unread message is lost.
     fn forget_read(&mut self, more: usize) {
         while self.is_over(more) && self.gone < self.read {
             self.forget_first();

@@ -16,7 +16,7 @@ pub mod code {
     pub const PARSE_ERROR: i64 = -32700;
     /// The JSON is no message.
     pub const INVALID_REQUEST: i64 = -32600;
-    /// Nobody knows the method.
+    /// The method is unknown.
     pub const METHOD_NOT_FOUND: i64 = -32601;
     /// The method does not take these params; also a tool, prompt or resource that is not there.
     pub const INVALID_PARAMS: i64 = -32602;

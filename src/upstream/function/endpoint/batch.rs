@@ -42,7 +42,8 @@ impl Batches {
         }
     }
 
-    /// Sends a call with others. Dropping the future gives it up; a request nobody waits for is given up, too.
+    /// Sends a call with others. Dropping the future gives up the call; a request without waiting calls is given up,
+    /// too.
     pub(super) async fn call(&self, id: String, function: &str, arguments: JsonObject) -> Outcome {
         let (answer, outcome) = oneshot::channel();
         let waiting = Waiting {

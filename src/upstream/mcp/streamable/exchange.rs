@@ -170,7 +170,7 @@ impl Poster {
         if is_lost || in_session && status == StatusCode::BAD_REQUEST && is_about_session() {
             return Err(lost_session(Some(asked)));
         }
-        // Whoever refuses a message without reading it cannot know its id.
+        // A server that refuses a message without reading it cannot know its id.
         let body = body.map(|mut body| {
             body["id"] = asked.id.clone().into_json_value();
             body
@@ -264,8 +264,8 @@ fn is_result(body: &[u8], id: &RequestId) -> bool {
     read_text(body.len(), || serde_json::from_slice::<Answer>(body)).is_ok_and(|it| it.id == *id)
 }
 
-/// The body is an error of JSON-RPC, and not one in the form of another API. All codes of JSON-RPC and MCP are negative;
-/// some servers leave out `jsonrpc`.
+/// The body is an error of JSON-RPC, and not one in the form of another API. All codes of JSON-RPC and MCP are
+/// negative; some servers leave out `jsonrpc`.
 fn is_rpc_error(body: &Value) -> bool {
     let error = &body["error"];
     let has_code = error["code"].as_i64().is_some_and(|code| code < 0);

@@ -87,7 +87,7 @@ pub(super) fn is_clean(body: &[u8], settings: &Settings) -> bool {
 pub fn final_answer(body: &[u8], settings: &Settings) -> Option<FinishReason> {
     let fast_path = look(body, settings)?;
     let [choice] = &fast_path.choices;
-    // A longer body may be too long a round; whoever reads it tells.
+    // A longer body may be too long a round; the full reader decides.
     let is_complete = body.len() <= MAX_ROUND_BYTES
         && choice.index == 0
         && choice.message.content.get().starts_with('"')

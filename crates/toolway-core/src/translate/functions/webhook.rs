@@ -123,7 +123,7 @@ fn colon(said: &Option<String>) -> String {
 pub struct Answers {
     /// One for each call, in the order of the calls.
     pub outcomes: Vec<Result<ToolResult, AnswerFault>>,
-    /// How many answers were for calls that nobody made.
+    /// How many answers were for unknown calls.
     pub strangers: usize,
 }
 
@@ -147,7 +147,7 @@ pub fn read_answers(status: u16, body: &[u8], ids: &[&str]) -> Answers {
     }
 }
 
-/// Reads all answers of a body, in their order, whoever they are for.
+/// Reads all answers of a body, in their order.
 ///
 /// Read are `{"tool_responses": [{"tool_call_id", "output"}]}`, an array of those, one of them alone, and
 /// messages `{"role": "tool", "tool_call_id", "content"}`, as an array or under `messages`.
@@ -155,7 +155,7 @@ pub fn read_answers(status: u16, body: &[u8], ids: &[&str]) -> Answers {
 /// # Errors
 /// Why there are no answers in it.
 pub fn read(status: u16, body: &[u8]) -> Result<Vec<Answer>, AnswerFault> {
-    // Messages of somebody else in the same conversation are no answers.
+    // Messages of other roles are no answers.
     let is_answer = |entry: &Value| entry.get("role").is_none_or(|role| role == "tool");
     let entries = entries(status, body)?.into_iter().filter(is_answer);
     let read = |entry| {

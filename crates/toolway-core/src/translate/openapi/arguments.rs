@@ -84,7 +84,7 @@ fn of_body<'d>(
 ) -> Source {
     let members = body.schema.filter(|_| body.payload != Payload::Text);
     let members = members.and_then(|schema| body::members(document, schema));
-    // What is in answers only takes nobody's name.
+    // A response-only property takes no argument's name.
     let readers = Schemas::new(document, limits((0, 0)));
     let members = members.map(|mut members| {
         members

@@ -175,7 +175,7 @@ impl Calls {
             .collect()
     }
 
-    /// Forgets calls that nobody could make, after they went out as they came.
+    /// Forgets calls that cannot be made, after they were passed on.
     pub(crate) fn drop_nameless(&mut self) {
         self.slots.retain(|slot| !mend_name(&slot.name).is_empty());
     }
@@ -225,7 +225,8 @@ impl Calls {
 pub(crate) struct Shown {
     pub ids: Ids,
     used: HashSet<String>,
-    /// Calls that the client does not see came before, so that they will be parked: see [`MARK`](crate::translate::ids::MARK).
+    /// Calls that the client does not see came before, so that they will be parked: see
+    /// [`MARK`](crate::translate::ids::MARK).
     pub(super) marks: bool,
 }
 

@@ -117,7 +117,7 @@ impl<'a> Scanner<'a> {
         is_plain.then(|| &self.text[start..end])
     }
 
-    /// A key that nobody asks for.
+    /// A key that is not used.
     fn any_key(&mut self) -> Option<()> {
         self.skip(b'"')?;
         self.string()?;

@@ -9,7 +9,7 @@ use crate::translate::{
 };
 use toolway_protocol::tool::JsonObject;
 
-/// Longest name that is put together; more of it is dropped, and nobody has such a tool.
+/// Longest name that is put together; the rest is dropped, and no tool has such a name.
 const MAX_NAME_BYTES: usize = 1024;
 
 /// One call while it arrives.
