@@ -72,7 +72,7 @@ pub struct Config {
     pub max_body_depth: usize,
     /// Bytes of request bodies that are held at one time, by all requests together. Default: 256 MiB.
     pub max_inflight_bytes: usize,
-    /// Requests that are served side by side, streams included; more are told to come back. Default: 4096.
+    /// Most requests at a time, streams included; further ones get 503. Default: 4096.
     pub max_requests: usize,
     /// Connections that are kept beside those with a request. Default: 1024.
     pub max_idle: usize,

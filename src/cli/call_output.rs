@@ -1,4 +1,4 @@
-//! What came of one tool call, for people and for scripts.
+//! The result of one tool call, as text and as JSON.
 
 use super::{inventory::ServerLine, terminal};
 use crate::printable;

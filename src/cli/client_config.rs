@@ -1,4 +1,4 @@
-//! What to paste into the settings of another MCP client, so that it starts `toolway mcp`.
+//! The entry for the settings of another MCP client that starts `toolway mcp`.
 
 use std::{
     cell::RefCell,
@@ -75,7 +75,7 @@ fn variables(given: &Given, environment: &Environment<'_>) -> BTreeSet<String> {
     names
 }
 
-/// The arguments with which a client starts it, from wherever it does.
+/// The arguments with which a client starts it, from any folder.
 fn arguments(asked: &McpArgs, folder: &Path) -> Result<Vec<String>> {
     let mut args = vec!["mcp".to_owned()];
     let mut add = |option: &str, file: &Path| -> Result<()> {

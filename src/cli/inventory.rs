@@ -1,4 +1,4 @@
-//! What came up when the servers were started: their state and their tools, for people and for scripts.
+//! The servers after their start: their states and tools, as text and as JSON.
 
 use serde::Serialize;
 use serde_json::{Value, json};

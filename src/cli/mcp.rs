@@ -9,7 +9,7 @@ use super::serve;
 use crate::{config::Config, server::stdio};
 use toolway_protocol::tool::ServerId;
 
-/// Serves the client until it closes its end, or until toolway is told to stop; leaves nothing running.
+/// Serves the client until it closes its end or toolway gets a stop signal; leaves nothing running.
 pub(super) async fn run(config: Config, show: Show, stop: CancellationToken) -> Result<()> {
     let gateway = serve::gateway(&config)?;
     let view = match (&show, lone_group(&config)) {

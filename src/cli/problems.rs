@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, for people and for scripts.
+//! The problems of a configuration, as text and as JSON.
 
 use serde_json::json;
 

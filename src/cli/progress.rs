@@ -1,4 +1,4 @@
-//! Which servers are still awaited, on a terminal.
+//! The servers that are still starting, on a terminal.
 
 use std::{
     io::{self, IsTerminal, Write},

@@ -1,6 +1,6 @@
 //! The seam between the command line and the gateway: what `check`, `tools` and `call` have it do.
 //!
-//! Nothing is printed here; what comes back is put into words by others.
+//! Nothing is printed here; other modules write the results.
 
 use std::{sync::Arc, time::Duration};
 
@@ -50,7 +50,7 @@ pub(super) async fn survey_all(config: &Config) -> Result<Inventory> {
         let error = upstream.probe().await.err();
         Tried {
             name: upstream.config.name.clone(),
-            // The log would not have its words; who asks here is to see them.
+            // The log leaves these words out; a person who checks needs them.
             error: error.map(|error| match &error {
                 ModelError::Refused(refused) => format!("{error}: {}", refused.error.message),
                 error => error.to_string(),

@@ -18,7 +18,7 @@ use crate::{
     server,
 };
 
-/// Serves until it is told to stop, and leaves nothing running.
+/// Serves until a stop signal, and leaves nothing running.
 pub(super) async fn run(mut config: Config, stop: CancellationToken) -> Result<()> {
     open_files::fit(&mut config);
     let listener = bind(config.server.bind)?;
@@ -106,7 +106,7 @@ async fn any_of(others: &[SignalKind]) {
         SignalKind::terminate(),
         SignalKind::quit(),
     ];
-    // Without a handler the process ends by the signal itself, which is as good.
+    // Without a handler the signal itself ends the process.
     let kinds = usual.iter().chain(others);
     let mut signals: Vec<_> = kinds.filter_map(|kind| signal(*kind).ok()).collect();
     poll_fn(|cx| {

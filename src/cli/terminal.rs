@@ -1,4 +1,4 @@
-//! How things look on a terminal: colours, columns, plurals. Where nobody sees them, `print` takes the
+//! Text for a terminal: colours, columns, plurals. Where the output is no terminal, `print` takes the
 //! colours out.
 
 use std::io::IsTerminal;

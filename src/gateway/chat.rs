@@ -76,7 +76,7 @@ pub struct Input {
     pub principal: Principal,
     /// What is logged when the request ends.
     pub record: Arc<Record>,
-    /// Turns a failure into what a client is told within a stream.
+    /// Turns a failure into the error event within a stream.
     pub tell: fn(Failure) -> ErrorBody,
 }
 

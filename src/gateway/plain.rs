@@ -127,7 +127,7 @@ impl Whole<'_> {
     }
 }
 
-/// One question, one whole answer; that of an upstream that streams all the same is read like any other.
+/// One question, one whole answer. A stream from an upstream that was not asked for one is read, too.
 async fn read(chat: &Chat<'_>, ask: &Ask) -> Result<(HeaderMap, Bytes), Failure> {
     let incoming = chat.ask(ask).await?;
     let headers = incoming.headers.clone();

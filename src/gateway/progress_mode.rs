@@ -1,4 +1,4 @@
-//! What a client that asked for it is told about running tools.
+//! Progress of running tools, for clients that ask for it.
 
 use serde_json::{Value, json};
 

@@ -69,7 +69,7 @@ impl Sink {
         }
     }
 
-    /// Sends no comments of its own accord, for an answer that is the upstream's.
+    /// Sends no keep-alive comments, for an answer that is passed on from the upstream.
     pub fn without_comments(&mut self) {
         self.keepalive = None;
     }

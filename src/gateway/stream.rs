@@ -157,7 +157,7 @@ impl<'a> Streamed<'a> {
         Ok(is_done)
     }
 
-    /// An upstream that answers a request for a stream with a whole completion is read all the same.
+    /// A whole completion from an upstream that was asked for a stream is read, too.
     async fn read_whole(&mut self, incoming: Incoming, first: Bytes) -> Result<Round, Failure> {
         let headers = incoming.headers.clone();
         let reading = pin!(incoming.read_all(MAX_BODY_BYTES));

@@ -33,7 +33,7 @@ const HEAD: u8 = 1;
 /// HTTP/2, which reads heads and other frames alike.
 const HTTP_2: u8 = 2;
 
-/// Up to so many bytes HTTP/2 sends of its own accord, such as PING and answers to it.
+/// HTTP/2 may send up to so many bytes without a request, such as PING frames and their answers.
 const PROBE: usize = 128;
 
 /// So many requests in a row that a client of HTTP/2 gives up, and its connection is closed: each has cost us work, and

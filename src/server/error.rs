@@ -239,7 +239,7 @@ pub fn response(failed: Failed) -> Response {
     response
 }
 
-/// A failure as it is told within a stream that has begun.
+/// A failure as it is sent within a stream that has begun.
 pub fn in_band(failure: Failure) -> ErrorBody {
     parts(failure).1
 }

@@ -61,7 +61,7 @@ pub(super) fn answer(
     answering.instrument(span)
 }
 
-/// Keeps what is as good as a key out of every `Debug` of the headers.
+/// Keeps headers that are credentials out of every `Debug` of the headers.
 fn hide_credentials(headers: &mut HeaderMap) {
     for (name, value) in headers {
         if is_credential(name) || *name == header::COOKIE {

@@ -76,7 +76,7 @@ const ROOM: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted. The system lowers it to what it allows (`net.core.somaxconn`).
 const BACKLOG: u32 = 65_535;
 
-/// What a connection is told for which there is no room; nothing was read from it.
+/// The response to a connection for which there is no room; nothing was read from it.
 const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
     retry-after: 1\r\nconnection: close\r\ncontent-length: 131\r\n\r\n\
     {\"error\":{\"message\":\"too many connections are open; try again in a moment\",\
@@ -115,7 +115,7 @@ pub(super) async fn serve<A, F>(
         let mut door = Door::new(listener, Arc::clone(&connections));
         loop {
             let (stream, place, registered) = door.next().await;
-            // A socket that refuses the option works all the same.
+            // A socket that refuses the option still works.
             let _ = stream.set_nodelay(true);
             let (answer, watcher) = (answer.clone(), graceful.watcher());
             // Boxed, for its room is free again when the connection has begun.

@@ -175,7 +175,7 @@ pub(super) fn is_below(path: &str) -> bool {
     paths::may_begin_with(path, &["v1", "mcp_sessions"])
 }
 
-/// A path as it may be logged: without ids and tokens, which are as good as keys.
+/// A path as it may be logged: without ids and tokens, which give the access of keys.
 pub(super) fn without_secrets(path: &str) -> Cow<'_, str> {
     let mut named = parts(path);
     let is_secret = matches!(
@@ -260,7 +260,7 @@ fn base(headers: &HeaderMap, uri: &Uri) -> Result<String, Failure> {
     Ok(format!("{scheme}://{host}"))
 }
 
-/// Neither a proxy nor a browser is to keep what is as good as a key.
+/// Neither a proxy nor a browser may cache what gives the access of a key.
 fn keep_secret(headers: &mut HeaderMap) {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }

@@ -39,7 +39,7 @@ const INHERITED: [&str; 9] = [
     "PATH", "HOME", "LANG", "LC_ALL", "TERM", "USER", "LOGNAME", "SHELL", "TMPDIR",
 ];
 
-/// How long a child has to end by itself once its input is closed.
+/// Time for a child to exit after its input is closed.
 const AFTER_EOF: Duration = Duration::from_secs(2);
 
 /// How long the processes have to end after SIGTERM.
@@ -182,7 +182,7 @@ impl Spawned {
 }
 
 impl Process {
-    /// Waits until the program ends by itself and says how. Cancel safe.
+    /// Waits until the program exits without a signal of ours, and returns how. Cancel safe.
     pub(super) async fn ended(&mut self) -> String {
         match self.wait().await {
             Ok(status) => format!("the process ended ({status})"),

@@ -397,7 +397,7 @@ fn decoded(response: Response<Body>) -> Response<Body> {
     parts.headers.remove(header::CONTENT_LENGTH);
     let mut body = body.peekable();
     let pieces = async move {
-        // Some answers have no body, and say all the same how it would have been encoded.
+        // Some responses have no body and still name its encoding.
         match Pin::new(&mut body).peek().await {
             None => stream::empty().boxed(),
             Some(_) => unzipped(body).boxed(),

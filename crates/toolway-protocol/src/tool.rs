@@ -123,7 +123,7 @@ pub struct Tool {
     pub name: String,
     /// A title for people.
     pub title: Option<String>,
-    /// What the model is told about it.
+    /// Its description for the model.
     pub description: Option<String>,
     /// JSON Schema of the arguments; always an object.
     pub input_schema: JsonObject,

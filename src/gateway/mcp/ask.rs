@@ -52,7 +52,7 @@ pub(super) struct Inquiry {
 }
 
 impl Inquiry {
-    /// Makes the request. What comes back is the server's result, or an `input_required` one for clients that
+    /// Makes the request. The result is the server's, or an `input_required` one for clients that
     /// know such. Dropping the future cancels it at the server.
     pub(super) async fn make(
         self,
@@ -274,7 +274,7 @@ impl Parked {
         }
     }
 
-    /// Keeps the call until the client comes back, and says what is asked.
+    /// Keeps the call until the client continues, and returns the question.
     fn park(mut self, gateway: &Arc<Gateway>, params: &JsonObject) -> Result<Value, CallError> {
         // Only now, because few calls are ever parked.
         self.subject = subject(params);

@@ -1,4 +1,5 @@
-//! Calls that wait for an answer of a client which is asked with a result (2026-07-28), kept until it comes back.
+//! Calls that wait for the answer of a client which is asked with a result (2026-07-28), kept until the client
+//! continues.
 //!
 //! The call at the server is still under way. A client that does not come back loses it after a while, and the
 //! server is told.

@@ -20,7 +20,7 @@ impl Session {
     /// Calls a function by its own name: hands the call to the caller and waits for the answer, until the
     /// session's `call_timeout`, or the end of the session.
     ///
-    /// Dropping the future takes the call back, and the caller is told.
+    /// Dropping the future cancels the call, and the caller gets an event.
     ///
     /// # Errors
     /// Unknown name, arguments that do not fit, too many open calls, no answer in time, end of the session.

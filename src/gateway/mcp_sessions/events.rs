@@ -1,4 +1,4 @@
-//! What the reader of a session is told, one event after another.
+//! The events of a session for its reader.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -13,7 +13,7 @@ use toolway_protocol::tool::ToolCall;
 
 /// The events of a session, for the reader that holds this. When it is dropped there is no reader.
 ///
-/// Nothing is queued for a reader that is slow or gone: what it is told is made of what is true when it asks.
+/// Nothing is queued for a reader that is slow or gone: each event is made from the state at the time of reading.
 pub struct Events {
     session: Arc<Session>,
     /// Which reading this is.
@@ -28,7 +28,7 @@ pub struct Events {
 /// One event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Its id in the stream, which a reader that comes back shows as `Last-Event-ID`.
+    /// Its id in the stream, which a reader that reconnects sends as `Last-Event-ID`.
     pub id: u64,
     /// Its data.
     pub data: Value,

@@ -69,7 +69,7 @@ pub(super) enum Reader {
     Goes(u64),
 }
 
-/// What a reader is told.
+/// An event for a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     /// Up to which number it has been told then; never less than before.

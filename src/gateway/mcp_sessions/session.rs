@@ -273,7 +273,7 @@ impl Session {
         self.owner
     }
 
-    /// Ends it: open calls fail, and the reader is told. Does nothing to one that is over.
+    /// Ends it: open calls fail, and the reader gets an event. Does nothing if it has ended.
     pub(super) fn end(&self, why: Ended) {
         let waiters = {
             let mut state = self.lock();

@@ -53,7 +53,7 @@ pub struct SessionRequest {
     pub call_timeout: Duration,
     /// What the session calls itself towards agents.
     pub name: Option<String>,
-    /// What agents' models are told about the whole.
+    /// `instructions` for the models of agents.
     pub instructions: Option<String>,
 }
 

@@ -240,7 +240,7 @@ async fn respond(
     })
 }
 
-/// Work for a session. Dropped before its end it goes on by itself, because a connection that is lost cancels
+/// Work for a session. Dropped before its end it continues in a task, because a connection that is lost cancels
 /// nothing (2025-11-25, "Transports", "Sending Messages to the Server").
 struct Work {
     answer: Option<BoxFuture<'static, Option<Bytes>>>,

@@ -110,7 +110,7 @@ fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let mut reports = reopen(&next()?, OpenOptions::new().write(true))?;
     let program = next()?;
     #[cfg(target_os = "linux")]
-    // Where that is forbidden, what has not lost its parent is found all the same.
+    // Where that is forbidden, processes that still have their parent are found anyway.
     let _ = nix::sys::prctl::set_child_subreaper(true);
     let obeying = thread::Builder::new().stack_size(128 << 10);
     obeying.spawn(move || obey(orders))?;

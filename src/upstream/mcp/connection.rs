@@ -206,7 +206,8 @@ impl Connection {
         let _ = (&mut self.running).await;
     }
 
-    /// Ends the connection and everything under it, and says how the server ended if it did so by itself.
+    /// Ends the connection and everything under it; returns how the server exited, if it did so without a signal of
+    /// ours.
     pub(super) async fn close(mut self) -> Option<String> {
         let ended_by_itself = self.running.is_finished();
         self.stop.disarm().cancel();

@@ -182,7 +182,7 @@ async fn post(client: reqwest::Client, endpoint: Url, message: Outgoing) {
     let outcome = match request.body(body).send().await {
         Ok(response) if response.status().is_success() => Ok(()),
         Ok(response) => Err(WebFault::of_status(response.status(), response.headers())),
-        // The server may be busy with the message all the same; its stream says when it is done.
+        // The server may still work on the message; its stream has the answer.
         Err(error) if error.is_timeout() && !error.is_connect() => Ok(()),
         Err(error) => Err(WebFault::from(error)),
     };

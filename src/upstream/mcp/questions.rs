@@ -2,7 +2,7 @@
 //! answered word for word.
 //!
 //! rmcp's models would lose parts of it. So rmcp is handed a request of our own in its place, with a number under which
-//! the question is kept; `ears` comes back for it.
+//! the question is kept, and `client_handler` takes it from there.
 
 use std::{
     collections::HashMap,

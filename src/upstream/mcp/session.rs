@@ -94,7 +94,7 @@ impl Session {
         let mut cursor = None;
         loop {
             let page = match self.page("tools/list", cursor).await {
-                // Some have them and do not say so, so they are asked all the same.
+                // Some servers have them without declaring it, so they are asked anyway.
                 Err(ServiceError::McpError(_)) if !self.declares("tools") => return Ok(listing),
                 page => page.map_err(|error| ListFault::Service("tools/list", error))?,
             };

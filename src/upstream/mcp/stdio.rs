@@ -125,7 +125,8 @@ impl ChildLink {
         self.pending.was_answered_late()
     }
 
-    /// How the child ended, if it did so by itself. Waits a moment for the news, which may be on its way.
+    /// How the child exited, if it did so without a signal of ours. Waits a moment, because the report may be on its
+    /// way.
     pub(super) async fn ending(&self) -> Option<String> {
         let _ = timeout(LAST_WORDS, self.gone.cancelled()).await;
         self.ending

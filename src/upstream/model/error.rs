@@ -1,4 +1,4 @@
-//! Why a model provider gave no answer; whose fault that is and what the client is told is for `server::error`
+//! Why a model provider gave no answer; whose fault that is and what the client receives is decided in `server::error`
 //! to say, and whether to try again for [`retry`](super::retry).
 
 use std::time::Duration;

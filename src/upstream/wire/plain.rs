@@ -422,7 +422,7 @@ impl Stream for Incoming {
                 return Poll::Ready(None);
             };
             if connection.send(cx, &mut this.unsent).is_err() {
-                // What there is of an answer counts all the same.
+                // The part of the answer that has arrived still counts.
                 this.unsent = Bytes::new();
                 this.pool = None;
             }

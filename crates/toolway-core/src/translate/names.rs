@@ -20,7 +20,7 @@ const SERVER_SHARE: usize = 20;
 /// The name of one tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assigned {
-    /// What the model is told.
+    /// The name for the model.
     pub name: FunctionName,
     /// It is not just `server__tool`.
     pub changed: bool,

@@ -250,7 +250,7 @@ pub enum StreamError {
 }
 
 impl StreamError {
-    /// What the client is told.
+    /// What the client receives.
     pub fn body(&self) -> ErrorBody {
         match self {
             StreamError::Upstream(body, _) => (**body).clone(),

@@ -29,7 +29,7 @@ use toolway_core::route::MAX_ATTEMPTS;
 use toolway_protocol::mcp::deep::read_message;
 
 impl Poster {
-    /// Posts a message, or goes on with what the server has answered to it already.
+    /// Posts a message, or continues with the part of the answer that has arrived already.
     pub(super) async fn post(
         &self,
         message: &ClientJsonRpcMessage,

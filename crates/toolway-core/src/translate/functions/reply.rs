@@ -62,7 +62,7 @@ fn content(function: &str, mime_type: String, body: &[u8]) -> Content {
     }
 }
 
-/// What a model is told about an error status.
+/// The text for the model about an error status.
 fn failure(status: u16, mime_type: &str, body: &[u8]) -> String {
     let said = match json(body) {
         Some(Value::Object(members)) => what_failed(&members),

@@ -226,7 +226,7 @@ fn steps(template: Vec<Piece<'_>>, parameters: &[Parameter<'_>]) -> Vec<Step> {
     steps.collect()
 }
 
-/// What a model is told: the summary and then the description, where that does not begin with it.
+/// The description for the model: the summary and then the description, where that does not begin with it.
 fn description(
     summary: Option<&str>,
     description: Option<&str>,

@@ -241,7 +241,7 @@ impl Plan {
 }
 
 impl Input {
-    /// The argument, if it is there; `null` is as good as none.
+    /// The argument, if it is there; `null` counts as none.
     fn value<'a>(&self, arguments: &'a JsonObject) -> Result<Option<&'a Value>, CallError> {
         let value = arguments
             .get(&self.argument)
