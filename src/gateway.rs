@@ -13,7 +13,7 @@ pub mod mcp;
 pub mod mcp_sessions;
 mod plain;
 pub mod progress_mode;
-mod random;
+pub(crate) mod random;
 pub mod record;
 mod request_options;
 mod rounds;

@@ -149,14 +149,6 @@ impl Face {
         let sessions = self.sessions.count() + self.legacy.count();
         (sessions, self.streams.taken())
     }
-
-    /// 128 random bits, in hexadecimal digits.
-    fn unguessable(&self) -> Option<String> {
-        let mut bytes = [0; 16];
-        let provider = rustls::crypto::CryptoProvider::get_default()?;
-        provider.secure_random.fill(&mut bytes).ok()?;
-        Some(format!("{:032x}", u128::from_be_bytes(bytes)))
-    }
 }
 
 /// The request is a message for `/mcp`.

@@ -22,7 +22,7 @@ use super::{
     reply,
     sessions::{NoRoom, Session, UNASKED},
 };
-use crate::{byte_budget::Reservation, server::App};
+use crate::{byte_budget::Reservation, gateway::random::unguessable, server::App};
 use toolway_protocol::mcp::{
     headers,
     rpc::{self, Id, Incoming, Message, Request, RpcError, code},
@@ -33,7 +33,7 @@ use toolway_protocol::mcp::{
 /// `initialize`: a new session.
 pub(super) fn initialize(face: &Face, visitor: &Visitor, request: Request) -> Response {
     let Request { id, params, .. } = request;
-    let Some(session_id) = face.unguessable() else {
+    let Ok(session_id) = unguessable() else {
         let error = RpcError::new(code::INTERNAL_ERROR, "there is no randomness");
         return reply::error(StatusCode::INTERNAL_SERVER_ERROR, Some(&id), error);
     };

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::quota::Sharing;
 use crate::{
-    gateway::mcp::View,
+    gateway::{mcp::View, random::unguessable},
     server::{
         App, error::Refusal, headers::principal, mcp_sessions, places::HeldPlace, stdio::Pipe,
     },
@@ -123,7 +123,7 @@ async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
 
 /// GET: a new session, and its stream.
 fn open(face: &Face, view: Arc<View>, owner: Owner, place: HeldPlace) -> Response {
-    let Some(id) = face.unguessable() else {
+    let Ok(id) = unguessable() else {
         return reply::refusal(Refusal::Internal);
     };
     let endpoint = format!(

@@ -9,7 +9,6 @@
 //!
 //! `upstream::function` does the talking.
 
-mod base64;
 pub mod command;
 pub mod definitions;
 pub mod output;

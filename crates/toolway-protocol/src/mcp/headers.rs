@@ -2,6 +2,7 @@
 //! read the body. Here both are compared (2026-07-28, "Streamable HTTP", "Request Metadata").
 
 use ::http::HeaderMap;
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::Value;
 
 use super::{
@@ -208,39 +209,10 @@ fn decoded(name: &str, value: &str) -> Result<String, RpcError> {
     let Some(inner) = inner else {
         return Ok(value.to_owned());
     };
-    from_base64(inner)
+    let bytes = BASE64.decode(inner).ok();
+    bytes
         .and_then(|it| String::from_utf8(it).ok())
         .ok_or_else(|| mismatch(&format!("the header {name} is no Base64 of a text")))
-}
-
-/// Reads Base64 with its padding (RFC 4648, section 4).
-fn from_base64(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(4) {
-        return None;
-    }
-    let data = text
-        .strip_suffix("==")
-        .or_else(|| text.strip_suffix('='))
-        .unwrap_or(text);
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut held, mut bits) = (0_u32, 0);
-    for digit in data.bytes() {
-        let six = match digit {
-            b'A'..=b'Z' => digit - b'A',
-            b'a'..=b'z' => digit - b'a' + 26,
-            b'0'..=b'9' => digit - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        held = held << 6 | u32::from(six);
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push((held >> bits & 0xff) as u8);
-        }
-    }
-    Some(bytes)
 }
 
 fn missing(header: &str) -> RpcError {

@@ -1,8 +1,9 @@
 //! What a program that was run for a call wrote, as a tool's result.
 
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::Value;
 
-use super::{base64, output, webhook::plain_text};
+use super::{output, webhook::plain_text};
 use toolway_protocol::{
     json_size::{MAX_VALUES, check_values},
     tool::{Content, ToolResult},
@@ -17,7 +18,7 @@ pub fn read_output(function: &str, stdout: Vec<u8>) -> ToolResult {
             let file = Content::BlobResource {
                 uri: output::attachment(function),
                 mime_type: None,
-                blob: base64::encode(error.as_bytes()),
+                blob: BASE64.encode(error.as_bytes()),
             };
             return ToolResult {
                 content: vec![file],

@@ -11,7 +11,6 @@
 
 use serde_json::Value;
 
-use super::base64;
 use toolway_protocol::{
     mcp::results,
     tool::{Content, JsonObject, ToolResult},
@@ -198,7 +197,7 @@ fn openai_part(part: &Value) -> Option<Content> {
                     Some("mp3" | "mpeg") => "audio/mpeg".to_owned(),
                     Some(other) => format!("audio/{other}"),
                 },
-                data: base64::tidy(data),
+                data: tidy_base64(data),
             })
         }
         "file" => file(part.get("file")?),
@@ -211,7 +210,7 @@ fn file(file: &Value) -> Option<Content> {
     let text = |key: &str| file.get(key).and_then(Value::as_str);
     let name = text("filename").unwrap_or("file");
     if let Some(data) = text("file_data") {
-        let (mime_type, data) = data_url(data).unwrap_or((String::new(), base64::tidy(data)));
+        let (mime_type, data) = data_url(data).unwrap_or((String::new(), tidy_base64(data)));
         return Some(Content::BlobResource {
             uri: attachment(name),
             mime_type: (!mime_type.is_empty()).then_some(mime_type),
@@ -244,6 +243,23 @@ fn at_url(url: &str, name: &str) -> Content {
     }
 }
 
+/// Base64 without line breaks and with the padding that some leave out, in the standard alphabet.
+fn tidy_base64(text: &str) -> String {
+    let mut tidy: String = text
+        .chars()
+        .filter(|c| !c.is_ascii_whitespace())
+        .map(|c| match c {
+            '-' => '+',
+            '_' => '/',
+            c => c,
+        })
+        .collect();
+    while !tidy.len().is_multiple_of(4) {
+        tidy.push('=');
+    }
+    tidy
+}
+
 /// The type and the base64 of a `data:` URL (RFC 2397).
 fn data_url(url: &str) -> Option<(String, String)> {
     let (head, data) = url.strip_prefix("data:")?.split_once(',')?;
@@ -253,7 +269,7 @@ fn data_url(url: &str) -> Option<(String, String)> {
         "" => "text/plain".to_owned(),
         named => named.to_ascii_lowercase(),
     };
-    Some((mime_type, base64::tidy(data)))
+    Some((mime_type, tidy_base64(data)))
 }
 
 /// A URI for something that has none: it names what the function called it, and no place.
@@ -288,6 +304,12 @@ mod tests {
         let result = read(output);
         assert!(result.is_error);
         assert_eq!(result.content, [Content::Text(text.to_owned())]);
+    }
+
+    #[test]
+    fn what_is_written_otherwise_is_tidied() {
+        assert_eq!(tidy_base64("Zm9v\nYg"), "Zm9vYg==");
+        assert_eq!(tidy_base64("-__-"), "+//+");
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //! text as text, pictures and sound as such, anything else as a file. An error status is a failure that says the status, and in plain words what
 //! the API says about it; a page of HTML it says it with is left out.
 
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::Value;
 
 use super::{
-    base64, output,
+    output,
     webhook::{plain_text, what_failed},
 };
 use toolway_protocol::{
@@ -50,7 +51,7 @@ fn content(function: &str, mime_type: String, body: &[u8]) -> Content {
     if let ("", Ok(text)) = (mime_type.as_str(), str::from_utf8(body)) {
         return Content::Text(text.to_owned());
     }
-    let data = base64::encode(body);
+    let data = BASE64.encode(body);
     match mime_type.split('/').next() {
         Some("image") => Content::Image { mime_type, data },
         Some("audio") => Content::Audio { mime_type, data },
