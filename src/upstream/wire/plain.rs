@@ -43,9 +43,13 @@ const SWEEP: Duration = Duration::from_secs(15);
 /// finds most such bytes, but not those that arrive just after it.
 const DISTRUST: Duration = Duration::from_secs(600);
 
-/// How many requests go out on one connection. A late answer that arrives while a request is under way cannot be told
-/// from its own, and every answer after it is one too late, until the connection ends.
-const MAX_USES: u32 = 32;
+/// A connection is used for so long, and for at least [`MIN_USES`] requests. A late answer that arrives while a request
+/// is under way cannot be told from its own, and every answer after it is one too late, until the connection ends.
+/// Where a server is slow this ends it after few answers; where it is fast a new connection costs little.
+const USED_FOR: Duration = Duration::from_secs(1);
+
+/// See [`USED_FOR`].
+const MIN_USES: u32 = 32;
 
 /// How the answer begins that some servers send unasked before they close an idle connection.
 const TIMED_OUT: &[u8] = b" 408";
@@ -73,6 +77,7 @@ struct CutResults {
 struct Connection {
     stream: TcpStream,
     to: Authority,
+    opened: Instant,
     /// How many requests it has had.
     uses: u32,
     /// How long it can be kept when it has nothing to do.
@@ -135,9 +140,8 @@ impl Pool {
                         true => message.copy_to_bytes(left),
                         false => Bytes::new(),
                     };
-                    let is_lasting = head.lasts.is_some()
-                        && (goes_on || left == 0)
-                        && connection.uses < MAX_USES;
+                    let is_lasting =
+                        head.lasts.is_some() && (goes_on || left == 0) && !connection.is_worn();
                     let pool = is_lasting.then(|| Arc::clone(self));
                     let incoming = Incoming::new(connection, buffer, head.framing, unsent, pool);
                     return Ok(head.response.map(|()| incoming));
@@ -153,6 +157,7 @@ impl Pool {
         Ok(Connection {
             stream: stream.into_inner(),
             to: to.clone(),
+            opened: Instant::now(),
             uses: 0,
             lasts: Duration::ZERO,
         })
@@ -239,6 +244,11 @@ enum Idle {
 }
 
 impl Connection {
+    /// It has been used for long enough.
+    fn is_worn(&self) -> bool {
+        self.uses >= MIN_USES && self.opened.elapsed() >= USED_FOR
+    }
+
     /// It can be used if it is neither closed nor has received a byte since the last answer, which would be taken for
     /// the beginning of the next one. The system is asked, because the runtime hears of a byte only later.
     ///
