@@ -42,8 +42,8 @@ pub(super) fn forced(choice: &ToolChoice<'_>, catalog: &Catalog) -> Vec<String> 
     }
 }
 
-/// The offered names of the tools that are named somewhere in the conversation, in earlier calls or in what somebody
-/// wrote: as they are offered, or as their server calls them, unless that is a plain word of which texts are full.
+/// The offered names of the tools that are named somewhere in the conversation, in earlier calls or in what a message
+/// says: as they are offered, or as their server calls them, unless that is a plain word of which texts are full.
 pub(super) fn mentioned(messages: &str, catalog: &Catalog) -> Vec<String> {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let is_plain = |word: &str| !word.bytes().skip(1).any(|b| !b.is_ascii_lowercase());

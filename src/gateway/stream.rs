@@ -226,7 +226,7 @@ impl<'a> Streamed<'a> {
     }
 
     /// Reads what follows the last event, mostly nothing but the end of the body: a connection whose answer was
-    /// read to its end is used again, one that is dropped before is not. This happens when no task waits for it,
+    /// read to its end is used again, one that is dropped before is not. It runs when no task waits for it,
     /// before the next question and after the client has its `[DONE]`; an upstream that lingers loses the connection.
     async fn drain(&mut self) {
         let Some(mut tail) = self.tail.take() else {

@@ -351,7 +351,7 @@ fn is_stateless_version(headers: &HeaderMap) -> bool {
     version.is_some_and(|it| !it.has_handshake())
 }
 
-/// A place for a stream that lasts, or the answer where there is none.
+/// A place for a lasting stream, or the refusal if there is none.
 #[expect(clippy::result_large_err, reason = "the error is what is sent")]
 fn place_of_stream(app: &App, path: &str, headers: &HeaderMap) -> Result<HeldPlace, Response> {
     let holder = guard::holder_of(&app.config, path, headers);

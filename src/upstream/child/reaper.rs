@@ -1,9 +1,8 @@
 //! The process between toolway and a program it has started, so that nothing of the program outlives toolway.
 //!
 //! A killed toolway cannot stop its children, and helpers that call `setsid` leave the process group. So a program is
-//! started by
-//! `toolway __child`, which adopts whatever its descendants leave behind (a "subreaper", on Linux) and hears of
-//! toolway's end because a pipe ends with it. The program has the standard streams, environment and working directory
+//! started by `toolway __child`, which adopts whatever its descendants leave behind (a "subreaper", on Linux) and
+//! notices toolway's end because a pipe ends with it. The program has the standard streams, environment and working directory
 //! that toolway gave it; this process touches none of them.
 //!
 //! There is no runtime here: one thread waits for processes to end, another one for orders. Not the death signal of

@@ -47,7 +47,7 @@ pub struct CallOptions {
     pub progress: Option<mpsc::Sender<Progress>>,
     /// The client that the server may ask while the request runs, if there is one.
     pub caller: Option<Arc<dyn Caller>>,
-    /// How often the request was sent. One that is made again shares this with the one before.
+    /// Number of sends of the request so far; its repetitions share the counter.
     pub sends: Sends,
 }
 
@@ -56,12 +56,12 @@ pub struct CallOptions {
 pub struct Sends(Arc<AtomicU32>);
 
 impl Sends {
-    /// So often until now.
+    /// Number of sends so far.
     pub fn so_far(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// It is being sent.
+    /// Counts one send.
     pub(super) fn count(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
