@@ -13,7 +13,6 @@ use std::{
     collections::HashMap,
     fmt,
     hash::{DefaultHasher, Hasher},
-    iter::Peekable,
     sync::Arc,
 };
 
@@ -82,8 +81,7 @@ pub struct Found {
 /// Upstreams that count their ids from `call_1` must not mix up two conversations.
 pub fn question(messages: Raw<'_>) -> u64 {
     let messages = messages_of(messages);
-    let is_user = |message: &&&RawValue| head(message).role == "user";
-    hash(messages.iter().rev().find(is_user).copied())
+    hash(messages.into_iter().rev().find(|it| is_of_user(it)))
 }
 
 /// Some assistant message has calls, so that there may be a turn to restore. A quick look: most conversations have
@@ -119,8 +117,10 @@ pub fn restore(
         tries: Vec::new(),
     };
     let mut is_missing = false;
-    let mut rest = messages_of(messages).into_iter().peekable();
-    while let Some(message) = rest.next() {
+    let messages = messages_of(messages);
+    let mut rest = messages.as_slice();
+    while let &[message, ref after @ ..] = rest {
+        rest = after;
         let head = head(message);
         if head.role == "user" {
             (lookup.asked, lookup.hash) = (Some(message), None);
@@ -138,11 +138,19 @@ pub fn restore(
             continue;
         };
         is_missing = false;
-        let (answers, last) = rest_of_turn(&mut rest, &parked, &mut shown);
-        let last = last.unwrap_or(message);
-        let answer = |id: &str| answers.get(id).map(|answer| without_marks(answer));
-        let restored = parked.transcript.messages_with(answer);
+        let turn = rest_of_turn(rest, &parked, &mut shown);
+        let last = turn.len.checked_sub(1).map_or(message, |last| rest[last]);
+        let answer = |id: &str| turn.answers.get(id).map(|answer| without_marks(answer));
+        let mut restored = parked.transcript.messages_with(answer);
+        for other in turn.others {
+            if is_of_user(other) {
+                (lookup.asked, lookup.hash) = (Some(other), None);
+            }
+            restored.push(',');
+            restored.push_str(other.get());
+        }
         edits.replace(message.get(), last.get(), restored);
+        rest = &rest[turn.len..];
         if !reserve(edits.bytes()) {
             return Err(NoRoom);
         }
@@ -160,24 +168,40 @@ pub fn restore(
     }))
 }
 
-/// Takes the messages that belong to a turn besides its first one: the client's answers by the ids of their calls, and
-/// the last message. `shown` are the ids of the calls that were shown.
+/// The messages of a turn behind its first one.
+#[derive(Default)]
+struct RestOfTurn<'a> {
+    /// How many messages there are, up to the last one of the turn.
+    len: usize,
+    /// The client's answers by the ids of their calls.
+    answers: HashMap<String, &'a RawValue>,
+    /// Messages among them that belong to nobody's calls, such as one of the user. They move behind the turn, since a
+    /// model takes nothing between calls and their answers.
+    others: Vec<&'a RawValue>,
+}
+
+/// Finds the messages of a turn behind its first one. `shown` are the ids of the calls that were shown.
 fn rest_of_turn<'a>(
-    rest: &mut Peekable<impl Iterator<Item = &'a RawValue>>,
+    rest: &[&'a RawValue],
     parked: &Parked,
     shown: &mut Vec<String>,
-) -> (HashMap<String, &'a RawValue>, Option<&'a RawValue>) {
-    let (mut answers, mut last) = (HashMap::new(), None);
-    while let Some(&next) = rest.peek() {
-        let head = head(next);
+) -> RestOfTurn<'a> {
+    let mut turn = RestOfTurn::default();
+    let mut others = Vec::new();
+    for (at, &message) in rest.iter().enumerate() {
+        let head = head(message);
         if let Some(id) = own_answer(&head, parked) {
-            answers.insert(id, next);
+            turn.answers.insert(id, message);
+        } else if !matches!(&*head.role, "tool" | "assistant") {
+            others.push(message);
+            continue;
         } else if !is_of_turn(&head, parked, shown) {
             break;
         }
-        last = rest.next();
+        turn.others.append(&mut others);
+        turn.len = at + 1;
     }
-    (answers, last)
+    turn
 }
 
 /// Removes the marks from the ids of a message. True if there were any.
@@ -289,6 +313,10 @@ struct ShownBody<'a> {
 
 fn head(message: &RawValue) -> Head<'_> {
     serde_json::from_str(message.get()).unwrap_or_default()
+}
+
+fn is_of_user(message: &RawValue) -> bool {
+    head(message).role == "user"
 }
 
 /// The text of a JSON string; empty for any other value.

@@ -218,6 +218,55 @@ fn one_message_for_each_call_is_one_turn() {
 }
 
 #[test]
+fn messages_between_a_call_and_its_answer_move_behind_the_turn() {
+    let messages = [
+        user("q"),
+        assistant(&["one", "two"]),
+        json!({"role": "system", "content": "be quick"}),
+        tool("one"),
+        user("r"),
+        tool("two"),
+        user("last"),
+    ];
+    let expected = [
+        "user q",
+        "assistant gate_one+one+two",
+        "tool ran",
+        "tool own one",
+        "tool own two",
+        "system be quick",
+        "user r",
+        "user last",
+    ];
+    check(&messages, &expected);
+}
+
+#[test]
+fn a_user_message_inside_a_turn_is_the_question_of_the_next_one() {
+    let messages = [
+        user("q"),
+        assistant(&["one", "two"]),
+        tool("one"),
+        user("r"),
+        tool("two"),
+        assistant(&["three"]),
+        tool("three"),
+    ];
+    let expected = [
+        "user q",
+        "assistant gate_one+one+two",
+        "tool ran",
+        "tool own one",
+        "tool own two",
+        "user r",
+        "assistant gate_three+three",
+        "tool ran",
+        "tool own three",
+    ];
+    check(&messages, &expected);
+}
+
+#[test]
 fn a_foreign_answer_among_its_own_stays_where_it_is() {
     let messages = [user("q"), assistant(&["one"]), tool("one"), tool("foreign")];
     let restored = restored(&messages, CallKind::Function).unwrap();
