@@ -61,12 +61,12 @@ const MOST_ROOM: usize = 64 << 10;
 /// Connections, kept for the next request.
 pub(super) struct Pool {
     connector: Connector<HttpConnector>,
-    kept: Mutex<CutResults>,
+    kept: Mutex<IdleConnections>,
 }
 
 /// The idle connections, each with the time since when; the one used last is the last.
 #[derive(Default)]
-struct CutResults {
+struct IdleConnections {
     connections: Vec<(Connection, Instant)>,
     /// Closes those that cannot be used any more.
     sweeper: Option<JoinHandle<()>>,
@@ -195,7 +195,7 @@ impl Pool {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, CutResults> {
+    fn kept(&self) -> MutexGuard<'_, IdleConnections> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -217,7 +217,7 @@ async fn sweep(pool: Weak<Pool>) {
     }
 }
 
-impl CutResults {
+impl IdleConnections {
     /// The server sent bytes that belong to no answer.
     fn distrust(&mut self, to: &Authority) {
         let now = Instant::now();
@@ -269,9 +269,14 @@ impl Connection {
     /// Acknowledges the answer at once, and not with the next request. Until then the server's system holds back what
     /// its program sends (Nagle, RFC 896): a late answer would arrive while the next request is under way, and be taken
     /// for its answer, as that would be for the answer to the request after it, and so on.
+    ///
+    /// It costs a packet, so it is done for the first answers of a connection, in which a server shows what it is like,
+    /// and later for one in eight.
     fn acknowledge(&self) {
         #[cfg(target_os = "linux")]
-        let _ = SockRef::from(&self.stream).set_tcp_quickack(true);
+        if self.uses <= MIN_USES || self.uses.is_multiple_of(8) {
+            let _ = SockRef::from(&self.stream).set_tcp_quickack(true);
+        }
     }
 
     /// Sends what is left of a message, and reads until the head of the answer is there, which may be before
