@@ -221,9 +221,9 @@ mod tests {
 
     /// Keeps the messages that reach it.
     #[derive(Clone, Default)]
-    struct CutResults(Arc<Mutex<Vec<String>>>);
+    struct Events(Arc<Mutex<Vec<String>>>);
 
-    impl<S: Subscriber> Layer<S> for CutResults {
+    impl<S: Subscriber> Layer<S> for Events {
         fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
             let mut message = Message(String::new());
             event.record(&mut message);
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn only_the_noise_is_left_out() {
-        let kept = CutResults::default();
+        let kept = Events::default();
         let log = Registry::default().with(kept.clone()).with(WithoutNoise);
         tracing::subscriber::with_default(log, || {
             let error = "closed";

@@ -283,9 +283,9 @@ mod tests {
 
     /// Keeps what is written.
     #[derive(Clone, Default)]
-    struct CutResults(Arc<Mutex<Vec<u8>>>);
+    struct Output(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for CutResults {
+    impl io::Write for Output {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -295,15 +295,15 @@ mod tests {
         }
     }
 
-    impl MakeWriter<'_> for CutResults {
-        type Writer = CutResults;
+    impl MakeWriter<'_> for Output {
+        type Writer = Output;
 
-        fn make_writer(&self) -> CutResults {
+        fn make_writer(&self) -> Output {
             self.clone()
         }
     }
 
-    impl CutResults {
+    impl Output {
         fn text(&self) -> String {
             String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
         }
@@ -311,7 +311,7 @@ mod tests {
 
     /// What is logged, written by us and by tracing-subscriber, without the times.
     fn both(log: impl FnOnce()) -> [Vec<String>; 2] {
-        let (ours, theirs) = (CutResults::default(), CutResults::default());
+        let (ours, theirs) = (Output::default(), Output::default());
         let layer = tracing_subscriber::fmt::layer().with_ansi(false);
         let layer = layer.with_target(false).with_writer(theirs.clone());
         let subscriber = Registry::default().with(layer).with(
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn fields_have_their_colours_and_bring_none() {
-        let [ours, theirs] = [CutResults::default(), CutResults::default()];
+        let [ours, theirs] = [Output::default(), Output::default()];
         let theirs_first = tracing_subscriber::fmt::layer().with_ansi(true);
         let ours_second = tracing_subscriber::fmt::layer().with_ansi(true);
         let subscriber = Registry::default()
@@ -453,7 +453,7 @@ mod tests {
 
         #[test]
         fn no_text_begins_a_line_or_commands_a_terminal(text: String) {
-            let ours = CutResults::default();
+            let ours = Output::default();
             let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(ours.clone());
             let subscriber = Registry::default().with(lines.fmt_fields(Text).event_format(Text));
             tracing::subscriber::with_default(subscriber, || {

@@ -57,7 +57,7 @@ impl Parked {
 }
 
 /// A call, and when it is given up.
-struct CutResults {
+struct WaitingCall {
     until: Instant,
     parked: Parked,
     /// Gives it up; ends with this.
@@ -66,7 +66,7 @@ struct CutResults {
 
 /// Every call that waits for its client.
 #[derive(Default)]
-pub(in crate::gateway) struct ParkedCalls(Arc<Mutex<HashMap<String, CutResults>>>);
+pub(in crate::gateway) struct ParkedCalls(Arc<Mutex<HashMap<String, WaitingCall>>>);
 
 impl ParkedCalls {
     /// Keeps a call, for ten minutes at most. Where too many wait, the oldest is given up; that of the same owner, if
@@ -91,7 +91,7 @@ impl ParkedCalls {
             .then(|| makes_room(&calls, &parked.owner))
             .flatten();
         let given_up = oldest.and_then(|key| calls.remove(&key));
-        let kept = CutResults {
+        let kept = WaitingCall {
             until,
             parked,
             _minder: AbortOnDropHandle::new(minder),
@@ -108,8 +108,8 @@ impl ParkedCalls {
     pub(super) fn make_way(&self, server: &ServerId, resumed: Option<&str>) {
         let late = Instant::now() + PATIENCE - COURTESY;
         let mut calls = lock(&self.0);
-        let stays = |kept: &CutResults| kept.parked.server != *server || kept.until >= late;
-        let given_up: Vec<CutResults> = calls
+        let stays = |kept: &WaitingCall| kept.parked.server != *server || kept.until >= late;
+        let given_up: Vec<WaitingCall> = calls
             .extract_if(|key, kept| resumed != Some(key.as_str()) && !stays(kept))
             .map(|(_, kept)| kept)
             .collect();
@@ -128,8 +128,8 @@ impl ParkedCalls {
 }
 
 /// The call that is given up for one more of this owner.
-fn makes_room(calls: &HashMap<String, CutResults>, owner: &str) -> Option<String> {
-    let is_own = |kept: &CutResults| kept.parked.owner == owner;
+fn makes_room(calls: &HashMap<String, WaitingCall>, owner: &str) -> Option<String> {
+    let is_own = |kept: &WaitingCall| kept.parked.owner == owner;
     let own = calls.values().filter(|kept| is_own(kept)).count();
     let victim = Victim::choose(own, MAX_PARKED);
     let candidates = calls
@@ -139,7 +139,9 @@ fn makes_room(calls: &HashMap<String, CutResults>, owner: &str) -> Option<String
     oldest.map(|(key, _)| key.clone())
 }
 
-fn lock(calls: &Mutex<HashMap<String, CutResults>>) -> MutexGuard<'_, HashMap<String, CutResults>> {
+fn lock(
+    calls: &Mutex<HashMap<String, WaitingCall>>,
+) -> MutexGuard<'_, HashMap<String, WaitingCall>> {
     calls.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -51,7 +51,7 @@ struct Wanted {
 enum State {
     /// The server has not answered yet.
     Asked,
-    CutResults,
+    Subscribed,
     Refused(CallError),
 }
 
@@ -68,7 +68,7 @@ impl Watched {
                 state: State::Asked,
             });
             wanted.count += 1;
-            if wanted.state != State::CutResults {
+            if wanted.state != State::Subscribed {
                 wanted.state = State::Asked;
             }
         });
@@ -184,11 +184,11 @@ async fn keep_subscribed(entry: &ServerHandle, session: &Session) {
         }
         for uri in asked {
             let state = if kept.contains(&uri) {
-                State::CutResults
+                State::Subscribed
             } else {
                 ask_for(session, &uri).await
             };
-            if state == State::CutResults {
+            if state == State::Subscribed {
                 kept.insert(uri.clone());
             }
             entry.watched.set(&uri, state);
@@ -221,7 +221,7 @@ fn differences(
 
 async fn ask_for(session: &Session, uri: &str) -> State {
     match timeout(PATIENCE, session.send("resources/subscribe", only(uri))).await {
-        Ok(Ok(_)) => State::CutResults,
+        Ok(Ok(_)) => State::Subscribed,
         Ok(Err(error)) => State::Refused(faults::of_call(error)),
         Err(_) => State::Refused(CallError::Timeout { after: PATIENCE }),
     }
@@ -278,7 +278,7 @@ async fn listen(
             for uri in uris {
                 let is_taken = taken.is_some_and(|taken| taken.contains(uri));
                 let state = if is_taken {
-                    State::CutResults
+                    State::Subscribed
                 } else {
                     State::Refused(not_taken())
                 };
