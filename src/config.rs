@@ -38,11 +38,14 @@ pub use self::{
     raw::{RawConfig, RawDuration, RawFunctions, RawLoop, RawProfile, RawServer, RawUpstream},
     reference::reference,
 };
-use crate::{gateway, server, telemetry, upstream};
+use crate::{gateway, server, store, telemetry, upstream};
 use toolway_protocol::tool::ServerId;
 
 /// The file that is read when none is named.
 pub const DEFAULT_FILE: &str = "toolway.toml";
+
+/// The value of `data_dir` that keeps everything in memory, as SQLite has it.
+const MEMORY: &str = ":memory:";
 
 /// Everything toolway needs to know to run, checked.
 #[derive(Clone, Debug)]
@@ -59,6 +62,8 @@ pub struct Config {
     pub profiles: Vec<gateway::mcp::Profile>,
     /// The bounds of the tool loop.
     pub gateway: gateway::Config,
+    /// Where turns are kept between requests.
+    pub data: store::DataDir,
     /// What is logged, and how.
     pub telemetry: telemetry::Config,
     /// The files that were read.
@@ -80,6 +85,8 @@ pub struct Given {
     pub mcp: Vec<PathBuf>,
     /// The address to listen on; overrides the file.
     pub bind: Option<String>,
+    /// The folder for what is kept between requests; overrides the file.
+    pub data_dir: Option<PathBuf>,
     /// The one upstream; takes the place of those in the file.
     pub upstream: Option<String>,
     /// A definitions file: one more group of functions, which `endpoint` runs.
@@ -133,6 +140,13 @@ impl Config {
         if let Some(bind) = &given.bind {
             raw.bind = Some(bind.clone());
         }
+        if let Some(folder) = &given.data_dir {
+            let folder = match folder.to_str() {
+                Some(MEMORY) => folder.clone(),
+                _ => environment.folder.join(folder),
+            };
+            raw.data_dir = Some(folder.display().to_string());
+        }
         if let Some(url) = &given.upstream {
             raw.upstreams = vec![upstreams::from_url(url)];
         }
@@ -170,6 +184,7 @@ impl Given {
             |key: &str| group.is_some_and(|name| problem.path == format!("functions.{name}.{key}"));
         let option = match problem.path.as_str() {
             "bind" if self.bind.is_some() => "--bind",
+            "data_dir" if self.data_dir.is_some() => "--data-dir",
             "upstreams[0].base_url" if self.upstream.is_some() => "--upstream",
             _ if in_group("definitions") => "--functions",
             _ if in_group("endpoint") => "--endpoint",
@@ -206,6 +221,7 @@ impl Check<'_> {
         let server = self.listen(&raw);
         self.settle_missing();
         let telemetry = self.telemetry(&raw);
+        let data = self.data(raw.data_dir.as_deref());
         let upstreams = self.upstreams(raw.upstreams);
         self.settle_missing();
         let mut gateway = self.bounds(&raw.limits);
@@ -236,6 +252,7 @@ impl Check<'_> {
                 functions,
                 profiles,
                 gateway,
+                data,
                 telemetry,
                 files,
                 warnings: self.warnings,
@@ -244,6 +261,24 @@ impl Check<'_> {
             })
         } else {
             Err(self.problems)
+        }
+    }
+}
+
+impl Check<'_> {
+    /// Where turns are kept.
+    fn data(&mut self, written: Option<&str>) -> store::DataDir {
+        match written {
+            None => store::DataDir::Default,
+            Some(MEMORY) => store::DataDir::Memory,
+            Some("") => {
+                self.problem(
+                    "data_dir",
+                    format_args!("must name a folder, or be \"{MEMORY}\""),
+                );
+                store::DataDir::Default
+            }
+            Some(folder) => store::DataDir::Folder(self.base.join(folder)),
         }
     }
 }

@@ -6,6 +6,7 @@
 mod backends;
 mod calls;
 pub mod chat;
+mod claims;
 pub mod failure;
 pub mod listing;
 mod live_catalog;
@@ -35,7 +36,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::health::{ServerHealth, State};
 use crate::{
-    store::Store,
+    store::{StoreHealth, Turns},
     upstream::{
         self,
         function::{self, Functions, GroupHealth},
@@ -52,6 +53,7 @@ use toolway_protocol::tool::{CallError, ServerId, ToolResult};
 use self::{
     backends::Backends,
     calls::{CallEvent, CallLimits, Running},
+    claims::ClaimedIds,
     live_catalog::LiveCatalog,
     mcp_sessions::McpSessions,
 };
@@ -105,6 +107,8 @@ pub struct Setup {
     pub functions: Vec<function::Config>,
     /// What is behind `/mcp/NAME`; each name once.
     pub profiles: Vec<mcp::Profile>,
+    /// Turns that wait for their clients.
+    pub turns: Arc<Turns>,
 }
 
 /// Everything between the faces and the outside world.
@@ -114,7 +118,8 @@ pub struct Gateway {
     servers: Arc<Servers>,
     backends: Backends,
     current: Arc<LiveCatalog>,
-    store: Store,
+    turns: Arc<Turns>,
+    claimed: ClaimedIds,
     /// What `/mcp` shows, and `/mcp/NAME`.
     everything: Arc<mcp::View>,
     profiles: HashMap<String, Arc<mcp::View>>,
@@ -158,7 +163,8 @@ impl Gateway {
             servers,
             backends,
             current,
-            store: Store::default(),
+            turns: setup.turns,
+            claimed: ClaimedIds::default(),
             everything: Arc::new(mcp::View::everything()),
             profiles: profiles.collect(),
             notifications,
@@ -206,6 +212,11 @@ impl Gateway {
     /// What is known about each group of functions.
     pub fn functions(&self) -> Vec<GroupHealth> {
         self.backends.functions().health()
+    }
+
+    /// How the store is.
+    pub fn store(&self) -> StoreHealth {
+        self.turns.health()
     }
 
     /// The start is over and every server that is `required` is ready.

@@ -103,7 +103,7 @@ class Bench:
         self.processes.end(process)
 
     def start_toolway(self, config):
-        command = [self.toolway_binary, "serve", "--config", config]
+        command = [self.toolway_binary, "serve", "--config", config, "--data-dir", config.with_suffix(".data")]
         return self.processes.start(command, self.processes.cores.gateway, "toolway.log")
 
     def until_tools(self, contender, tools):

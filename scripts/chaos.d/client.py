@@ -12,9 +12,10 @@ from pathlib import Path
 class Gateway:
     """One `toolway serve`, or another subcommand; ended by its own id."""
 
-    def __init__(self, binary, config, command=("serve", "--bind", "127.0.0.1:0"), read_log=True, files=None):
+    def __init__(self, binary, config, command=("serve", "--bind", "127.0.0.1:0"), read_log=True, files=None, data=None):
         self.binary, self.command, self.read_log, self.files = binary, command, read_log, files
         self.folder = Path(tempfile.mkdtemp(prefix="toolway-chaos-"))
+        self.data = data or self.folder / "data"
         self.config = self.folder / "toolway.toml"
         self.config.write_text(config)
 
@@ -24,6 +25,7 @@ class Gateway:
             self.binary, self.command[0], "--config", self.config, *self.command[1:],
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 26,
             stderr=self.log if self.read_log else self.unread(), preexec_fn=self.limit_files, cwd=self.folder,
+            env={**os.environ, "TOOLWAY_DATA_DIR": str(self.data)},
         )  # fmt: skip
         if self.command[0] == "serve":
             line = (await asyncio.wait_for(self.process.stdout.readline(), 20)).decode()
@@ -104,6 +106,32 @@ class Gateway:
             return False
         return status == 200 and f"sum {2 * number}".encode() in body and (not stream or body.endswith(b"data: [DONE]\n\n"))
 
+    async def first_half(self, number, stream):
+        """The history of `pay NUMBER` as a client holds it that has run its own call; `None` if the answer broke."""
+        history = [{"role": "user", "content": f"pay {number}"}]
+        body = {"model": "scripted", "stream": stream, "messages": history, "tools": [CONFIRM]}
+        try:
+            status, answer = await self.request("POST", "/v1/chat/completions", json.dumps(body).encode())
+            if stream and not answer.endswith(b"data: [DONE]\n\n"):
+                return None
+            events = [json.loads(line[6:]) for line in answer.split(b"\n") if line.startswith(b"data: {")] if stream else [json.loads(answer)]
+        except (OSError, ValueError):
+            return None
+        choices = [choice for event in events for choice in event.get("choices", [])]
+        said = [choice["delta" if stream else "message"] for choice in choices]
+        calls = [call for delta in said for call in delta.get("tool_calls", [])]
+        if status != 200 or len(calls) != 1:
+            return None
+        call = {name: value for name, value in calls[0].items() if name != "index"}
+        result = {"role": "tool", "tool_call_id": call["id"], "content": f"confirmed {number}"}
+        return [*history, {"role": "assistant", "content": None, "tool_calls": [call]}, result]
+
+    async def second_half(self, history):
+        """What the model says of the results that it sees."""
+        body = {"model": "scripted", "messages": history, "tools": [CONFIRM]}
+        _, answer = await self.request("POST", "/v1/chat/completions", json.dumps(body).encode())
+        return json.loads(answer)["choices"][0]["message"]["content"]
+
     async def loops(self, total, side_by_side=16):
         """So many loops, half of them streamed: how many were right."""
         numbers, right = iter(range(total)), 0
@@ -126,6 +154,8 @@ class Gateway:
         _, body = await self.request("POST", "/mcp", json.dumps(message).encode(), **headers)
         return body
 
+
+CONFIRM = {"type": "function", "function": {"name": "confirm", "parameters": {"type": "object"}}}
 
 STATELESS = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -1,7 +1,8 @@
 """What stands behind the gateway in the trials: a scripted model and an MCP server, both in this process.
 
-The model answers `add N` by calling the tool whose name ends with `add`, and then with the sum as text; `talk` is
-a stream without an end. The MCP server counts how often each call ran.
+The model answers `add N` by calling the tool whose name ends with `add`, and then with the sum as text; `pay N` by
+calling the tool whose name ends with `run` and the client's `confirm`, and then says whether it sees both results;
+`talk` is a stream without an end. The MCP server counts how often each call ran.
 """
 
 import asyncio
@@ -73,14 +74,20 @@ class Model(Peer):
         request = json.loads(body)
         last = request["messages"][-1]
         content = last["content"]
-        if last["role"] == "tool":
+        if last["role"] == "tool" and request["messages"][0]["content"].startswith("pay "):
+            results = [message["content"] for message in request["messages"] if message["role"] == "tool"]
+            message = {"role": "assistant", "content": f"results: {', '.join(results)}"}
+        elif last["role"] == "tool":
             message = {"role": "assistant", "content": f"sum {content}"}
         elif content.startswith("add "):
             number = int(content.split()[1])
-            name = next(t["function"]["name"] for t in request.get("tools", []) if t["function"]["name"].endswith("add"))
-            function = {"name": name, "arguments": json.dumps({"a": number, "b": number})}
-            call = {"id": f"call_{number}", "type": "function", "function": function}
-            message = {"role": "assistant", "content": None, "tool_calls": [call]}
+            calls = [call(f"call_{number}", offered(request, "add"), {"a": number, "b": number})]
+            message = {"role": "assistant", "content": None, "tool_calls": calls}
+        elif content.startswith("pay "):
+            # The ids of all conversations are the same, as with models that count them.
+            run = call("call_1", offered(request, "run"), {"key": content, "status": 200})
+            calls = [run, call("call_2", "confirm", {"what": content})]
+            message = {"role": "assistant", "content": None, "tool_calls": calls}
         else:
             message = {"role": "assistant", "content": f"heard {content}"}
         if request.get("stream"):
@@ -104,10 +111,22 @@ class Model(Peer):
             event({"content": "word " * 20})
             await writer.drain()
             await asyncio.sleep(0.05)
-        calls = message.get("tool_calls")
-        event({"tool_calls": [{"index": 0, **calls[0]}]} if calls else {"content": message["content"]})
+        calls = message.get("tool_calls", [])
+        for index, it in enumerate(calls):
+            event({"tool_calls": [{"index": index, **it}]})
+        if not calls:
+            event({"content": message["content"]})
         event({}, "tool_calls" if calls else "stop")
         writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+def offered(request, name):
+    """The name under which a tool is offered."""
+    return next(t["function"]["name"] for t in request.get("tools", []) if t["function"]["name"].endswith(name))
+
+
+def call(id, name, arguments):
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 
 class Tools(Peer):

@@ -5,11 +5,13 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import random
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -353,12 +355,41 @@ async def late_bytes(binary, scale):
     return wrong <= MOST_WRONG and failed == 0, said
 
 
+async def killed_turns(binary, scale):
+    """`kill -9` between the two halves of mixed turns: each goes on, and no call runs twice."""
+    model, tools = await peers()
+    data = Path(tempfile.mkdtemp(prefix="toolway-chaos-"))
+    total, side_by_side = int(1000 * scale), 20
+    waiting, numbers, broken = {}, itertools.count(), 0
+    right = wrong = kills = 0
+    while right + wrong < total:
+        async with Gateway(binary, config(model, tools), data=data) as gateway:
+            await gateway.until_ready()
+            said = await asyncio.gather(*(gateway.second_half(history) for history in waiting.values()))
+            expected = [f"results: ran, confirmed {number}" for number in waiting]
+            good = sum(a == b for a, b in zip(said, expected))
+            right, wrong = right + good, wrong + len(said) - good
+            halves = {n: asyncio.create_task(gateway.first_half(n, n % 2 == 1)) for n in itertools.islice(numbers, side_by_side)}
+            # The last few are under way when it is killed.
+            ended = asyncio.as_completed(halves.values())
+            for half in itertools.islice(ended, side_by_side - random.randrange(4)):
+                await half
+            gateway.process.kill()
+            kills += 1
+            histories = await asyncio.gather(*halves.values())
+            waiting = {number: history for number, history in zip(halves, histories) if history}
+            broken += side_by_side - len(waiting)
+    doubles = sum(runs > 1 for key, runs in tools.runs.items())
+    figures = f"{right} of {right + wrong} turns went on after {kills} kills, {broken} were cut off before, {doubles} calls ran twice"
+    return wrong == 0 and doubles == 0, figures
+
+
 def show(seconds):
     return "never" if seconds is None else f"{seconds:.1f} s"
 
 
 ALL = [
     stalled_log, stalled_log_mcp, dense_bodies, unfinished_bodies, few_files, dripping, no_window,
-    doubles, orphans, stopping, late_bytes,
+    doubles, orphans, stopping, late_bytes, killed_turns,
 ]  # fmt: skip
 SLOW = [no_window]  # However few requests there are.

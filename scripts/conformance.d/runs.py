@@ -62,7 +62,7 @@ class World:
                 where = f'url = "{processes[0].address()}"'
             config = folder / "toolway.toml"
             config.write_text(f'[servers.fixture]\n{where}\n\n[profiles.fixture]\nserver = "fixture"\n')
-            gateway = Process("gateway", [self.binary, "serve", "--config", config, "--bind", "127.0.0.1:0"], folder)
+            gateway = Process("gateway", [self.binary, "serve", "--config", config, "--bind", "127.0.0.1:0", "--data-dir", folder / "data"], folder)
             processes.append(gateway)
             url = gateway.address()
             until(lambda: is_ready(url), "the fixture is ready behind the gateway", 30)

@@ -143,6 +143,14 @@ pub(super) struct ListenArgs {
     /// The address to listen on [default: 127.0.0.1:4242].
     #[arg(short, long, value_name = "ADDR")]
     bind: Option<String>,
+    /// The folder for what toolway keeps between requests; `:memory:` keeps it in memory.
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "TOOLWAY_DATA_DIR",
+        hide_env_values = true
+    )]
+    data_dir: Option<PathBuf>,
     /// The model provider, in place of those in the file; without a path it gets `/v1`, as `base_url` does.
     #[arg(short, long, value_name = "URL")]
     upstream: Option<String>,
@@ -278,6 +286,7 @@ impl ListenArgs {
     pub(super) fn over(&self, files: &FileArgs) -> Given {
         Given {
             bind: self.bind.clone(),
+            data_dir: self.data_dir.clone(),
             upstream: self.upstream.clone(),
             keys: Keys::All,
             ..files.given()

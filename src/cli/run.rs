@@ -20,6 +20,7 @@ use crate::{
         Gateway, listing,
         mcp::{Profile, ProfileShows},
     },
+    store::Turns,
     upstream::{
         function::GroupHealth,
         model::{ModelError, Models},
@@ -117,7 +118,7 @@ async fn settled(config: &Config) -> Result<Arc<Gateway>> {
     let mut config = config.clone();
     // What is late is said here, and not in the log.
     config.gateway.start_wait = patience;
-    let gateway = serve::gateway(&config)?;
+    let gateway = serve::gateway(&config, Turns::default())?;
     let settled = gateway.settled(Instant::now() + patience);
     progress::while_waiting(&gateway, settled).await;
     Ok(gateway)

@@ -16,13 +16,15 @@ use crate::{
     config::Config,
     gateway::{Gateway, Setup},
     server,
+    store::Turns,
 };
 
 /// Serves until a stop signal, and leaves nothing running.
 pub(super) async fn run(mut config: Config, stop: CancellationToken) -> Result<()> {
     open_files::fit(&mut config);
     let listener = bind(config.server.bind)?;
-    let gateway = gateway(&config)?;
+    let turns = Turns::open(&config.data)?;
+    let gateway = gateway(&config, turns)?;
     say_where(&config, &listener).await?;
     let stopped = stop.cancelled_owned();
     server::serve(listener, gateway.clone(), config.server, stopped).await;
@@ -47,14 +49,15 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-/// Starts a gateway as configured.
-pub(super) fn gateway(config: &Config) -> Result<Arc<Gateway>> {
+/// Starts a gateway as configured, which keeps its turns there.
+pub(super) fn gateway(config: &Config, turns: Turns) -> Result<Arc<Gateway>> {
     Gateway::start(Setup {
         config: config.gateway.clone(),
         upstreams: config.upstreams.clone(),
         servers: config.servers.clone(),
         functions: config.functions.clone(),
         profiles: config.profiles.clone(),
+        turns: Arc::new(turns),
     })
     .context("cannot set up TLS")
 }

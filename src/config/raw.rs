@@ -41,6 +41,10 @@ pub struct RawConfig {
     /// Time that running requests have to end after a stop signal; then they end with an error.
     /// Default: `"10s"`.
     pub shutdown_grace: Option<RawDuration>,
+    /// The folder for what toolway keeps between requests, in the file `toolway.db`; `":memory:"` keeps it in memory.
+    /// A mixed turn survives a restart there. Default: the platform's folder for data of programs, such as
+    /// `~/.local/share/toolway`.
+    pub data_dir: Option<String>,
     /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or a filter such as
     /// `info,toolway::upstream=debug`. Default: `"info"`.
     pub log: Option<String>,

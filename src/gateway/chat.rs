@@ -1,8 +1,11 @@
 //! One chat completion: what it asks for, which tools apply, and which way it takes.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -12,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::byte_budget::{ByteBudget, Reservation};
 use crate::{
-    store::{Claims, Principal},
+    store::{FoundUnder, NewTurn, Principal},
     upstream::{
         model::{ClientHeaders, Incoming, Upstream, retry},
         read_text,
@@ -24,7 +27,7 @@ use toolway_core::{
         ask::{self, Ask},
         choice::forces_own_call,
         cut_results::READ_MORE,
-        parked::{self, NoRoom, Restored},
+        parked::{self, Found, NoRoom, Restored},
     },
     catalog::{Catalog, Selected, Selection},
     route::Order,
@@ -47,6 +50,7 @@ use toolway_protocol::{
 use super::{
     Gateway,
     calls::{CallLimits, Running},
+    claims::Claims,
     failure::{Failed, Failure},
     plain,
     progress_mode::ProgressMode,
@@ -111,7 +115,7 @@ impl Gateway {
                 // Boxed, because only the first chats wait.
                 Box::pin(gateway.wait_for_tools(&input)).await;
             }
-            let chat = &gateway.prepare(&input).map_err(Failed::from)?;
+            let chat = &gateway.prepare(&input).await.map_err(Failed::from)?;
             match (chat.is_loop(), chat.request.stream()) {
                 // Boxed, for each of them takes kilobytes for as long as an answer lasts, and would take as much as
                 // the largest.
@@ -131,7 +135,7 @@ impl Gateway {
         }
     }
 
-    fn prepare<'a>(&'a self, input: &'a Input) -> Result<Chat<'a>, Failure> {
+    async fn prepare<'a>(&'a self, input: &'a Input) -> Result<Chat<'a>, Failure> {
         let parse = || ChatRequest::parse(&input.body, input.max_depth);
         let request = read_text(input.body.len(), parse).map_err(refused)?;
         let model = request.model();
@@ -148,7 +152,11 @@ impl Gateway {
             }
         };
         let options = request_options::options(&request)?;
-        let restored = self.restore(&request, input)?;
+        let restored = match self.may_restore(&request) {
+            // Boxed, because only conversations with calls are restored.
+            true => Box::pin(self.restore(&request, input)).await?,
+            false => None,
+        };
         Ok(Chat {
             gateway: self,
             input,
@@ -157,7 +165,7 @@ impl Gateway {
             selected,
             watch: options.or(input.watch).unwrap_or_default(),
             restored,
-            claims: self.store.claims(),
+            claims: self.claimed.claims(),
             deadline: Instant::now() + self.config.request_timeout,
             request,
             rounds: AtomicU32::new(0),
@@ -243,21 +251,37 @@ impl Gateway {
         wanted.cloned().collect()
     }
 
+    /// There may be a turn to restore, or a mark to remove.
+    fn may_restore(&self, request: &ChatRequest<'_>) -> bool {
+        let messages = request.messages();
+        read_text(messages.get().len(), || {
+            parked::has_marks(messages) || (!self.turns.is_empty() && parked::may_concern(messages))
+        })
+    }
+
     /// The conversation with what was parked, where there is something to restore.
-    fn restore(
+    async fn restore(
         &self,
         request: &ChatRequest<'_>,
         input: &Input,
     ) -> Result<Option<Box<(Restored, Reservation)>>, Failure> {
         let messages = request.messages();
-        let find = |id: &str| self.store.find(input.principal, id);
         let mut taken = input.bodies.take_nothing();
-        let restored = read_text(messages.get().len(), || {
-            let may_be_parked = || !self.store.is_empty() && parked::may_concern(messages);
-            match parked::has_marks(messages) || may_be_parked() {
-                true => parked::restore(messages, &find, &mut |bytes| taken.grow_to(bytes)),
-                false => Ok(None),
+        let mut loaded = 0;
+        let mut found: HashMap<String, Vec<Found>> = HashMap::new();
+        if !self.turns.is_empty() {
+            let keys = read_text(messages.get().len(), || parked::keys(messages));
+            let mut reserve = |bytes| {
+                loaded = bytes;
+                taken.grow_to(bytes)
+            };
+            let all = self.turns.find(input.principal, &keys, &mut reserve);
+            for FoundUnder { id, found: turn } in all.await.map_err(|NoRoom| Failure::OverBudget)? {
+                found.entry(id).or_default().push(turn);
             }
+        }
+        let restored = read_text(messages.get().len(), || {
+            parked::restore(messages, &found, &mut |bytes| taken.grow_to(loaded + bytes))
         });
         let restored = restored.map_err(|NoRoom| Failure::OverBudget)?;
         Ok(restored.map(|restored| Box::new((restored, taken))))
@@ -446,12 +470,15 @@ impl Chat<'_> {
     }
 
     /// Keeps what the client cannot know until it comes back with the answers to its own calls.
-    pub(super) fn park(&self, parked: parked::Parked) {
+    pub(super) async fn park(&self, parked: parked::Parked) {
         let messages = self.request.messages();
-        let question = read_text(messages.get().len(), || parked::question(messages));
-        self.gateway
-            .store
-            .park(self.input.principal, question, parked);
+        let turn = NewTurn {
+            principal: self.input.principal,
+            question: read_text(messages.get().len(), || parked::question(messages)),
+            parked: Arc::new(parked),
+        };
+        self.claims.park();
+        self.gateway.turns.park(turn).await;
     }
 }
 

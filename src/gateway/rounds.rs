@@ -51,7 +51,7 @@ pub(super) async fn run(
         chat.note_usage(usage::counts(usage));
     }
     if let Some(parked) = finish.parked.take() {
-        chat.park(parked);
+        Box::pin(chat.park(parked)).await;
     }
     Ok(finish)
 }

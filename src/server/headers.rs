@@ -1,8 +1,9 @@
 //! Which headers go on to an upstream, and which come back.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use siphasher::sip::SipHasher13;
 
 use crate::{
     store::Principal,
@@ -90,7 +91,7 @@ pub(super) fn to_client(upstream: &HeaderMap) -> HeaderMap {
 
 /// Whose conversation it is: a hash of the credentials, so that no client gets another's.
 pub(super) fn principal(client: &HeaderMap) -> Principal {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = SipHasher13::new();
     for name in ["authorization", "api-key", "x-api-key"] {
         client
             .get(name)

@@ -38,6 +38,7 @@ pub(super) async fn health(State(app): State<Arc<App>>, headers: HeaderMap) -> J
         answer["upstreams"] = upstreams.collect();
         answer["servers"] = json!(app.gateway.health());
         answer["functions"] = json!(app.gateway.functions());
+        answer["store"] = json!(app.gateway.store());
         let (sessions, streams) = app.mcp.counts();
         answer["mcp"] = json!({"sessions": sessions, "streams": streams});
         answer["tools"] = json!(app.gateway.catalog().offered().len());

@@ -29,6 +29,7 @@ fn toolway(folder: &Path, args: &[&str]) -> Command {
     for name in ["TOOLWAY_CONFIG", "TOOLWAY_LOG", "COLUMNS", "CLICOLOR_FORCE"] {
         command.env_remove(name);
     }
+    command.env("TOOLWAY_DATA_DIR", folder.join("data"));
     command
 }
 

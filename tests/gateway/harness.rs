@@ -15,6 +15,7 @@ use toolway::{
     config::{Config, Environment, RawConfig},
     gateway::{Gateway, Setup},
     server,
+    store::{DataDir, Turns},
 };
 
 use crate::{
@@ -91,12 +92,17 @@ impl Builder {
             toml::from_str(&toml).unwrap_or_else(|error| panic!("{error}\n{toml}"));
         let config = Config::from_raw(raw, &Environment::real())
             .unwrap_or_else(|problems| panic!("{problems:?}\n{toml}"));
+        let turns = match &config.data {
+            DataDir::Default => Turns::default(),
+            place => Turns::open(place).unwrap(),
+        };
         let setup = Setup {
             config: config.gateway,
             upstreams: config.upstreams,
             servers: config.servers,
             functions: config.functions,
             profiles: Vec::new(),
+            turns: Arc::new(turns),
         };
         let gateway = Gateway::start(setup).unwrap();
         assert!(

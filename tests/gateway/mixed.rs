@@ -191,6 +191,58 @@ fn check_lost(messages: &[Value]) {
 }
 
 #[tokio::test]
+async fn with_a_data_folder_a_mixed_turn_goes_on_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = format!("data_dir = '{}'", folder.path().display());
+    let start = async |reply| {
+        let model = Model::start([reply]).await;
+        let gw = toolway(model).server("calc", tools().add()).config(&data);
+        gw.start().await
+    };
+    for stream in [true, false] {
+        let gw = start(mixed()).await;
+        let mut body = request(json!([user()]));
+        body["stream"] = json!(stream);
+        gw.send(body, &[]).await.bytes().await.unwrap();
+        gw.join().await;
+
+        let gw = start(say("both done")).await;
+        assert_eq!(
+            json!(gw.gateway.store()),
+            json!({"kind": "sqlite", "state": "ready", "reason": null})
+        );
+        let mut body = request(come_back(SHOWN, Value::Null));
+        body["stream"] = json!(stream);
+        let response = gw.send(body, &[]).await;
+        assert_eq!(response.status(), 200);
+        response.bytes().await.unwrap();
+        check(&gw.model.messages(0), &PUT_BACK);
+        assert!(gw.servers[0].calls().is_empty(), "nothing runs again");
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn another_clients_key_does_not_find_a_stored_turn() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = format!("data_dir = '{}'", folder.path().display());
+    let model = Model::start([mixed(), say("go on"), say("both done")]).await;
+    let gw = toolway(model).server("calc", tools().add()).config(&data);
+    let gw = gw.start().await;
+    let own = [("authorization", "Bearer own")];
+    let others = [("authorization", "Bearer another")];
+    let body = request(json!([user()]));
+    gw.send(body, &own).await.bytes().await.unwrap();
+    for key in [others, own] {
+        let body = request(come_back(SHOWN, Value::Null));
+        gw.send(body, &key).await.bytes().await.unwrap();
+    }
+    check_lost(&gw.model.messages(1));
+    check(&gw.model.messages(2), &PUT_BACK);
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn after_a_restart_the_model_is_told_that_a_turn_is_lost_and_sees_its_own_ids() {
     for stream in [true, false] {
         let gw = start([mixed()]).await;

@@ -5,6 +5,7 @@
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// A JSON object, with its members in the order they came.
@@ -137,7 +138,7 @@ pub struct Tool {
 }
 
 /// One call as a model asked for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// The id that ties the tool message to the call; never empty, unique within its turn.
     pub id: String,

@@ -48,7 +48,7 @@ class World:
         config = self.folder / "toolway.toml"
         config.write_text(self.config())
         (self.folder / "mcp.toml").write_text(self.small_config())
-        self.gateway = self.run("gateway", [self.binary, "serve", "--config", config, "--bind", "127.0.0.1:0"])
+        self.gateway = self.run("gateway", [self.binary, "serve", "--config", config, "--bind", "127.0.0.1:0", "--data-dir", self.folder / "data"])
         self.url = self.gateway.address()
 
     def run(self, name, command, **env):

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::translate::{calls, results};
@@ -17,7 +18,7 @@ pub const READ_MORE: &str = "toolway__read_more";
 const MAX_BYTES: usize = 32 << 20;
 
 /// The full texts of results that were cut, by the id that the model was told.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CutResults {
     texts: HashMap<String, Arc<str>>,
     bytes: usize,

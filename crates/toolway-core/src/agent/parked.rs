@@ -8,20 +8,15 @@
 //!
 //! The history is edited as text: of a history of many megabytes no value is built but the one result.
 
-use std::{
-    borrow::Cow,
-    collections::HashMap,
-    fmt,
-    hash::{DefaultHasher, Hasher},
-    sync::Arc,
-};
+use std::{borrow::Cow, collections::HashMap, fmt, hash::Hasher, sync::Arc};
 
 use memchr::{memchr, memchr2, memmem};
 use serde::{
-    Deserialize, Deserializer,
+    Deserialize, Deserializer, Serialize,
     de::{MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
+use siphasher::sip::SipHasher13;
 
 use crate::translate::{calls, ids::MARK};
 use toolway_protocol::{
@@ -43,8 +38,11 @@ const MISSING: &str = "[toolway: in the same turn as this call, other tools were
 /// How often a parked turn is compared with messages that have the ids of its calls, in one conversation.
 const MAX_TRIES: usize = 4;
 
+/// Most ids that [`keys`] gives.
+const MAX_KEYS: usize = 4096;
+
 /// What happened in a request up to the calls that the client runs itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Parked {
     /// All turns, the mixed one last.
     pub transcript: Transcript,
@@ -95,23 +93,33 @@ pub fn has_marks(messages: Raw<'_>) -> bool {
     memmem::find(messages.get().as_bytes(), MARK.as_bytes()).is_some()
 }
 
+/// The ids of calls under which turns of this conversation may be parked: that of the first call of each assistant
+/// message, at most 4,096 and those of the last messages.
+pub fn keys(messages: Raw<'_>) -> Vec<String> {
+    let newest_first = messages_of(messages).into_iter().rev();
+    let ids = newest_first
+        .filter_map(|message| first_id(&head(message)))
+        .map(|id| own_id(id.get()).into_owned());
+    ids.take(MAX_KEYS).collect()
+}
+
 /// Restores what was parked, and removes the [`MARK`] from the ids. `None` when there is nothing to do, so that the
 /// messages stay as they are.
 ///
-/// `find` looks up what was parked under the id of a call; each turn is restored once. `reserve` is asked for the
-/// bytes that restoring takes so far, each time for more.
+/// `found` is what was parked under each of the [`keys`], the newest first; each turn is restored once. `reserve` is
+/// asked for the bytes that restoring takes so far, each time for more.
 ///
 /// # Errors
 /// [`NoRoom`] when `reserve` refuses.
 pub fn restore(
     messages: Raw<'_>,
-    find: &dyn Fn(&str) -> Option<Found>,
+    found: &HashMap<String, Vec<Found>>,
     reserve: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Option<Restored>, NoRoom> {
     let mut edits = Edits::of(messages.get());
     let mut cut_results = CutResults::default();
     let mut lookup = Lookup {
-        find,
+        found,
         asked: None,
         hash: None,
         tries: Vec::new(),
@@ -340,7 +348,7 @@ fn quoted(text: &str) -> String {
 
 /// A hash of a message's content, the same however the client spaces its JSON and escapes its strings.
 fn hash(message: Option<&RawValue>) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = SipHasher13::new();
     let content = message.and_then(|message| head(message).content);
     let mut rest = content.map_or("", RawValue::get);
     while let Some(start) = memchr(b'"', rest.as_bytes()) {
@@ -359,7 +367,7 @@ fn hash(message: Option<&RawValue>) -> u64 {
 }
 
 /// Hashes JSON outside of strings, without its spaces.
-fn hash_outside(json: &str, hasher: &mut DefaultHasher) {
+fn hash_outside(json: &str, hasher: &mut SipHasher13) {
     let bytes = json.bytes().filter(|byte| !byte.is_ascii_whitespace());
     bytes.for_each(|byte| hasher.write_u8(byte));
 }
@@ -383,7 +391,7 @@ fn end_of_string(json: &str) -> usize {
 
 /// Finds the parked turns of one conversation.
 struct Lookup<'a> {
-    find: &'a dyn Fn(&str) -> Option<Found>,
+    found: &'a HashMap<String, Vec<Found>>,
     /// The last user message so far.
     asked: Option<&'a RawValue>,
     /// Its hash, once it is known.
@@ -395,14 +403,18 @@ struct Lookup<'a> {
 impl Lookup<'_> {
     /// The turn that this message begins, and the ids of the calls in it; each turn once.
     fn parked_for(&mut self, head: &Head<'_>) -> Option<(Arc<Parked>, Vec<String>)> {
-        let first = shown(head).into_iter().find_map(|call| call.id)?;
-        let Found { question, parked } = (self.find)(&own_id(first.get()))?;
+        let found = self.found.get(&*own_id(first_id(head)?.get()))?;
+        found.iter().find_map(|found| self.compare(head, found))
+    }
+
+    fn compare(&mut self, head: &Head<'_>, found: &Found) -> Option<(Arc<Parked>, Vec<String>)> {
+        let parked = &found.parked;
         let known = self
             .tries
             .iter()
-            .position(|(it, _)| Arc::ptr_eq(it, &parked));
+            .position(|(it, _)| Arc::ptr_eq(it, parked));
         let at = known.unwrap_or_else(|| {
-            self.tries.push((Arc::clone(&parked), 0));
+            self.tries.push((Arc::clone(parked), 0));
             self.tries.len() - 1
         });
         let tries = &mut self.tries[at].1;
@@ -412,12 +424,12 @@ impl Lookup<'_> {
         *tries += 1;
         let mut ids = Vec::new();
         let asked = self.asked;
-        let is_it = question == *self.hash.get_or_insert_with(|| hash(asked))
-            && is_of_turn(head, &parked, &mut ids);
+        let is_it = found.question == *self.hash.get_or_insert_with(|| hash(asked))
+            && is_of_turn(head, parked, &mut ids);
         if is_it {
             *tries = MAX_TRIES;
         }
-        is_it.then_some((parked, ids))
+        is_it.then(|| (Arc::clone(parked), ids))
     }
 }
 
@@ -427,6 +439,11 @@ fn shown<'a>(head: &Head<'a>) -> Vec<Shown<'a>> {
     calls
         .and_then(|calls| serde_json::from_str(calls.get()).ok())
         .unwrap_or_default()
+}
+
+/// The id of the first call of an assistant message.
+fn first_id<'a>(head: &Head<'a>) -> Option<&'a RawValue> {
+    shown(head).into_iter().find_map(|call| call.id)
 }
 
 /// An assistant message with calls of this turn and no others, each shown for the first time. Some clients write one

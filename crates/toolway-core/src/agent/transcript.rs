@@ -1,5 +1,6 @@
 //! The messages that a request added to its conversation: turns of the model and the answers to its calls.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::translate::{
@@ -9,7 +10,7 @@ use crate::translate::{
 use toolway_protocol::tool::JsonObject;
 
 /// What one call is answered with.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     /// The tool message's text; never empty.
     pub text: String,
@@ -28,7 +29,7 @@ impl Answer {
 }
 
 /// One turn of the model with the answers to its calls, in the order of the calls.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Exchange {
     assistant: JsonObject,
     /// Each call's id and answer; no answer where the call is the client's own.
@@ -36,7 +37,7 @@ struct Exchange {
 }
 
 /// All turns of one request, the oldest first.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Transcript {
     exchanges: Vec<Exchange>,
 }

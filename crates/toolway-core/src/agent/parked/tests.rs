@@ -68,17 +68,17 @@ fn restored(messages: &[Value], kind: CallKind) -> Option<Vec<String>> {
     let after = |text: &str| question((&*raw(&json!([user(text)]))).into());
     let one_and_two = parked(&["one", "two"], kind);
     let three = parked(&["three"], kind);
-    let find = |id: &str| {
-        let (question, parked) = match id {
-            "one" | "two" => (after("q"), &one_and_two),
-            "three" => (after("r"), &three),
-            _ => return None,
-        };
+    let turn = |question, parked: &Arc<Parked>| {
         let parked = parked.clone();
-        Some(Found { question, parked })
+        vec![Found { question, parked }]
     };
+    let found = HashMap::from([
+        ("one".to_owned(), turn(after("q"), &one_and_two)),
+        ("two".to_owned(), turn(after("q"), &one_and_two)),
+        ("three".to_owned(), turn(after("r"), &three)),
+    ]);
     let messages = raw(&messages.into());
-    let restored = restore((&*messages).into(), &find, &mut |_| true).unwrap()?;
+    let restored = restore((&*messages).into(), &found, &mut |_| true).unwrap()?;
     let said = |message: &Value| {
         let ids = message["tool_calls"].as_array().map(|calls| {
             let ids: Vec<&str> = calls
@@ -421,14 +421,55 @@ fn the_note_about_a_lost_turn_goes_with_any_content() {
 
 #[test]
 fn only_the_ids_of_a_marked_history_change() {
-    let find = |_: &str| None;
+    let found = HashMap::new();
     let restored = |messages: &str| {
         let messages = RawValue::from_string(messages.to_owned()).unwrap();
-        let restored = restore((&*messages).into(), &find, &mut |_| true).unwrap();
+        let restored = restore((&*messages).into(), &found, &mut |_| true).unwrap();
         restored.unwrap().messages
     };
     let messages = r#"[ {"role":"assistant", "n": 1.0, "tool_calls":[{"id": "a-toolway", "x": "\u00e9"}] } , {"role":"user"}]"#;
     assert_eq!(restored(messages), messages.replace("a-toolway", "a"));
+}
+
+#[test]
+fn of_the_turns_of_one_id_the_one_of_this_conversation_is_restored() {
+    let messages = raw(&json!([user("r"), assistant(&["one"]), tool("one")]));
+    let after = |text: &str| question((&*raw(&json!([user(text)]))).into());
+    let newer = Found {
+        question: after("q"),
+        parked: parked(&["one"], CallKind::Custom),
+    };
+    let older = Found {
+        question: after("r"),
+        parked: parked(&["one"], CallKind::Function),
+    };
+    let found = HashMap::from([("one".to_owned(), vec![newer, older])]);
+    let restored = restore((&*messages).into(), &found, &mut |_| true).unwrap();
+    let messages = restored.unwrap().messages;
+    assert!(messages.contains("gate_one") && messages.contains("own one"));
+    assert!(messages.contains(r#""function""#), "{messages}");
+}
+
+#[test]
+fn keys_are_the_first_ids_of_assistant_messages_without_their_marks() {
+    let messages = raw(&json!(marked(&[
+        user("q"),
+        assistant(&["one", "two"]),
+        tool("one"),
+        assistant(&["three"]),
+    ])));
+    assert_eq!(keys((&*messages).into()), ["three", "one"]);
+}
+
+#[test]
+fn what_was_parked_is_the_same_after_it_was_stored() {
+    let parked = parked(&["one", "two"], CallKind::Custom);
+    let stored = serde_json::to_string(&*parked).unwrap();
+    let read: Parked = serde_json::from_str(&stored).unwrap();
+    assert_eq!(read.client_calls, parked.client_calls);
+    assert_eq!(read.transcript.messages(), parked.transcript.messages());
+    assert_eq!(serde_json::to_string(&read).unwrap(), stored);
+    assert_eq!(read.cut_results.bytes(), parked.cut_results.bytes());
 }
 
 #[test]
@@ -454,10 +495,10 @@ fn a_turn_that_comes_again_and_again_is_restored_once() {
 
 #[test]
 fn of_members_that_come_twice_the_last_counts_and_no_id_keeps_its_mark() {
-    let find = |_: &str| None;
+    let found = HashMap::new();
     let restored = |messages: &str| {
         let messages = RawValue::from_string(messages.to_owned()).unwrap();
-        let restored = restore((&*messages).into(), &find, &mut |_| true).unwrap();
+        let restored = restore((&*messages).into(), &found, &mut |_| true).unwrap();
         restored.unwrap().messages
     };
     let marked = r#"[{"role":"tool","tool_call_id":"a-toolway","content":"x","content":"y","tool_call_id":"b-toolway"}]"#;
@@ -475,7 +516,7 @@ fn a_history_that_the_caller_has_no_room_for_is_not_restored() {
         asked.set(bytes);
         false
     };
-    let restored = restore((&*messages).into(), &|_| None, &mut reserve);
+    let restored = restore((&*messages).into(), &HashMap::new(), &mut reserve);
     assert_eq!(restored.unwrap_err(), NoRoom);
     assert!(asked.get() > messages.get().len());
 }

@@ -1,0 +1,167 @@
+//! Turns in memory. They end with the process.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use tokio::time::Instant;
+
+use super::{
+    FoundUnder, MAX_AGE, MAX_BYTES, MAX_TURNS, NewTurn, Principal, Reserve, Store, StoreError,
+};
+use crate::quota::Victim;
+use toolway_core::agent::parked::{Found, Parked};
+
+/// Parked turns, found by the ids of the client's calls. An id that is used again leads to the later turn.
+#[derive(Debug, Default)]
+pub struct Memory {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    by_id: HashMap<String, Arc<Entry>>,
+    /// The oldest first.
+    order: VecDeque<Arc<Entry>>,
+    bytes: usize,
+    held: HashMap<Principal, Held>,
+}
+
+/// What one client holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    entries: usize,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    principal: Principal,
+    found: Found,
+    bytes: usize,
+    since: Instant,
+}
+
+impl Memory {
+    /// Keeps a turn. One that is bigger than everything together may be is not kept, rather than all the others lost
+    /// for it.
+    pub(super) fn keep(&self, turn: &NewTurn) {
+        let bytes = size(&turn.parked);
+        if bytes > MAX_BYTES {
+            return;
+        }
+        let entry = Arc::new(Entry {
+            principal: turn.principal,
+            found: Found {
+                question: turn.question,
+                parked: Arc::clone(&turn.parked),
+            },
+            bytes,
+            since: Instant::now(),
+        });
+        let mut inner = self.lock();
+        for call in &turn.parked.client_calls {
+            inner.by_id.insert(call.id.clone(), entry.clone());
+        }
+        inner.bytes += bytes;
+        let held = inner.held.entry(turn.principal).or_default();
+        held.entries += 1;
+        held.bytes += bytes;
+        inner.order.push_back(entry);
+        inner.forget_old();
+        inner.make_room(turn.principal);
+    }
+
+    /// What this client parked under these ids.
+    pub(super) fn lookup(&self, principal: Principal, ids: &[String]) -> Vec<FoundUnder> {
+        let mut inner = self.lock();
+        inner.forget_old();
+        let found = |id: &String| {
+            let entry = inner.by_id.get(id)?;
+            (entry.principal == principal).then(|| FoundUnder {
+                id: id.clone(),
+                found: entry.found.clone(),
+            })
+        };
+        ids.iter().filter_map(found).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for Memory {
+    fn park<'a>(&'a self, turn: &'a Arc<NewTurn>) -> BoxFuture<'a, Result<(), StoreError>> {
+        async {
+            self.keep(turn);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn find<'a>(
+        &'a self,
+        principal: Principal,
+        ids: &'a [String],
+        _: &'a mut Reserve<'_>,
+    ) -> BoxFuture<'a, Result<Vec<FoundUnder>, StoreError>> {
+        async move { Ok(self.lookup(principal, ids)) }.boxed()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lock().order.is_empty()
+    }
+
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+}
+
+impl Inner {
+    fn forget_old(&mut self) {
+        let is_old = |entry: &Arc<Entry>| entry.since.elapsed() > MAX_AGE;
+        while self.order.front().is_some_and(is_old) {
+            self.remove(0);
+        }
+    }
+
+    /// Keeps within the bounds, after this client has added an entry.
+    fn make_room(&mut self, principal: Principal) {
+        while self.order.len() > MAX_TURNS || self.bytes > MAX_BYTES {
+            let held = self.held.get(&principal).copied().unwrap_or_default();
+            let has_most = Victim::choose(held.entries, MAX_TURNS) == Victim::Own
+                || Victim::choose(held.bytes, MAX_BYTES) == Victim::Own;
+            let own = || self.order.iter().position(|it| it.principal == principal);
+            let oldest = has_most.then(own).flatten().unwrap_or(0);
+            self.remove(oldest);
+        }
+    }
+
+    fn remove(&mut self, place: usize) {
+        let Some(removed) = self.order.remove(place) else {
+            return;
+        };
+        self.bytes -= removed.bytes;
+        if let Some(held) = self.held.get_mut(&removed.principal) {
+            held.entries -= 1;
+            held.bytes -= removed.bytes;
+            if held.entries == 0 {
+                self.held.remove(&removed.principal);
+            }
+        }
+        for call in &removed.found.parked.client_calls {
+            let entry = self.by_id.get(&call.id);
+            if entry.is_some_and(|entry| Arc::ptr_eq(entry, &removed)) {
+                self.by_id.remove(&call.id);
+            }
+        }
+    }
+}
+
+fn size(parked: &Parked) -> usize {
+    // The transcript holds the client's calls too, and stands for what they take beside it.
+    parked.transcript.messages().len() + parked.cut_results.bytes()
+}

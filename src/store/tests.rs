@@ -1,0 +1,236 @@
+use std::time::Duration;
+
+use super::*;
+use toolway_core::agent::{cut_results::CutResults, transcript::Transcript};
+use toolway_protocol::tool::ToolCall;
+
+const KIBIBYTE: usize = 1 << 10;
+
+/// A turn with the client's own calls of these ids, and about so many bytes of results.
+pub(super) fn turn(principal: Principal, question: u64, ids: &[&str], bytes: usize) -> NewTurn {
+    let call = |id: &&str| ToolCall {
+        id: (*id).to_owned(),
+        name: "own".into(),
+        arguments: "{}".into(),
+    };
+    let mut cut_results = CutResults::default();
+    for n in 0..bytes / KIBIBYTE {
+        cut_results.keep(n.to_string(), "x".repeat(KIBIBYTE));
+    }
+    NewTurn {
+        principal,
+        question,
+        parked: Arc::new(Parked {
+            transcript: Transcript::default(),
+            cut_results,
+            client_calls: ids.iter().map(call).collect(),
+        }),
+    }
+}
+
+/// The questions of the turns that a client finds under an id.
+pub(super) async fn questions(store: &dyn Store, principal: Principal, id: &str) -> Vec<u64> {
+    let ids = [id.to_owned()];
+    let found = store.find(principal, &ids, &mut |_| true).await.unwrap();
+    found.iter().map(|it| it.found.question).collect()
+}
+
+async fn park(store: &dyn Store, turn: NewTurn) {
+    store.park(&Arc::new(turn)).await.unwrap();
+}
+
+/// Does the same with each kind of store.
+async fn with_each(check: impl AsyncFn(&dyn Store)) {
+    check(&Memory::default()).await;
+    let folder = tempfile::tempdir().unwrap();
+    check(&Sqlite::open(folder.path()).unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_turn_is_found_by_its_client_under_each_of_its_ids() {
+    with_each(async |store| {
+        assert!(store.is_empty());
+        park(store, turn(1, 7, &["a", "b"], 2 * KIBIBYTE)).await;
+        assert!(!store.is_empty());
+        let ids = ["a", "b", "c"].map(str::to_owned);
+        let found = store.find(1, &ids, &mut |_| true).await.unwrap();
+        let mut under: Vec<&str> = found.iter().map(|it| &*it.id).collect();
+        under.sort_unstable();
+        assert_eq!(under, ["a", "b"]);
+        let [a, b] = [&found[0].found, &found[1].found];
+        assert!(Arc::ptr_eq(&a.parked, &b.parked), "it is loaded once");
+        assert_eq!(a.question, 7);
+        assert_eq!(a.parked.cut_results.bytes(), 2 * KIBIBYTE);
+        assert!(questions(store, 2, "a").await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_oldest_turn_goes_when_there_are_too_many() {
+    with_each(async |store| {
+        for n in 0..=MAX_TURNS {
+            park(store, turn(1, 7, &[&n.to_string()], 0)).await;
+        }
+        assert!(questions(store, 1, "0").await.is_empty());
+        assert_eq!(questions(store, 1, "1").await, [7]);
+        assert_eq!(questions(store, 1, &MAX_TURNS.to_string()).await, [7]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_oldest_turns_go_when_they_are_too_big_together() {
+    with_each(async |store| {
+        for id in ["a", "b", "c", "d", "e"] {
+            park(store, turn(1, 7, &[id], MAX_BYTES / 9 * 2)).await;
+        }
+        assert!(questions(store, 1, "a").await.is_empty());
+        assert_eq!(questions(store, 1, "b").await, [7]);
+        park(store, turn(1, 7, &["huge"], MAX_BYTES + KIBIBYTE)).await;
+        assert!(questions(store, 1, "huge").await.is_empty());
+        assert_eq!(questions(store, 1, "b").await, [7]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_with_most_of_the_turns_loses_its_own_and_no_other_clients() {
+    with_each(async |store| {
+        park(store, turn(2, 7, &["other"], 0)).await;
+        for n in 0..MAX_TURNS {
+            park(store, turn(1, 7, &[&n.to_string()], 0)).await;
+        }
+        assert_eq!(questions(store, 2, "other").await, [7]);
+        assert!(questions(store, 1, "0").await.is_empty());
+        assert_eq!(questions(store, 1, "1").await, [7]);
+    })
+    .await;
+    with_each(async |store| {
+        park(store, turn(2, 7, &["other"], KIBIBYTE)).await;
+        for id in ["a", "b", "c", "d", "e"] {
+            park(store, turn(1, 7, &[id], MAX_BYTES / 9 * 2)).await;
+        }
+        assert_eq!(questions(store, 2, "other").await, [7]);
+        assert!(questions(store, 1, "a").await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_id_that_is_used_again_leads_to_the_later_turn_first() {
+    with_each(async |store| {
+        park(store, turn(1, 7, &["a"], MAX_BYTES / 9 * 2)).await;
+        park(store, turn(1, 8, &["a"], 0)).await;
+        assert_eq!(questions(store, 1, "a").await[0], 8);
+        for _ in 0..4 {
+            park(store, turn(1, 9, &["b"], MAX_BYTES / 9 * 2)).await;
+        }
+        assert_eq!(
+            questions(store, 1, "a").await,
+            [8],
+            "the end of the first does not take the second with it"
+        );
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_in_memory_is_forgotten_when_it_is_too_old() {
+    let store = Memory::default();
+    park(&store, turn(1, 7, &["a"], 0)).await;
+    tokio::time::advance(MAX_AGE).await;
+    assert_eq!(questions(&store, 1, "a").await, [7]);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(questions(&store, 1, "a").await.is_empty());
+    assert!(store.is_empty());
+}
+
+/// A store that fails when it is told to.
+#[derive(Debug, Default)]
+struct Failing {
+    memory: Memory,
+    fails: std::sync::atomic::AtomicBool,
+}
+
+impl Failing {
+    fn set(&self, fails: bool) {
+        self.fails
+            .store(fails, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        match self.fails.load(std::sync::atomic::Ordering::Relaxed) {
+            true => Err(StoreError::Unavailable("the disk is full".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Store for Failing {
+    fn park<'a>(&'a self, turn: &'a Arc<NewTurn>) -> BoxFuture<'a, Result<(), StoreError>> {
+        match self.check() {
+            Ok(()) => self.memory.park(turn),
+            Err(error) => Box::pin(async { Err(error) }),
+        }
+    }
+
+    fn find<'a>(
+        &'a self,
+        principal: Principal,
+        ids: &'a [String],
+        reserve: &'a mut Reserve<'_>,
+    ) -> BoxFuture<'a, Result<Vec<FoundUnder>, StoreError>> {
+        match self.check() {
+            Ok(()) => self.memory.find(principal, ids, reserve),
+            Err(error) => Box::pin(async { Err(error) }),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.memory.is_empty()
+    }
+
+    fn kind(&self) -> &'static str {
+        "failing"
+    }
+}
+
+#[tokio::test]
+async fn while_the_store_fails_turns_are_kept_in_memory_and_health_says_why() {
+    let store = Arc::new(Failing::default());
+    let turns = Turns::new(store.clone());
+    let found = async |id: &str| {
+        let ids = [id.to_owned()];
+        turns.find(1, &ids, &mut |_| true).await.unwrap().len()
+    };
+    assert!(turns.is_empty());
+    turns.park(turn(1, 7, &["before"], 0)).await;
+    assert_eq!(turns.health().state, "ready");
+    store.set(true);
+    turns.park(turn(1, 7, &["meanwhile"], 0)).await;
+    assert_eq!(found("meanwhile").await, 1);
+    assert_eq!(found("before").await, 0);
+    let health = turns.health();
+    assert_eq!(health.state, "degraded");
+    assert_eq!(health.reason.as_deref(), Some("the disk is full"));
+    store.set(false);
+    turns.park(turn(1, 7, &["after"], 0)).await;
+    assert_eq!(turns.health().state, "ready");
+    for id in ["before", "meanwhile", "after"] {
+        assert_eq!(found(id).await, 1, "{id}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_named_must_be_usable() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = Turns::open(&DataDir::Folder(file.join("data"))).unwrap_err();
+    assert!(error.to_string().contains("--data-dir"), "{error}");
+    assert_eq!(
+        Turns::open(&DataDir::Memory).unwrap().health().kind,
+        "memory"
+    );
+}
