@@ -155,7 +155,10 @@ impl Turns {
             },
         };
         match opened {
-            Ok(store) => Ok(Turns::new(Arc::new(store))),
+            Ok(store) => {
+                tracing::info!(file = %store.path().display(), "Mixed turns are stored in a file");
+                Ok(Turns::new(Arc::new(store)))
+            }
             Err(error @ OpenError::Io { .. }) if *place == DataDir::Default => {
                 tracing::warn!(
                     "{error}; mixed turns are kept in memory, and are lost when toolway ends"
