@@ -2,11 +2,11 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use tracing::Level;
 
-use super::{client_config::Client, mcp::Show};
+use super::mcp::Show;
 use crate::{
     config::{Given, Keys},
     telemetry::Filter,
@@ -118,6 +118,18 @@ pub(super) struct McpArgs {
     /// Print the entry for a client's settings that starts toolway with these options.
     #[arg(long, value_name = "CLIENT")]
     pub(super) print_config: Option<Client>,
+}
+
+/// A client whose settings are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Client {
+    /// Claude Desktop.
+    Claude,
+    /// Cursor.
+    Cursor,
+    /// Visual Studio Code.
+    #[value(name = "vscode")]
+    VsCode,
 }
 
 // Where the configuration is. (No doc comment, see above.)

@@ -7,23 +7,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use super::args::McpArgs;
+use super::args::{Client, McpArgs};
 use crate::config::{Config, DEFAULT_FILE, Environment, Given};
-
-/// A client whose settings are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Client {
-    /// Claude Desktop.
-    Claude,
-    /// Cursor.
-    Cursor,
-    /// Visual Studio Code.
-    #[value(name = "vscode")]
-    VsCode,
-}
 
 /// The text to paste, and where.
 pub(super) fn lines(client: Client, asked: &McpArgs) -> Result<(String, String)> {

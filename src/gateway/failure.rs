@@ -2,9 +2,56 @@
 
 use std::time::Duration;
 
-use super::record::Outcome;
 use crate::upstream::model::ModelError;
 use toolway_core::translate::stream::StreamError;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The whole answer was sent.
+    Completed,
+    /// The request was at fault.
+    Refused,
+    /// The client closed the connection before the answer was complete.
+    ClientLeft,
+    /// The model provider failed.
+    UpstreamFailed,
+    /// The model provider was silent for too long.
+    UpstreamTimeout,
+    /// The request took longer than `request_timeout`.
+    Deadline,
+    /// toolway stopped before the answer was complete.
+    Stopped,
+    /// toolway failed.
+    Failed,
+}
+
+impl Outcome {
+    /// The word for it in the log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Completed => "completed",
+            Outcome::Refused => "refused",
+            Outcome::ClientLeft => "client_left",
+            Outcome::UpstreamFailed => "upstream_failed",
+            Outcome::UpstreamTimeout => "upstream_timeout",
+            Outcome::Deadline => "deadline",
+            Outcome::Stopped => "stopped",
+            Outcome::Failed => "failed",
+        }
+    }
+
+    /// The operator should look at it.
+    pub fn is_failure(self) -> bool {
+        match self {
+            Outcome::UpstreamFailed
+            | Outcome::UpstreamTimeout
+            | Outcome::Deadline
+            | Outcome::Failed => true,
+            Outcome::Completed | Outcome::Refused | Outcome::ClientLeft | Outcome::Stopped => false,
+        }
+    }
+}
 
 /// Why a request got no answer.
 #[derive(Debug, thiserror::Error)]

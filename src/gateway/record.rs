@@ -5,58 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use toolway_core::translate::usage::Counts;
 
-use super::failure::Failure;
+use super::failure::{Failure, Outcome};
 
 /// Longest warning, in characters.
 const MAX_WARNING: usize = 400;
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The whole answer was sent.
-    Completed,
-    /// The request was at fault.
-    Refused,
-    /// The client closed the connection before the answer was complete.
-    ClientLeft,
-    /// The model provider failed.
-    UpstreamFailed,
-    /// The model provider was silent for too long.
-    UpstreamTimeout,
-    /// The request took longer than `request_timeout`.
-    Deadline,
-    /// toolway stopped before the answer was complete.
-    Stopped,
-    /// toolway failed.
-    Failed,
-}
-
-impl Outcome {
-    /// The word for it in the log.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Outcome::Completed => "completed",
-            Outcome::Refused => "refused",
-            Outcome::ClientLeft => "client_left",
-            Outcome::UpstreamFailed => "upstream_failed",
-            Outcome::UpstreamTimeout => "upstream_timeout",
-            Outcome::Deadline => "deadline",
-            Outcome::Stopped => "stopped",
-            Outcome::Failed => "failed",
-        }
-    }
-
-    /// The operator should look at it.
-    pub fn is_failure(self) -> bool {
-        match self {
-            Outcome::UpstreamFailed
-            | Outcome::UpstreamTimeout
-            | Outcome::Deadline
-            | Outcome::Failed => true,
-            Outcome::Completed | Outcome::Refused | Outcome::ClientLeft | Outcome::Stopped => false,
-        }
-    }
-}
 
 /// What is known of one request, filled in while it is answered.
 #[derive(Debug, Default)]

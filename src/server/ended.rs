@@ -10,11 +10,11 @@ use axum::{
 use tokio::time::Instant;
 use tracing::{Level, Span};
 
-use super::{
-    App, guard,
-    mcp::{self, reply::Lasting},
+use super::{App, guard, mcp};
+use crate::gateway::{
+    failure::Outcome,
+    record::{Details, Record},
 };
-use crate::gateway::record::{Details, Outcome, Record};
 use toolway_protocol::tool::millis;
 
 /// Longest text from a client or an upstream in the line, in bytes.
@@ -30,6 +30,10 @@ pub(super) struct Failing {
     /// For the log.
     pub(super) error: String,
 }
+
+/// Goes with a response that may last for hours and is not one of the requests that are counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lasting;
 
 /// Goes with a response that ends only when toolway stops, what it tells of ends, or the client goes.
 #[derive(Clone, Copy, Debug)]

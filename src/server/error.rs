@@ -9,10 +9,7 @@ use serde_json::Value;
 
 use super::ended::Failing;
 use crate::{
-    gateway::{
-        failure::{Failed, Failure},
-        record::Outcome,
-    },
+    gateway::failure::{Failed, Failure, Outcome},
     upstream::model::ModelError,
 };
 use toolway_protocol::openai::ErrorBody;

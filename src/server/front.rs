@@ -24,8 +24,12 @@ use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
 use super::{
-    App, REQUEST_ID, chat, connections::Ticket, cors, ended::Ended, error::Refusal, guard, mcp,
-    mcp_sessions,
+    App, REQUEST_ID, chat,
+    connections::Ticket,
+    cors,
+    ended::{Ended, Lasting},
+    error::Refusal,
+    guard, mcp, mcp_sessions,
 };
 use crate::upstream::model::is_credential;
 use toolway_core::translate::paths;
@@ -128,7 +132,7 @@ fn is_read_whole(request: &Request) -> bool {
 
 /// The place of a request is free again when its response has been sent, or at once if that lasts.
 fn held(mut response: Response, ticket: Arc<Ticket>, mut ended: Ended) -> Response {
-    if response.extensions().get::<mcp::reply::Lasting>().is_some() {
+    if response.extensions().get::<Lasting>().is_some() {
         ticket.leave_place();
     }
     let left = ended.answered(&mut response);

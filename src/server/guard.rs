@@ -13,7 +13,7 @@ use axum::{
 
 use crate::secret::Secret;
 
-use super::{App, Config, cors, error::Refusal, mcp_sessions, places::Holder};
+use super::{App, Config, cors, error::Refusal, headers::bearer, mcp_sessions, places::Holder};
 
 /// Who takes a place for the request, if it needs one. `key` is the [`position`] of the key that was shown.
 pub(super) fn admit(
@@ -71,19 +71,12 @@ pub(super) fn position(config: &Config, headers: &HeaderMap) -> Option<usize> {
     if config.api_keys.is_empty() {
         return None;
     }
-    let shown = Secret::new(shown(headers)?);
+    let shown = Secret::new(bearer(headers)?);
     let keys = config.api_keys.iter().enumerate();
     keys.fold(None, |known, (at, key)| match *key == shown {
         true => Some(at),
         false => known,
     })
-}
-
-/// The key that was shown, right or wrong.
-pub(super) fn shown(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, key) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
 }
 
 /// The request names this host, and no page sent it that may not.

@@ -101,6 +101,13 @@ pub(super) fn principal(client: &HeaderMap) -> Principal {
     hasher.finish()
 }
 
+/// The key that was shown, right or wrong.
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, key) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+}
+
 fn filtered(headers: &HeaderMap, stays: impl Fn(&HeaderName) -> bool) -> HeaderMap {
     let kept = headers.iter().filter(|(name, _)| stays(name));
     kept.map(|(name, value)| (name.clone(), value.clone()))

@@ -38,7 +38,8 @@ use super::{
     App, body,
     ended::OpenEnded,
     error::{self, Refusal},
-    guard, values,
+    headers::bearer,
+    values,
 };
 
 /// Where the sessions are.
@@ -204,7 +205,7 @@ fn parts(path: &str) -> impl Iterator<Item = &str> {
 /// Whose sessions a request may see: those of the key that it shows. Without keys nobody can be told from
 /// anybody else, and an id that nobody can guess is all there is.
 pub(super) fn owner(app: &App, headers: &HeaderMap) -> Principal {
-    match guard::shown(headers) {
+    match bearer(headers) {
         Some(key) if !app.config.api_keys.is_empty() => {
             let mut hasher = DefaultHasher::new();
             key.hash(&mut hasher);

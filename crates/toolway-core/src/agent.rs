@@ -36,7 +36,8 @@ use toolway_protocol::{
 pub use self::steps::{CallRecord, Effect, Event, Finish, Job, status};
 use self::{
     admit::admit,
-    ask::{Ask, Offer},
+    ask::Ask,
+    choice::Offer,
     cut_results::{CutResults, READ_MORE, more},
     parked::Parked,
     repeats::Repeats,

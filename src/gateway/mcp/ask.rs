@@ -8,7 +8,7 @@
 //! | client with a handshake | is asked on its stream | is asked on its stream, then the server again |
 //! | client without | `input_required`, the call is parked | passed on as it is |
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc};
 
 use futures::future::BoxFuture;
 use serde_json::{Map, Value, json};
@@ -17,7 +17,10 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Gateway, RequestContext, parked::Parked};
+use super::{
+    Gateway, RequestContext,
+    parked::{FromServer, Parked, Question},
+};
 use crate::{
     gateway::backends::Method,
     upstream::mcp::{CallOptions, Caller, Sends},
@@ -293,19 +296,6 @@ async fn next(reports: &mut Option<mpsc::Receiver<Progress>>) -> Option<Progress
     reports.as_mut()?.recv().await
 }
 
-/// A question of a server, and where its answer goes.
-pub(super) struct Question {
-    method: String,
-    params: Value,
-    answer: oneshot::Sender<Result<Value, RpcError>>,
-}
-
-/// What a server says while it works.
-pub(super) enum FromServer {
-    Question(Question),
-    BackendEvent(String, Value),
-}
-
 /// A client that is asked with a result: the question waits until there is one.
 struct Asked {
     /// Kept, so that its number is nobody else's while the call is parked.
@@ -386,6 +376,3 @@ fn protocol(code: i64, message: impl Into<String>) -> CallError {
         data: None,
     }
 }
-
-/// How long a parked call waits for its client.
-pub(super) const PATIENCE: Duration = Duration::from_secs(600);

@@ -12,22 +12,43 @@ use std::{
 
 use futures::future::BoxFuture;
 use serde_json::Value;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::ask::{FromServer, PATIENCE, Question};
 use crate::gateway::random::unguessable;
 use crate::quota::Victim;
-use toolway_protocol::tool::{CallError, Progress, ServerId};
+use toolway_protocol::{
+    mcp::rpc::RpcError,
+    tool::{CallError, Progress, ServerId},
+};
 
 /// Most calls that wait.
 const MAX_PARKED: usize = 1000;
+
+/// How long a parked call waits for its client.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// How long a parked call may keep others from a server that cannot serve two clients at once.
 const COURTESY: Duration = Duration::from_secs(60);
 
 /// What a `requestState` of ours begins with.
 const PREFIX: &str = "toolway-parked:";
+
+/// A question of a server, and where its answer goes.
+pub(super) struct Question {
+    pub method: String,
+    pub params: Value,
+    pub answer: oneshot::Sender<Result<Value, RpcError>>,
+}
+
+/// What a server says while it works.
+pub(super) enum FromServer {
+    Question(Question),
+    BackendEvent(String, Value),
+}
 
 /// A call that waits for its client.
 pub(super) struct Parked {

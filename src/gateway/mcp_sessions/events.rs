@@ -34,6 +34,23 @@ pub struct Event {
     pub data: Value,
 }
 
+impl Session {
+    /// What the caller is to be told from now on. There is one reader at a time: this one takes over from the
+    /// one before.
+    ///
+    /// `last_event_id` is that of the last event which an earlier reader of the same caller got.
+    pub fn events(self: &Arc<Self>, last_event_id: Option<u64>) -> Events {
+        let reading = {
+            let mut state = self.lock();
+            state.reading += 1;
+            state.has_reader = true;
+            state.reading
+        };
+        self.notify();
+        Events::new(self.clone(), reading, last_event_id.unwrap_or(0))
+    }
+}
+
 impl Events {
     pub(super) fn new(session: Arc<Session>, reading: u64, last_event_id: u64) -> Events {
         Events {

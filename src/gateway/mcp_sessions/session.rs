@@ -13,7 +13,6 @@ use tokio::{
 
 use super::{
     answers::Answer,
-    events::Events,
     ledger::{Answered, Ledger},
     session_request::SessionRequest,
 };
@@ -220,21 +219,6 @@ impl Session {
             list.push(id);
         }
         receipt
-    }
-
-    /// What the caller is to be told from now on. There is one reader at a time: this one takes over from the
-    /// one before.
-    ///
-    /// `last_event_id` is that of the last event which an earlier reader of the same caller got.
-    pub fn events(self: &Arc<Self>, last_event_id: Option<u64>) -> Events {
-        let reading = {
-            let mut state = self.lock();
-            state.reading += 1;
-            state.has_reader = true;
-            state.reading
-        };
-        self.notify();
-        Events::new(self.clone(), reading, last_event_id.unwrap_or(0))
     }
 
     /// The calls that wait for an answer, as (id, function), the oldest first.

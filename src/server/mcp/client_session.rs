@@ -17,7 +17,7 @@ use tokio::sync::broadcast::{
 };
 
 use super::{
-    outbox::Outbox,
+    outbox::{Outbox, notification},
     questions::Questions,
     work::{self, Running},
 };
@@ -340,11 +340,11 @@ impl ClientSession {
         let lists = lists
             .into_iter()
             .filter(|it| about.capabilities[it]["listChanged"] == true)
-            .map(|it| line(&format!("notifications/{it}/list_changed"), json!({})));
+            .map(|it| notification(&format!("notifications/{it}/list_changed"), json!({})));
         let watches = locked(&self.watches);
         let watched = watches
             .keys()
-            .map(|uri| line("notifications/resources/updated", json!({"uri": uri})));
+            .map(|uri| notification("notifications/resources/updated", json!({"uri": uri})));
         lists.chain(watched).collect()
     }
 }
@@ -388,18 +388,13 @@ impl Caller for Client {
             .map(|(wanted, _)| *wanted);
         let is_heard = method != "notifications/message" || wanted.is_none_or(|it| it.hears(level));
         if is_heard {
-            outbox.say(line(method, params));
+            outbox.say(notification(method, params));
         }
     }
 }
 
-/// A notification as it is sent.
-pub(super) fn line(method: &str, params: Value) -> Bytes {
-    Bytes::from(rpc::notification(method, params).to_string())
-}
-
 fn message(notice: Notice) -> Bytes {
-    line(&notice.method, notice.params)
+    notification(&notice.method, notice.params)
 }
 
 fn uri(params: &JsonObject) -> Result<&str, RpcError> {

@@ -8,7 +8,11 @@ use serde_json::{Value, json};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use super::{client_session::line, outbox::Outbox, stateless_request::StatelessRequest, work};
+use super::{
+    outbox::{Outbox, notification},
+    stateless_request::StatelessRequest,
+    work,
+};
 use crate::gateway::{
     Gateway,
     mcp::{BackendEvent, ResourceSubscription, Topic, View},
@@ -135,6 +139,6 @@ impl Subscription {
     }
 
     fn line(&self, method: &str, params: Value) -> Bytes {
-        line(method, stateless::subscribed(params, &self.id))
+        notification(method, stateless::subscribed(params, &self.id))
     }
 }

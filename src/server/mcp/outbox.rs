@@ -6,9 +6,18 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use serde_json::Value;
 use tokio::sync::Notify;
 
-use toolway_protocol::mcp::replay::{Replay, Weight};
+use toolway_protocol::mcp::{
+    replay::{Replay, Weight},
+    rpc,
+};
+
+/// A notification as it is sent.
+pub(super) fn notification(method: &str, params: Value) -> Bytes {
+    Bytes::from(rpc::notification(method, params).to_string())
+}
 
 /// One stream of messages. It has one reader at a time; a new one takes the place of the one before.
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{client_session::line, outbox::Outbox};
+use super::outbox::{Outbox, notification};
 use toolway_protocol::mcp::rpc::{self, Id, Response, RpcError, code};
 
 /// How long a client may think, for there is a person behind some answers.
@@ -84,7 +84,8 @@ impl Drop for Asked<'_> {
     fn drop(&mut self) {
         if self.questions.open().remove(&self.id).is_some() {
             let params = json!({"requestId": self.id.to_value(), "reason": "no longer needed"});
-            self.outbox.say(line("notifications/cancelled", params));
+            self.outbox
+                .say(notification("notifications/cancelled", params));
         }
     }
 }

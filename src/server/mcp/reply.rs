@@ -9,17 +9,16 @@ use bytes::Bytes;
 
 use super::events::Events;
 use crate::{
-    gateway::record::Outcome,
-    server::{ended::Failing, error::Refusal},
+    gateway::failure::Outcome,
+    server::{
+        ended::{Failing, Lasting},
+        error::Refusal,
+    },
 };
 use toolway_protocol::mcp::rpc::{self, Id, RpcError, code};
 
 /// There is no such session (by custom; the specification names no code).
 const NO_SESSION: i64 = -32001;
-
-/// Marks a response that may last for hours and is not one of the requests that are counted.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::server) struct Lasting;
 
 /// One message.
 pub(super) fn json(status: StatusCode, message: impl Into<Bytes>) -> Response {

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::{client_session::line, outbox::Outbox, work};
+use super::{
+    outbox::{Outbox, notification},
+    work,
+};
 use crate::{
     byte_budget::Reservation,
     gateway::{
@@ -127,7 +130,7 @@ impl Caller for Client {
         let Some(outbox) = &self.outbox else { return };
         let level = params["level"].as_str().unwrap_or_default();
         if method != "notifications/message" || self.level.is_some_and(|it| it.hears(level)) {
-            outbox.say(line(method, params));
+            outbox.say(notification(method, params));
         }
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{client_session::line, outbox::Outbox};
+use super::outbox::{Outbox, notification};
 use crate::gateway::{Gateway, mcp::RequestContext};
 use toolway_protocol::{
     mcp::rpc::{Id, RpcError, code},
@@ -92,7 +92,10 @@ fn tell(outbox: &Outbox, token: &Value, step: Progress) {
     if let Some(message) = step.message {
         params.insert("message".to_owned(), message.into());
     }
-    outbox.say(line("notifications/progress", Value::Object(params)));
+    outbox.say(notification(
+        "notifications/progress",
+        Value::Object(params),
+    ));
 }
 
 /// A whole number is written as one.

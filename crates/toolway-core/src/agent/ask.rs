@@ -6,7 +6,10 @@ use toolway_protocol::{
     segmented_body::SegmentedBody,
 };
 
-use super::{choice::tool_choice, cut_results::read_more_tool};
+use super::{
+    choice::{Offer, tool_choice},
+    cut_results::read_more_tool,
+};
 
 /// One question to the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,17 +24,6 @@ pub struct Ask {
     pub forces_choice: bool,
     /// The model may read on in a cut result.
     pub read_more: bool,
-}
-
-/// Which tools go with a question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offer {
-    /// The client's own and the gateway's.
-    All,
-    /// The client's own: the last question to a model that has to call one of them.
-    Own,
-    /// None: the last question, which wants an answer.
-    None,
 }
 
 impl Ask {
@@ -64,7 +56,7 @@ pub fn compose<'c>(
         Offer::Own => request.tools_with(&[]),
         Offer::None => None,
     };
-    let choice = tool_choice(request, ask, selected);
+    let choice = tool_choice(request, ask.offer, ask.forces_choice, selected);
     let mut changes = vec![("toolway", Change::Remove)];
     changes.extend(
         messages

@@ -19,7 +19,16 @@ use serde_json::{Value, json};
 use crate::catalog::{Offered, Selected};
 use toolway_protocol::openai::request::{ChatRequest, ClientToolKind, McpChoice, Mode, ToolChoice};
 
-use super::ask::{Ask, Offer};
+/// Which tools go with a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// The client's own and the gateway's.
+    All,
+    /// The client's own: the last question to a model that has to call one of them.
+    Own,
+    /// None: the last question, which wants an answer.
+    None,
+}
 
 /// The client forces a call that one of its own functions can meet, so that its choice holds until one of
 /// them is called.
@@ -47,10 +56,10 @@ fn is_own(request: &ChatRequest<'_>, name: &str) -> bool {
 /// What `tool_choice` becomes in a question that offers tools; `None` where it stays as the client wrote it.
 pub(super) fn tool_choice(
     request: &ChatRequest<'_>,
-    ask: &Ask,
+    offer: Offer,
+    is_forced: bool,
     selected: &Selected,
 ) -> Option<String> {
-    let is_forced = ask.forces_choice;
     let choice = match request.tool_choice() {
         ToolChoice::Absent | ToolChoice::Auto | ToolChoice::None | ToolChoice::Other(_) => {
             return None;
@@ -63,11 +72,11 @@ pub(super) fn tool_choice(
             _ => json!("required"),
         },
         ToolChoice::AllowedTools { mcp, .. }
-            if is_forced && mcp.is_empty() && ask.offer == Offer::All =>
+            if is_forced && mcp.is_empty() && offer == Offer::All =>
         {
             return None;
         }
-        ToolChoice::AllowedTools { .. } => allowed_tools(request, ask, selected)?,
+        ToolChoice::AllowedTools { .. } => allowed_tools(request, offer, is_forced, selected)?,
         ToolChoice::Required
         | ToolChoice::Function(_)
         | ToolChoice::Custom(_)
@@ -77,15 +86,20 @@ pub(super) fn tool_choice(
 }
 
 /// `allowed_tools` with the tools that the question offers, the gateway's under their offered names.
-fn allowed_tools(request: &ChatRequest<'_>, ask: &Ask, selected: &Selected) -> Option<Value> {
+fn allowed_tools(
+    request: &ChatRequest<'_>,
+    offer: Offer,
+    is_forced: bool,
+    selected: &Selected,
+) -> Option<Value> {
     let raw = request.member("tool_choice")?;
     let mut choice: Value = serde_json::from_str(raw.get()).ok()?;
     let allowed = choice.get_mut("allowed_tools")?.as_object_mut()?;
-    if !ask.forces_choice {
+    if !is_forced {
         allowed.insert("mode".into(), "auto".into());
     }
     let tools = allowed.get_mut("tools")?.as_array_mut()?;
-    if ask.offer == Offer::Own {
+    if offer == Offer::Own {
         tools.retain(|tool| name_of(tool).is_some_and(|name| is_own(request, name)));
     }
     *tools = std::mem::take(tools)

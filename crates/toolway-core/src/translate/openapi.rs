@@ -24,7 +24,8 @@ mod styles;
 mod text;
 
 pub use self::{
-    plan::{Body, HttpRequest, Plan},
+    body::Body,
+    plan::{HttpRequest, Plan},
     text::parse,
 };
 

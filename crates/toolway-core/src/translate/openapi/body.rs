@@ -6,10 +6,18 @@ use serde_json::{Map, Value};
 
 use super::{
     document::Document,
-    plan,
     styles::{self, Form, Style},
 };
 use crate::translate::percent;
+
+/// The body of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Body {
+    /// The `Content-Type`.
+    pub content_type: String,
+    /// The body itself.
+    pub bytes: Vec<u8>,
+}
 
 /// Most schemas that are looked at to tell what a body is made of.
 const MAX_PARTS: usize = 64;
@@ -274,15 +282,15 @@ fn collect<'d>(
     parts.all(|part| collect(document, part, members, budget))
 }
 
-/// The body of a request.
-pub(super) fn write(payload: &Payload, content_type: &str, value: Value) -> plan::Body {
+/// Writes the body of a request.
+pub(super) fn write(payload: &Payload, content_type: &str, value: Value) -> Body {
     let (content_type, bytes) = match payload {
         Payload::Json => (content_type.to_owned(), value.to_string().into_bytes()),
         Payload::Text => (content_type.to_owned(), styles::text(&value).into_bytes()),
         Payload::Form(forms) => (content_type.to_owned(), form(&members_of(value), forms)),
         Payload::Multipart(types) => multipart(&members_of(value), types),
     };
-    plan::Body {
+    Body {
         content_type,
         bytes,
     }

@@ -8,7 +8,7 @@
 use serde_json::Value;
 
 use super::{
-    body::{self, Payload},
+    body::{self, Body, Payload},
     parameters::Place,
     styles::{self, Form},
 };
@@ -80,15 +80,6 @@ pub struct HttpRequest {
     /// The body, where there is one.
     pub body: Option<Body>,
     base_path: Option<String>,
-}
-
-/// The body of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Body {
-    /// The `Content-Type`.
-    pub content_type: String,
-    /// The body itself.
-    pub bytes: Vec<u8>,
 }
 
 impl HttpRequest {
