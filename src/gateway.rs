@@ -219,12 +219,14 @@ impl Gateway {
         self.turns.health()
     }
 
-    /// The start is over and every server that is `required` is ready.
+    /// The start is over, every server that is `required` is ready, and the catalog has all tools.
     pub fn is_ready(&self) -> bool {
         let health = self.servers.health();
         let has_settled = health.iter().all(|it| it.state != State::Starting);
         let is_up = |it: &ServerHealth| !it.required || it.state == State::Ready;
-        (has_settled || Instant::now() >= self.start_ends) && health.iter().all(is_up)
+        (has_settled || Instant::now() >= self.start_ends)
+            && health.iter().all(is_up)
+            && !self.current.is_behind()
     }
 
     /// Waits until every server is ready or has failed once, and its tools are in the catalog.

@@ -7,19 +7,23 @@
 use std::{
     fmt,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use etcetera::BaseStrategy;
 use futures::future::BoxFuture;
 use serde::Serialize;
+use tokio::time::sleep;
 
 pub use self::{
     memory::Memory,
     sqlite::{OpenError, Sqlite},
 };
-use toolway_core::agent::parked::{Found, NoRoom, Parked};
+use toolway_core::agent::parked::{Found, Key, NoRoom, Parked};
 
 pub mod memory;
 pub mod sqlite;
@@ -33,6 +37,9 @@ const MAX_BYTES: usize = if cfg!(test) { 1 << 20 } else { 128 << 20 };
 /// How long a turn is kept. Clients send their whole history with every request, so a turn is needed as long as its
 /// conversation lasts.
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Pause before turns are offered again to a store that failed.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Whose conversation it is: a hash of the client's credentials.
 pub type Principal = u64;
@@ -93,18 +100,18 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// [`StoreError::Unavailable`]; the turn is not kept.
     fn park<'a>(&'a self, turn: &'a Arc<NewTurn>) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// What this client parked under these ids, the newest first.
+    /// What this client parked under these keys, the newest first.
     ///
     /// # Errors
     /// [`StoreError::NoRoom`] when `reserve` refuses, [`StoreError::Unavailable`] when it cannot be read.
     fn find<'a>(
         &'a self,
         principal: Principal,
-        ids: &'a [String],
+        keys: &'a [Key],
         reserve: &'a mut Reserve<'_>,
     ) -> BoxFuture<'a, Result<Vec<FoundUnder>, StoreError>>;
 
-    /// Nothing is known to be kept, so that no conversation needs to be looked through.
+    /// Nothing is kept, so that no conversation needs to be looked through; false where that is not known.
     fn is_empty(&self) -> bool;
 
     /// `memory` or `sqlite`.
@@ -116,7 +123,7 @@ pub trait Store: fmt::Debug + Send + Sync {
 pub struct StoreHealth {
     /// See [`Store::kind`].
     pub kind: &'static str,
-    /// `ready`, or `degraded`: turns are kept in memory.
+    /// `ready`, or `degraded`: some turns are in memory only.
     pub state: &'static str,
     /// Why it is degraded.
     pub reason: Option<String>,
@@ -124,13 +131,18 @@ pub struct StoreHealth {
 
 /// Parked turns: in the configured store, and in memory while that fails.
 #[derive(Debug)]
-pub struct Turns {
+pub struct Turns(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     store: Arc<dyn Store>,
-    /// What the store did not take.
+    /// What the store has not taken yet.
     spare: Memory,
     /// Why the default folder is not used.
     unopened: Option<OpenError>,
     fault: Mutex<Option<String>>,
+    /// A task offers what is in `spare` to the store again.
+    retries: AtomicBool,
 }
 
 impl Default for Turns {
@@ -163,10 +175,7 @@ impl Turns {
                 tracing::warn!(
                     "{error}; mixed turns are kept in memory, and are lost when toolway ends"
                 );
-                Ok(Turns {
-                    unopened: Some(error),
-                    ..Turns::default()
-                })
+                Ok(Turns::with(Arc::new(Memory::default()), Some(error)))
             }
             Err(error) => Err(error),
         }
@@ -174,25 +183,34 @@ impl Turns {
 
     /// Turns that are kept in this store.
     pub fn new(store: Arc<dyn Store>) -> Turns {
-        Turns {
+        Turns::with(store, None)
+    }
+
+    fn with(store: Arc<dyn Store>, unopened: Option<OpenError>) -> Turns {
+        Turns(Arc::new(Inner {
             store,
             spare: Memory::default(),
-            unopened: None,
+            unopened,
             fault: Mutex::default(),
-        }
+            retries: AtomicBool::new(false),
+        }))
     }
 
-    /// Keeps a turn.
+    /// Keeps a turn. What the store does not take is kept in memory, and offered to it again every few seconds.
     pub async fn park(&self, turn: NewTurn) {
         let turn = Arc::new(turn);
-        let parked = self.store.park(&turn).await;
-        self.note(parked.as_ref().err());
-        if parked.is_err() {
-            self.spare.keep(&turn);
+        if let Err(error) = self.0.store.park(&turn).await {
+            self.0.spare.keep(&turn);
+            self.0.failed(&error);
+            if !self.0.retries.swap(true, Ordering::AcqRel) {
+                tokio::spawn(retry(Arc::downgrade(&self.0)));
+            }
+        } else {
+            self.0.works();
         }
     }
 
-    /// What this client parked under these ids, the newest first. While the store fails, it is what was parked since
+    /// What this client parked under these keys, the newest first. While the store fails, it is what was parked since
     /// then.
     ///
     /// # Errors
@@ -200,29 +218,32 @@ impl Turns {
     pub async fn find(
         &self,
         principal: Principal,
-        ids: &[String],
+        keys: &[Key],
         reserve: &mut Reserve<'_>,
     ) -> Result<Vec<FoundUnder>, NoRoom> {
-        let mut all = self.spare.lookup(principal, ids);
-        match self.store.find(principal, ids, reserve).await {
+        let mut all = self.0.spare.lookup(principal, keys);
+        match self.0.store.find(principal, keys, reserve).await {
             Err(StoreError::NoRoom) => return Err(NoRoom),
-            Err(error) => self.note(Some(&error)),
-            Ok(found) => all.extend(found),
+            Err(error) => self.0.failed(&error),
+            Ok(found) => {
+                self.0.works();
+                all.extend(found);
+            }
         }
         Ok(all)
     }
 
-    /// Nothing is known to be kept.
+    /// Nothing is kept; false where that is not known.
     pub fn is_empty(&self) -> bool {
-        self.spare.is_empty() && self.store.is_empty()
+        self.0.spare.is_empty() && self.0.store.is_empty()
     }
 
     /// How the store is.
     pub fn health(&self) -> StoreHealth {
-        let unopened = self.unopened.as_ref().map(ToString::to_string);
-        let reason = unopened.or_else(|| self.fault().clone());
+        let unopened = self.0.unopened.as_ref().map(ToString::to_string);
+        let reason = unopened.or_else(|| self.0.fault().clone());
         StoreHealth {
-            kind: self.store.kind(),
+            kind: self.0.store.kind(),
             state: if reason.is_none() {
                 "ready"
             } else {
@@ -231,22 +252,53 @@ impl Turns {
             reason,
         }
     }
+}
 
-    /// Logs when the store begins to fail, and when it works again.
-    fn note(&self, error: Option<&StoreError>) {
+impl Inner {
+    /// Logs when the store begins to fail.
+    fn failed(&self, error: &StoreError) {
         let mut fault = self.fault();
-        match (error, &*fault) {
-            (Some(error), None) => tracing::error!(
-                "The store fails ({error}): mixed turns are kept in memory, and are lost when toolway ends"
-            ),
-            (None, Some(_)) => tracing::info!("The store works again"),
-            _ => {}
+        if fault.is_none() {
+            tracing::error!(
+                "The store fails ({error}): mixed turns are kept in memory until it works again, and are lost if \
+                 toolway ends before"
+            );
         }
-        *fault = error.map(ToString::to_string);
+        *fault = Some(error.to_string());
+    }
+
+    /// Logs when the store works again, and has all that was kept in memory meanwhile.
+    fn works(&self) {
+        let mut fault = self.fault();
+        if fault.is_some() && self.spare.is_empty() {
+            tracing::info!("The store works again");
+            *fault = None;
+        }
     }
 
     fn fault(&self) -> MutexGuard<'_, Option<String>> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Offers what was kept in memory to the store, until it has taken all.
+async fn retry(turns: Weak<Inner>) {
+    loop {
+        sleep(RETRY).await;
+        let Some(turns) = turns.upgrade() else {
+            return;
+        };
+        while let Some(turn) = turns.spare.oldest() {
+            if turns.store.park(&turn).await.is_err() {
+                break;
+            }
+            turns.spare.remove(&turn);
+        }
+        if turns.spare.is_empty() {
+            turns.retries.store(false, Ordering::Release);
+            turns.works();
+            return;
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::byte_budget::{ByteBudget, Reservation};
 use crate::{
@@ -114,6 +114,11 @@ impl Gateway {
             if gateway.servers.are_any_missing() && Instant::now() < gateway.start_ends {
                 // Boxed, because only the first chats wait.
                 Box::pin(gateway.wait_for_tools(&input)).await;
+            }
+            if gateway.current.is_behind() {
+                // A server that has just become ready counts as such before its tools are in the catalog.
+                let renewing = timeout(gateway.config.start_wait, gateway.current.renew());
+                let _ = Box::pin(renewing).await;
             }
             let chat = &gateway.prepare(&input).await.map_err(Failed::from)?;
             match (chat.is_loop(), chat.request.stream()) {
@@ -269,8 +274,11 @@ impl Gateway {
         let mut taken = input.bodies.take_nothing();
         let mut loaded = 0;
         let mut found: HashMap<String, Vec<Found>> = HashMap::new();
-        if !self.turns.is_empty() {
-            let keys = read_text(messages.get().len(), || parked::keys(messages));
+        let keys = match self.turns.is_empty() {
+            true => Vec::new(),
+            false => read_text(messages.get().len(), || parked::keys(messages)),
+        };
+        if !keys.is_empty() {
             let mut reserve = |bytes| {
                 loaded = bytes;
                 taken.grow_to(bytes)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::upstream::{function::Functions, mcp::Servers, model::Models};
@@ -31,6 +31,8 @@ struct Shared {
     /// What the catalog was made of. Who makes one holds this, so that a late one never replaces a newer; who waits for
     /// it wants the one that is being made, and keeps no thread.
     made_of: Arc<Mutex<Listed>>,
+    /// Has seen the tools that the catalog was made of, and tells where others came since.
+    seen: ArcSwap<watch::Receiver<Arc<Vec<ServerTools>>>>,
 }
 
 /// What servers have listed.
@@ -50,6 +52,7 @@ impl LiveCatalog {
         models: Arc<Models>,
     ) -> LiveCatalog {
         let shared = Shared {
+            seen: ArcSwap::from_pointee(servers.subscribe()),
             servers,
             functions: functions.tools(),
             models,
@@ -81,6 +84,11 @@ impl LiveCatalog {
         self.shared.index.load_full()
     }
 
+    /// Servers have listed tools that are not in the catalog yet. Costs next to nothing, so that every chat can ask.
+    pub(super) fn is_behind(&self) -> bool {
+        self.shared.seen.load().has_changed().unwrap_or(false)
+    }
+
     /// Takes up what the servers list without waiting until the news have come round.
     pub(super) async fn renew(&self) {
         renew(&self.shared).await;
@@ -98,7 +106,7 @@ async fn follow(shared: Arc<Shared>) {
 /// they are compiled all the same.
 async fn renew(shared: &Arc<Shared>) {
     let mut made_of = shared.made_of.clone().lock_owned().await;
-    if shared.is_made_of(&made_of) {
+    if shared.is_made_of(&made_of) && !shared.seen.load().has_changed().unwrap_or(false) {
         return;
     }
     let shared = Arc::clone(shared);
@@ -119,7 +127,8 @@ impl Shared {
             self.index.store(Arc::new(FeatureIndex::build(&features)));
             made_of.features = features;
         }
-        let tools = self.servers.subscribe().borrow().clone();
+        let mut seen = self.servers.subscribe();
+        let tools = seen.borrow_and_update().clone();
         if !Arc::ptr_eq(&tools, &made_of.tools) {
             let before = self.catalog.load();
             let catalog = before.rebuild(&[&tools[..], &self.functions].concat());
@@ -127,6 +136,7 @@ impl Shared {
             self.catalog.store(Arc::new(catalog));
             made_of.tools = tools;
         }
+        self.seen.store(Arc::new(seen));
     }
 }
 

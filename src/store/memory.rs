@@ -11,8 +11,7 @@ use tokio::time::Instant;
 use super::{
     FoundUnder, MAX_AGE, MAX_BYTES, MAX_TURNS, NewTurn, Principal, Reserve, Store, StoreError,
 };
-use crate::quota::Victim;
-use toolway_core::agent::parked::{Found, Parked};
+use toolway_core::agent::parked::{Found, Key, Parked};
 
 /// Parked turns, found by the ids of the client's calls. An id that is used again leads to the later turn.
 #[derive(Debug, Default)]
@@ -38,8 +37,7 @@ struct Held {
 
 #[derive(Debug)]
 struct Entry {
-    principal: Principal,
-    found: Found,
+    turn: Arc<NewTurn>,
     bytes: usize,
     since: Instant,
 }
@@ -47,17 +45,13 @@ struct Entry {
 impl Memory {
     /// Keeps a turn. One that is bigger than everything together may be is not kept, rather than all the others lost
     /// for it.
-    pub(super) fn keep(&self, turn: &NewTurn) {
+    pub(super) fn keep(&self, turn: &Arc<NewTurn>) {
         let bytes = size(&turn.parked);
         if bytes > MAX_BYTES {
             return;
         }
         let entry = Arc::new(Entry {
-            principal: turn.principal,
-            found: Found {
-                question: turn.question,
-                parked: Arc::clone(&turn.parked),
-            },
+            turn: Arc::clone(turn),
             bytes,
             since: Instant::now(),
         });
@@ -71,21 +65,43 @@ impl Memory {
         held.bytes += bytes;
         inner.order.push_back(entry);
         inner.forget_old();
-        inner.make_room(turn.principal);
+        inner.make_room();
     }
 
-    /// What this client parked under these ids.
-    pub(super) fn lookup(&self, principal: Principal, ids: &[String]) -> Vec<FoundUnder> {
+    /// What this client parked under these keys.
+    pub(super) fn lookup(&self, principal: Principal, keys: &[Key]) -> Vec<FoundUnder> {
         let mut inner = self.lock();
         inner.forget_old();
-        let found = |id: &String| {
-            let entry = inner.by_id.get(id)?;
-            (entry.principal == principal).then(|| FoundUnder {
-                id: id.clone(),
-                found: entry.found.clone(),
+        let found = |key: &Key| {
+            let turn = &inner.by_id.get(&key.id)?.turn;
+            let is_it = turn.principal == principal && turn.question == key.question;
+            is_it.then(|| FoundUnder {
+                id: key.id.clone(),
+                found: Found {
+                    question: turn.question,
+                    parked: Arc::clone(&turn.parked),
+                },
             })
         };
-        ids.iter().filter_map(found).collect()
+        keys.iter().filter_map(found).collect()
+    }
+
+    /// The turn that was parked first.
+    pub(super) fn oldest(&self) -> Option<Arc<NewTurn>> {
+        let inner = self.lock();
+        inner.order.front().map(|entry| Arc::clone(&entry.turn))
+    }
+
+    /// Forgets a turn.
+    pub(super) fn remove(&self, turn: &Arc<NewTurn>) {
+        let mut inner = self.lock();
+        let place = inner
+            .order
+            .iter()
+            .position(|it| Arc::ptr_eq(&it.turn, turn));
+        if let Some(place) = place {
+            inner.remove(place);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -105,10 +121,10 @@ impl Store for Memory {
     fn find<'a>(
         &'a self,
         principal: Principal,
-        ids: &'a [String],
+        keys: &'a [Key],
         _: &'a mut Reserve<'_>,
     ) -> BoxFuture<'a, Result<Vec<FoundUnder>, StoreError>> {
-        async move { Ok(self.lookup(principal, ids)) }.boxed()
+        async move { Ok(self.lookup(principal, keys)) }.boxed()
     }
 
     fn is_empty(&self) -> bool {
@@ -128,14 +144,15 @@ impl Inner {
         }
     }
 
-    /// Keeps within the bounds, after this client has added an entry.
-    fn make_room(&mut self, principal: Principal) {
+    /// Keeps within the bounds: the oldest turn goes, that of a client with more than half if there is one.
+    fn make_room(&mut self) {
         while self.order.len() > MAX_TURNS || self.bytes > MAX_BYTES {
-            let held = self.held.get(&principal).copied().unwrap_or_default();
-            let has_most = Victim::choose(held.entries, MAX_TURNS) == Victim::Own
-                || Victim::choose(held.bytes, MAX_BYTES) == Victim::Own;
-            let own = || self.order.iter().position(|it| it.principal == principal);
-            let oldest = has_most.then(own).flatten().unwrap_or(0);
+            let has_most = |held: &Held| held.entries > MAX_TURNS / 2 || held.bytes > MAX_BYTES / 2;
+            let greedy = self.held.iter().find(|(_, held)| has_most(held));
+            let greedy = greedy.map(|(principal, _)| *principal);
+            let is_victim =
+                |it: &Arc<Entry>| greedy.is_none_or(|greedy| it.turn.principal == greedy);
+            let oldest = self.order.iter().position(is_victim).unwrap_or(0);
             self.remove(oldest);
         }
     }
@@ -145,14 +162,14 @@ impl Inner {
             return;
         };
         self.bytes -= removed.bytes;
-        if let Some(held) = self.held.get_mut(&removed.principal) {
+        if let Some(held) = self.held.get_mut(&removed.turn.principal) {
             held.entries -= 1;
             held.bytes -= removed.bytes;
             if held.entries == 0 {
-                self.held.remove(&removed.principal);
+                self.held.remove(&removed.turn.principal);
             }
         }
-        for call in &removed.found.parked.client_calls {
+        for call in &removed.turn.parked.client_calls {
             let entry = self.by_id.get(&call.id);
             if entry.is_some_and(|entry| Arc::ptr_eq(entry, &removed)) {
                 self.by_id.remove(&call.id);

@@ -8,11 +8,7 @@ use std::{
     fs::{self, OpenOptions},
     io,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -28,8 +24,7 @@ use tokio::{
 use super::{
     FoundUnder, MAX_AGE, MAX_BYTES, MAX_TURNS, NewTurn, Principal, Reserve, Store, StoreError,
 };
-use crate::quota::Victim;
-use toolway_core::agent::parked::{Found, Parked};
+use toolway_core::agent::parked::{Found, Key, Parked};
 
 #[cfg(test)]
 mod tests;
@@ -125,8 +120,6 @@ pub struct Sqlite {
     path: PathBuf,
     writer: mpsc::SyncSender<Write>,
     reader: Arc<Mutex<Connection>>,
-    /// The file had turns when it was opened, or was given one since.
-    may_have_turns: AtomicBool,
 }
 
 /// A turn to be written, and who waits for that.
@@ -169,9 +162,6 @@ impl Sqlite {
                 error: damage,
             });
         }
-        let has_turns =
-            writer.query_row("SELECT EXISTS (SELECT * FROM turns)", (), |row| row.get(0));
-        let has_turns = has_turns.map_err(|error| refuse(&path, &error))?;
         let (sender, queue) = mpsc::sync_channel(QUEUE);
         let thread = thread::Builder::new().name("store".to_owned());
         let spawned = thread.spawn(move || write_all(writer, &queue));
@@ -183,7 +173,6 @@ impl Sqlite {
             path,
             writer: sender,
             reader: Arc::new(Mutex::new(reader)),
-            may_have_turns: AtomicBool::new(has_turns),
         })
     }
 
@@ -218,9 +207,7 @@ impl Store for Sqlite {
             let queued = self.writer.try_send(Write { turn, done });
             queued.map_err(|_| StoreError::Unavailable("too many turns wait".to_owned()))?;
             let written = timeout(PATIENCE, written).await.map_err(|_| too_slow())?;
-            written.map_err(|_| StoreError::Unavailable("its thread has ended".to_owned()))??;
-            self.may_have_turns.store(true, Ordering::Relaxed);
-            Ok(())
+            written.map_err(|_| StoreError::Unavailable("its thread has ended".to_owned()))?
         }
         .boxed()
     }
@@ -228,12 +215,16 @@ impl Store for Sqlite {
     fn find<'a>(
         &'a self,
         principal: Principal,
-        ids: &'a [String],
+        keys: &'a [Key],
         reserve: &'a mut Reserve<'_>,
     ) -> BoxFuture<'a, Result<Vec<FoundUnder>, StoreError>> {
         async move {
-            let ids = serde_json::to_string(ids).map_err(unavailable)?;
-            let rows = self.read(move |it| locate(it, principal, &ids)).await?;
+            let keys: Vec<_> = keys
+                .iter()
+                .map(|key| (&key.id, key.question.cast_signed()))
+                .collect();
+            let keys = serde_json::to_string(&keys).map_err(unavailable)?;
+            let rows = self.read(move |it| locate(it, principal, &keys)).await?;
             if rows.is_empty() {
                 return Ok(Vec::new());
             }
@@ -261,7 +252,8 @@ impl Store for Sqlite {
     }
 
     fn is_empty(&self) -> bool {
-        !self.may_have_turns.load(Ordering::Relaxed)
+        // Another process may have parked one.
+        false
     }
 
     fn kind(&self) -> &'static str {
@@ -277,13 +269,14 @@ struct Row {
     bytes: usize,
 }
 
-/// The turns under these ids (a JSON array), the newest first.
-fn locate(reader: &Connection, principal: Principal, ids: &str) -> Result<Vec<Row>, StoreError> {
+/// The turns under these keys (a JSON array of id and question), the newest first.
+fn locate(reader: &Connection, principal: Principal, keys: &str) -> Result<Vec<Row>, StoreError> {
     let mut select = reader
         .prepare_cached(
-            "SELECT calls.id, turn, question, bytes FROM calls JOIN turns USING (turn) \
-             WHERE calls.principal = ?1 AND calls.id IN (SELECT value FROM json_each(?2)) AND expires > ?3 \
-             ORDER BY turn DESC LIMIT ?4",
+            "SELECT calls.id, turn, question, bytes FROM json_each(?2) AS key \
+             JOIN calls ON calls.principal = ?1 AND calls.id = key.value ->> 0 \
+             JOIN turns USING (turn) \
+             WHERE question = key.value ->> 1 AND expires > ?3 ORDER BY turn DESC LIMIT ?4",
         )
         .map_err(unavailable)?;
     let read = |row: &rusqlite::Row<'_>| {
@@ -295,7 +288,7 @@ fn locate(reader: &Connection, principal: Principal, ids: &str) -> Result<Vec<Ro
         })
     };
     let rows = select.query_map(
-        params![principal.cast_signed(), ids, now(), MAX_FOUND],
+        params![principal.cast_signed(), keys, now(), MAX_FOUND],
         read,
     );
     rows.and_then(Iterator::collect).map_err(unavailable)
@@ -377,28 +370,55 @@ fn insert(
     for it in &turn.parked.client_calls {
         call.execute(params![principal, it.id, row])?;
     }
-    make_room(connection, principal)
+    make_room(connection)
 }
 
-fn make_room(connection: &Connection, principal: i64) -> Result<(), rusqlite::Error> {
+/// Keeps within the bounds: the oldest turns go, those of a client with more than half first.
+fn make_room(connection: &Connection) -> Result<(), rusqlite::Error> {
     let mut sums = connection.prepare_cached(
-        "SELECT count(*), coalesce(sum(bytes), 0), \
-         count(*) FILTER (WHERE principal = ?1), coalesce(sum(bytes) FILTER (WHERE principal = ?1), 0) FROM turns",
+        "SELECT principal, count(*), sum(bytes) FROM turns GROUP BY principal ORDER BY 3 DESC",
     )?;
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok(Held {
+            principal: row.get(0)?,
+            turns: row.get(1)?,
+            bytes: row.get(2)?,
+        })
+    };
+    let mut held: Vec<Held> = sums.query_map((), read)?.collect::<Result<_, _>>()?;
+    let mut all = Held {
+        principal: 0,
+        turns: held.iter().map(|it| it.turns).sum(),
+        bytes: held.iter().map(|it| it.bytes).sum(),
+    };
     let mut remove = connection.prepare_cached(
-        "DELETE FROM turns WHERE turn = (SELECT min(turn) FROM turns WHERE ?1 IS NULL OR principal = ?1)",
+        "DELETE FROM turns WHERE turn = (SELECT min(turn) FROM turns WHERE ?1 IS NULL OR principal = ?1) \
+         RETURNING principal, 1, bytes",
     )?;
-    loop {
-        let sums = sums.query_row([principal], |row| {
-            Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?])
-        });
-        let [turns, bytes, own_turns, own_bytes]: [usize; 4] = sums?;
-        if turns <= MAX_TURNS && bytes <= MAX_BYTES {
-            return Ok(());
+    while all.turns > MAX_TURNS || all.bytes > MAX_BYTES {
+        let greedy = held
+            .iter()
+            .find(|it| it.turns > MAX_TURNS / 2 || it.bytes > MAX_BYTES / 2);
+        let removed = remove.query_row([greedy.map(|it| it.principal)], read)?;
+        all.less(&removed);
+        if let Some(holder) = held.iter_mut().find(|it| it.principal == removed.principal) {
+            holder.less(&removed);
         }
-        let has_most = Victim::choose(own_turns, MAX_TURNS) == Victim::Own
-            || Victim::choose(own_bytes, MAX_BYTES) == Victim::Own;
-        remove.execute([has_most.then_some(principal)])?;
+    }
+    Ok(())
+}
+
+/// What one client holds.
+struct Held {
+    principal: i64,
+    turns: usize,
+    bytes: usize,
+}
+
+impl Held {
+    fn less(&mut self, removed: &Held) {
+        self.turns -= removed.turns;
+        self.bytes -= removed.bytes;
     }
 }
 
@@ -431,6 +451,10 @@ fn migrate(connection: &mut Connection) -> Result<i64, rusqlite::Error> {
 
 /// Makes the folder and the file, for the user alone. SQLite gives the files beside it the same rights.
 fn make_private(folder: &Path, file: &Path) -> io::Result<()> {
+    // Opening a pipe would wait for its other end.
+    if fs::metadata(file).is_ok_and(|it| !it.is_file()) {
+        return Err(io::Error::other("it is no regular file"));
+    }
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     let mut options = OpenOptions::new();

@@ -30,9 +30,22 @@ pub(super) fn turn(principal: Principal, question: u64, ids: &[&str], bytes: usi
 
 /// The questions of the turns that a client finds under an id.
 pub(super) async fn questions(store: &dyn Store, principal: Principal, id: &str) -> Vec<u64> {
-    let ids = [id.to_owned()];
-    let found = store.find(principal, &ids, &mut |_| true).await.unwrap();
+    let key = |question| Key {
+        id: id.to_owned(),
+        question,
+    };
+    let keys = [7, 8, 9, u64::MAX].map(key);
+    let found = store.find(principal, &keys, &mut |_| true).await.unwrap();
     found.iter().map(|it| it.found.question).collect()
+}
+
+/// These ids after the question 7.
+pub(super) fn keys(ids: &[&str]) -> Vec<Key> {
+    let key = |id: &&str| Key {
+        id: (*id).to_owned(),
+        question: 7,
+    };
+    ids.iter().map(key).collect()
 }
 
 async fn park(store: &dyn Store, turn: NewTurn) {
@@ -49,11 +62,10 @@ async fn with_each(check: impl AsyncFn(&dyn Store)) {
 #[tokio::test]
 async fn a_turn_is_found_by_its_client_under_each_of_its_ids() {
     with_each(async |store| {
-        assert!(store.is_empty());
         park(store, turn(1, 7, &["a", "b"], 2 * KIBIBYTE)).await;
         assert!(!store.is_empty());
-        let ids = ["a", "b", "c"].map(str::to_owned);
-        let found = store.find(1, &ids, &mut |_| true).await.unwrap();
+        let keys = keys(&["a", "b", "c"]);
+        let found = store.find(1, &keys, &mut |_| true).await.unwrap();
         let mut under: Vec<&str> = found.iter().map(|it| &*it.id).collect();
         under.sort_unstable();
         assert_eq!(under, ["a", "b"]);
@@ -113,6 +125,25 @@ async fn a_client_with_most_of_the_turns_loses_its_own_and_no_other_clients() {
         }
         assert_eq!(questions(store, 2, "other").await, [7]);
         assert!(questions(store, 1, "a").await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_with_few_turns_keeps_them_also_when_it_adds_some() {
+    with_each(async |store| {
+        park(store, turn(1, 7, &["old"], 0)).await;
+        for n in 1..MAX_TURNS {
+            park(store, turn(2, 7, &[&n.to_string()], 0)).await;
+        }
+        for id in ["a", "b", "c"] {
+            park(store, turn(1, 7, &[id], 0)).await;
+        }
+        for id in ["old", "a", "b", "c"] {
+            assert_eq!(questions(store, 1, id).await, [7], "{id}");
+        }
+        assert!(questions(store, 2, "3").await.is_empty());
+        assert_eq!(questions(store, 2, "4").await, [7]);
     })
     .await;
 }
@@ -178,11 +209,11 @@ impl Store for Failing {
     fn find<'a>(
         &'a self,
         principal: Principal,
-        ids: &'a [String],
+        keys: &'a [Key],
         reserve: &'a mut Reserve<'_>,
     ) -> BoxFuture<'a, Result<Vec<FoundUnder>, StoreError>> {
         match self.check() {
-            Ok(()) => self.memory.find(principal, ids, reserve),
+            Ok(()) => self.memory.find(principal, keys, reserve),
             Err(error) => Box::pin(async { Err(error) }),
         }
     }
@@ -196,13 +227,13 @@ impl Store for Failing {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn while_the_store_fails_turns_are_kept_in_memory_and_health_says_why() {
     let store = Arc::new(Failing::default());
     let turns = Turns::new(store.clone());
     let found = async |id: &str| {
-        let ids = [id.to_owned()];
-        turns.find(1, &ids, &mut |_| true).await.unwrap().len()
+        let keys = keys(&[id]);
+        turns.find(1, &keys, &mut |_| true).await.unwrap().len()
     };
     assert!(turns.is_empty());
     turns.park(turn(1, 7, &["before"], 0)).await;
@@ -216,9 +247,12 @@ async fn while_the_store_fails_turns_are_kept_in_memory_and_health_says_why() {
     assert_eq!(health.reason.as_deref(), Some("the disk is full"));
     store.set(false);
     turns.park(turn(1, 7, &["after"], 0)).await;
+    assert_eq!(turns.health().state, "degraded", "one is in memory only");
+    tokio::time::sleep(RETRY + Duration::from_millis(1)).await;
     assert_eq!(turns.health().state, "ready");
     for id in ["before", "meanwhile", "after"] {
         assert_eq!(found(id).await, 1, "{id}");
+        assert_eq!(questions(&*store, 1, id).await, [7], "{id}");
     }
 }
 

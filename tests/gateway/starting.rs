@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 use crate::{
     harness::{Toolway, eventually, toolway},
     model::{Model, say},
-    tools::{Server, tools},
+    tools::{Does, Server, tools},
 };
 
 /// A server that answers nothing before it is let in, and the key that does so.
@@ -45,6 +45,32 @@ fn warning(response: &reqwest::Response) -> Option<&str> {
             .to_str()
             .unwrap(),
     )
+}
+
+#[tokio::test]
+async fn toolway_is_ready_only_once_the_tools_are_offered() {
+    let many = (0..300).fold(tools(), |tools, n| {
+        let number = |_| json!({"type": "number", "minimum": 1, "maximum": 9});
+        let properties: serde_json::Map<_, _> =
+            (0..20).map(|n| (format!("p{n}"), number(n))).collect();
+        let schema = json!({"type": "object", "properties": properties});
+        let tool = json!({"name": format!("tool{n}"), "inputSchema": schema});
+        tools.listed(tool, Does::Echoes)
+    });
+    let server = many.start().await;
+    let gw = start(
+        &server,
+        "start_wait = \"60s\"\n[[upstreams]]\nbase_url = \"MODEL\"\nmax_tools = 300",
+        "",
+    )
+    .await;
+    while !gw.gateway.is_ready() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(gw.gateway.catalog().offered().len(), 300);
+    assert_eq!(gw.send(json!({}), &[]).await.status(), 200);
+    assert_eq!(offered(&gw, 0).len(), 300);
+    gw.join().await;
 }
 
 #[tokio::test]

@@ -8,7 +8,13 @@
 //!
 //! The history is edited as text: of a history of many megabytes no value is built but the one result.
 
-use std::{borrow::Cow, collections::HashMap, fmt, hash::Hasher, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, VecDeque},
+    fmt,
+    hash::Hasher,
+    sync::Arc,
+};
 
 use memchr::{memchr, memchr2, memmem};
 use serde::{
@@ -93,20 +99,63 @@ pub fn has_marks(messages: Raw<'_>) -> bool {
     memmem::find(messages.get().as_bytes(), MARK.as_bytes()).is_some()
 }
 
-/// The ids of calls under which turns of this conversation may be parked: that of the first call of each assistant
-/// message, at most 4,096 and those of the last messages.
-pub fn keys(messages: Raw<'_>) -> Vec<String> {
-    let newest_first = messages_of(messages).into_iter().rev();
-    let ids = newest_first
-        .filter_map(|message| first_id(&head(message)))
-        .map(|id| own_id(id.get()).into_owned());
-    ids.take(MAX_KEYS).collect()
+/// What a turn may be parked under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The id of a client's call, without the [`MARK`].
+    pub id: String,
+    /// See [`Found::question`].
+    pub question: u64,
+}
+
+/// What turns of this conversation may be parked under: the first call of each assistant message, with the user message
+/// before it. At most 4,096 keys, of the last messages.
+pub fn keys(messages: Raw<'_>) -> Vec<Key> {
+    let mut keys = VecDeque::new();
+    let mut asked = LastUserMessage::default();
+    for message in messages_of(messages) {
+        let head = head(message);
+        if head.role == "user" {
+            asked = LastUserMessage::of(message);
+        }
+        if let Some(id) = first_id(&head) {
+            if keys.len() == MAX_KEYS {
+                keys.pop_front();
+            }
+            keys.push_back(Key {
+                id: own_id(id.get()).into_owned(),
+                question: asked.hash(),
+            });
+        }
+    }
+    keys.into()
+}
+
+/// The last user message so far, and its hash once it is known.
+#[derive(Default)]
+struct LastUserMessage<'a> {
+    message: Option<&'a RawValue>,
+    hash: Option<u64>,
+}
+
+impl<'a> LastUserMessage<'a> {
+    fn of(message: &'a RawValue) -> LastUserMessage<'a> {
+        LastUserMessage {
+            message: Some(message),
+            hash: None,
+        }
+    }
+
+    fn hash(&mut self) -> u64 {
+        let message = self.message;
+        *self.hash.get_or_insert_with(|| hash(message))
+    }
 }
 
 /// Restores what was parked, and removes the [`MARK`] from the ids. `None` when there is nothing to do, so that the
 /// messages stay as they are.
 ///
-/// `found` is what was parked under each of the [`keys`], the newest first; each turn is restored once. `reserve` is
+/// `found` is what was parked under the id of each of the [`keys`], the newest first; each turn is restored once. `reserve` is
 /// asked for the bytes that restoring takes so far, each time for more.
 ///
 /// # Errors
@@ -120,8 +169,7 @@ pub fn restore(
     let mut cut_results = CutResults::default();
     let mut lookup = Lookup {
         found,
-        asked: None,
-        hash: None,
+        asked: LastUserMessage::default(),
         tries: Vec::new(),
     };
     let mut is_missing = false;
@@ -131,7 +179,7 @@ pub fn restore(
         rest = after;
         let head = head(message);
         if head.role == "user" {
-            (lookup.asked, lookup.hash) = (Some(message), None);
+            lookup.asked = LastUserMessage::of(message);
         }
         let Some((parked, mut shown)) = lookup.parked_for(&head) else {
             let was_marked = remove_marks(&head, &mut edits);
@@ -152,7 +200,7 @@ pub fn restore(
         let mut restored = parked.transcript.messages_with(answer);
         for other in turn.others {
             if is_of_user(other) {
-                (lookup.asked, lookup.hash) = (Some(other), None);
+                lookup.asked = LastUserMessage::of(other);
             }
             restored.push(',');
             restored.push_str(other.get());
@@ -306,9 +354,9 @@ struct Shown<'a> {
     #[serde(borrow)]
     id: Option<&'a RawValue>,
     #[serde(borrow)]
-    function: Option<ShownBody<'a>>,
+    function: Option<&'a RawValue>,
     #[serde(borrow)]
-    custom: Option<ShownBody<'a>>,
+    custom: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -316,7 +364,18 @@ struct ShownBody<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     #[serde(borrow, alias = "input")]
-    arguments: Cow<'a, str>,
+    arguments: Option<&'a RawValue>,
+}
+
+impl ShownBody<'_> {
+    /// The arguments as a text. Some clients keep them as an object, or leave empty ones out.
+    fn arguments(&self) -> Cow<'_, str> {
+        match self.arguments.map(RawValue::get) {
+            None | Some("null") => "".into(),
+            Some(json) if json.starts_with('"') => text(json),
+            Some(json) => json.into(),
+        }
+    }
 }
 
 fn head(message: &RawValue) -> Head<'_> {
@@ -392,10 +451,7 @@ fn end_of_string(json: &str) -> usize {
 /// Finds the parked turns of one conversation.
 struct Lookup<'a> {
     found: &'a HashMap<String, Vec<Found>>,
-    /// The last user message so far.
-    asked: Option<&'a RawValue>,
-    /// Its hash, once it is known.
-    hash: Option<u64>,
+    asked: LastUserMessage<'a>,
     /// How often each turn was compared with a message.
     tries: Vec<(Arc<Parked>, usize)>,
 }
@@ -423,9 +479,7 @@ impl Lookup<'_> {
         }
         *tries += 1;
         let mut ids = Vec::new();
-        let asked = self.asked;
-        let is_it = found.question == *self.hash.get_or_insert_with(|| hash(asked))
-            && is_of_turn(head, parked, &mut ids);
+        let is_it = found.question == self.asked.hash() && is_of_turn(head, parked, &mut ids);
         if is_it {
             *tries = MAX_TRIES;
         }
@@ -436,9 +490,11 @@ impl Lookup<'_> {
 /// The calls of an assistant message.
 fn shown<'a>(head: &Head<'a>) -> Vec<Shown<'a>> {
     let calls = head.tool_calls.filter(|_| head.role == "assistant");
+    let calls = calls.and_then(|calls| serde_json::from_str::<Vec<&RawValue>>(calls.get()).ok());
+    let calls = calls.into_iter().flatten();
     calls
-        .and_then(|calls| serde_json::from_str(calls.get()).ok())
-        .unwrap_or_default()
+        .filter_map(|call| serde_json::from_str(call.get()).ok())
+        .collect()
 }
 
 /// The id of the first call of an assistant message.
@@ -462,15 +518,18 @@ fn is_of_turn(head: &Head<'_>, parked: &Parked, ids: &mut Vec<String>) -> bool {
 
 /// A call of one id is the same. A client may have parsed the arguments and serialized them again.
 fn is_same(shown: &Shown<'_>, own: &ToolCall) -> bool {
-    let Some(body) = shown.function.as_ref().or(shown.custom.as_ref()) else {
+    let body = shown.function.or(shown.custom);
+    let Some(body) = body.and_then(|it| serde_json::from_str::<ShownBody<'_>>(it.get()).ok())
+    else {
         return false;
     };
+    let arguments = body.arguments();
     let parsed = |text: &str| calls::parse_arguments(text).ok();
     let says_the_same = || {
         let own = parsed(&own.arguments);
-        own.is_some() && own == parsed(&body.arguments)
+        own.is_some() && own == parsed(&arguments)
     };
-    body.name == own.name && (body.arguments == own.arguments || says_the_same())
+    body.name == own.name && (arguments == own.arguments || says_the_same())
 }
 
 fn own_answer(head: &Head<'_>, parked: &Parked) -> Option<String> {

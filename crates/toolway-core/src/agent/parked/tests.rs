@@ -458,7 +458,12 @@ fn keys_are_the_first_ids_of_assistant_messages_without_their_marks() {
         tool("one"),
         assistant(&["three"]),
     ])));
-    assert_eq!(keys((&*messages).into()), ["three", "one"]);
+    let asked = question((&*raw(&json!([user("q")]))).into());
+    let key = |id: &str| Key {
+        id: id.to_owned(),
+        question: asked,
+    };
+    assert_eq!(keys((&*messages).into()), [key("one"), key("three")]);
 }
 
 #[test]
@@ -470,6 +475,34 @@ fn what_was_parked_is_the_same_after_it_was_stored() {
     assert_eq!(read.transcript.messages(), parked.transcript.messages());
     assert_eq!(serde_json::to_string(&read).unwrap(), stored);
     assert_eq!(read.cut_results.bytes(), parked.cut_results.bytes());
+}
+
+#[test]
+fn arguments_that_a_client_keeps_as_values_are_the_same() {
+    let mut history = [
+        user("q"),
+        assistant(&["one", "two"]),
+        tool("one"),
+        tool("two"),
+    ];
+    let calls = &mut history[1]["tool_calls"];
+    calls[0]["function"]["arguments"] = serde_json::from_str(ARGUMENTS).unwrap();
+    let expected = [
+        "user q",
+        "assistant gate_one+one+two",
+        "tool ran",
+        "tool own one",
+        "tool own two",
+    ];
+    check(&history, &expected);
+}
+
+#[test]
+fn an_id_loses_its_mark_whatever_its_call_looks_like() {
+    let odd = r#"[{"role":"assistant","tool_calls":[7,{"id":"a-toolway","function":{"name":"f","arguments":null}},{"id":"b-toolway","function":3}]}]"#;
+    let messages = RawValue::from_string(odd.to_owned()).unwrap();
+    let restored = restore((&*messages).into(), &HashMap::new(), &mut |_| true).unwrap();
+    assert_eq!(restored.unwrap().messages, odd.replace("-toolway", ""));
 }
 
 #[test]
