@@ -24,6 +24,7 @@ pub mod cli;
 pub mod config;
 pub mod gateway;
 pub mod health;
+mod lines;
 pub mod printable;
 pub mod quota;
 pub mod secret;

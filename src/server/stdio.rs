@@ -26,10 +26,10 @@ use super::mcp::{
     stateless_request::StatelessRequest,
     work::Running,
 };
-use crate::byte_budget::Reservation;
 use crate::{
+    byte_budget::Reservation,
     gateway::{Gateway, mcp::View},
-    upstream::mcp::lines::{Line, next_line},
+    lines::{Line, next_line},
 };
 use toolway_protocol::{
     json_size::JsonSize,

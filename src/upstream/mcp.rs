@@ -1,37 +1,24 @@
 //! MCP servers: started, listed, called, restarted and stopped.
 //!
-//! [`Servers`] is all that others see. Behind it each server has an `entry` (what is known about it) and a `supervisor`
-//! (the task that keeps it running), which asks `connect` for a `session` over `stdio`, Streamable HTTP or HTTP+SSE.
-//! rmcp does the protocol; `pending` takes what servers send around its models: results as they came, questions for the
-//! [`Caller`] of a request (`questions`, `running`), and what is said unasked (`unasked`, `progress`).
-//! `follow` and `watched` keep lists, log levels and subscriptions true over changes and restarts.
+//! [`Servers`] is the whole interface. Behind it:
+//!
+//! - `lifecycle`: one supervisor per server starts it, keeps its lists and subscriptions current, and restarts it.
+//! - `connection`: the handshake for either era of the protocol, and the session on which requests are made.
+//! - `stdio`, `streamable` (Streamable HTTP), `legacy_sse` (HTTP+SSE): the transports. `web` is what the two over HTTP
+//!   share, `pace` limits how fast a server's unsolicited messages are read.
+//! - `raw_messages`: rmcp does the protocol, but results, questions and notifications go around its models.
+//! - `caller` is the client behind a request, `faults` what a model reads when a call fails.
 
 mod caller;
-mod client_handler;
-mod connect;
 mod connection;
-mod direct;
-mod events;
 mod faults;
-mod follow;
 mod legacy_sse;
-pub(crate) mod lines;
+mod lifecycle;
 mod pace;
-mod pending;
-mod pipe;
-mod progress;
-mod questions;
-mod running;
-mod server_handle;
-mod server_notifications;
-mod session;
-mod stderr;
+mod raw_messages;
 mod stdio;
 mod streamable;
-mod supervisor;
-mod watched;
 mod web;
-mod wrapped;
 
 use std::{
     path::PathBuf,
@@ -51,12 +38,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use self::server_handle::{Offer, ServerHandle};
+use self::lifecycle::{Offer, ServerHandle};
 pub use self::{
     caller::{CallOptions, Caller, Sends},
-    server_handle::Later,
-    server_notifications::ServerEvent,
-    watched::ResourceWatch,
+    lifecycle::{Later, ResourceWatch},
+    raw_messages::ServerEvent,
 };
 use crate::{health::ServerHealth, secret::Secret};
 use toolway_core::catalog::{ServerFeatures, ServerTools, ToolFilter};
@@ -180,7 +166,7 @@ impl Servers {
         let stop = CancellationToken::new();
         let mut supervisors = JoinSet::new();
         for entry in &entries {
-            supervisors.spawn(supervisor::run(Arc::clone(entry), stop.clone()));
+            supervisors.spawn(lifecycle::run(Arc::clone(entry), stop.clone()));
         }
         Servers {
             entries,
@@ -238,7 +224,7 @@ impl Servers {
         server: &ServerId,
         uri: &str,
     ) -> Result<ResourceWatch, CallError> {
-        watched::watch(self.entry(server)?, uri).await
+        lifecycle::watch(self.entry(server)?, uri).await
     }
 
     /// What is known about every server, in the order of the configuration.
@@ -301,7 +287,7 @@ impl Servers {
         params.insert("name".to_owned(), tool.into());
         params.insert("arguments".to_owned(), arguments.into());
         let raw = self.request(server, "tools/call", &params, options).await?;
-        session::read_answer(raw)
+        connection::read_answer(raw)
     }
 
     /// Makes any request that a client may make of a server: `tools/call`, `prompts/get`, `resources/read`,

@@ -2,6 +2,9 @@
 //!
 //! Which handshake is tried on what is decided in `connect`.
 
+mod connect;
+mod session;
+
 use std::{sync::Arc, time::Duration};
 
 use rmcp::{
@@ -20,9 +23,17 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub(super) use self::{
+    connect::connect,
+    session::{CAPABILITIES, ListFault, OF_THE_CONNECTION, PROTOCOL_VERSION, Session, read_answer},
+};
 use super::{
-    client_handler::ClientHandler, faults::Outage, follow::Watching, legacy_sse::SseLink,
-    pending::Pending, pipe::PipeFault, session::Session, stdio::ChildLink, streamable::Poster,
+    faults::Outage,
+    legacy_sse::SseLink,
+    lifecycle::Watching,
+    raw_messages::{ClientHandler, Pending, PipeFault},
+    stdio::ChildLink,
+    streamable::Poster,
 };
 use toolway_protocol::tool::ServerId;
 

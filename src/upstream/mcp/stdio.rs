@@ -1,5 +1,7 @@
 //! An MCP server that runs as a child process: one JSON-RPC message a line, and its standard error kept for people.
 
+mod stderr;
+
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use rmcp::model::ServerJsonRpcMessage;
@@ -14,17 +16,16 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::{
+pub(super) use self::stderr::StderrTail;
+use super::raw_messages::{Outgoing, Pending, Pipe, PipeEnd, pipe};
+use crate::{
     lines::{Line, ends, next_line},
-    pending::Pending,
-    pipe::{Outgoing, Pipe, PipeEnd, pipe},
-    stderr::StderrTail,
-};
-use crate::secret::Secret;
-use crate::upstream::{
-    check_values,
-    child::{self, Process, Spawned},
-    read_text, too_long,
+    secret::Secret,
+    upstream::{
+        check_values,
+        child::{self, Process, Spawned},
+        read_text, too_long,
+    },
 };
 use toolway_protocol::{
     mcp::deep::{is_too_deep, read_message},

@@ -3,6 +3,7 @@
 //! rmcp keeps sessions, resumes streams and cancels; this is the part that posts and reads, each message in
 //! `exchange`. How raw results get through rmcp is in `wrapped`; calls that need none of that are made in `direct`.
 
+mod direct;
 mod exchange;
 
 use std::{
@@ -33,12 +34,12 @@ use serde_json::Value;
 use sse_stream::Sse;
 use url::Url;
 
+use self::direct::Standing;
+pub(super) use self::direct::{Begun, DirectCall, DirectOutcome};
 use super::{
     Sends,
-    direct::{Begun, Standing},
-    events::{Events, raw_events},
-    pending::Pending,
-    web::{self, Clients, WebFault},
+    raw_messages::Pending,
+    web::{self, Clients, Events, WebFault, raw_events},
 };
 use crate::upstream::wire::{Body, Headers, HttpError, Outgoing};
 use toolway_protocol::segmented_body::SegmentedBody;

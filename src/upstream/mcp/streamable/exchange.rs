@@ -18,10 +18,11 @@ use super::{Asked, Fault, Poster, Reply, SESSION_ID, headers_of, is_about_sessio
 use crate::upstream::{
     check_values,
     mcp::{
-        events::{RawEvent, raw_events},
-        pending::Pending,
-        web::{self, WebFault},
-        wrapped::{shows_header_arguments, wrap_message},
+        raw_messages::{
+            Pending,
+            wrapped::{shows_header_arguments, wrap_message},
+        },
+        web::{self, RawEvent, WebFault, raw_events},
     },
     read_text, too_long,
 };

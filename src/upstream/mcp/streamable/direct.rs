@@ -19,15 +19,21 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 use tokio::time::timeout;
 
-use super::{
-    events::{Events, RawEvent},
-    pending::read_error,
-    session::{CAPABILITIES, OF_THE_CONNECTION, PROTOCOL_VERSION},
-    streamable::{self, Poster, Reply},
-    web::{self, WebFault},
+use super::{Poster, Reply};
+use crate::{
+    body_buffer::BodyBuffer,
+    upstream::{
+        check_values,
+        mcp::{
+            connection::{CAPABILITIES, OF_THE_CONNECTION, PROTOCOL_VERSION},
+            raw_messages::read_error,
+            streamable,
+            web::{self, Events, RawEvent, WebFault},
+        },
+        read_text,
+        wire::Body,
+    },
 };
-use crate::body_buffer::BodyBuffer;
-use crate::upstream::{check_values, read_text, wire::Body};
 use toolway_protocol::{sse::Event, tool::JsonObject};
 
 const METHOD: &str = "tools/call";
@@ -47,27 +53,31 @@ const CLIENT_INFO: &str = concat!(
 
 /// What goes with every call of a connection, once both sides have agreed on a version.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(in crate::upstream::mcp) struct Standing {
     /// Where to.
-    pub(super) uri: Uri,
+    pub(in crate::upstream::mcp) uri: Uri,
     /// Those of the configuration, and of the connection: session and version.
-    pub(super) headers: HeaderMap,
+    pub(in crate::upstream::mcp) headers: HeaderMap,
 }
 
 /// A request that toolway has posted and rmcp takes over: an extension of its message, never on the wire.
 #[derive(Clone)]
-pub(super) struct Begun {
+pub(in crate::upstream::mcp) struct Begun {
     /// What the server calls it.
-    pub(super) id: RequestId,
+    pub(in crate::upstream::mcp) id: RequestId,
     /// The session it was posted in.
-    pub(super) session: Option<HeaderValue>,
+    pub(in crate::upstream::mcp) session: Option<HeaderValue>,
     came: Arc<Mutex<Option<PartialReply>>>,
 }
 
 type PartialReply = Result<Reply, WebFault>;
 
 impl Begun {
-    pub(super) fn new(id: RequestId, session: Option<HeaderValue>, came: PartialReply) -> Begun {
+    pub(in crate::upstream::mcp) fn new(
+        id: RequestId,
+        session: Option<HeaderValue>,
+        came: PartialReply,
+    ) -> Begun {
         Begun {
             id,
             session,
@@ -76,7 +86,7 @@ impl Begun {
     }
 
     /// What came so far; only once, because rmcp may make the request again.
-    pub(super) fn take(&self) -> Option<PartialReply> {
+    pub(in crate::upstream::mcp) fn take(&self) -> Option<PartialReply> {
         self.came
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -85,7 +95,7 @@ impl Begun {
 }
 
 /// A call that can be made without rmcp.
-pub(super) struct DirectCall<'a> {
+pub(in crate::upstream::mcp) struct DirectCall<'a> {
     poster: &'a Poster,
     standing: Arc<Standing>,
     /// Those of this call only.
@@ -96,7 +106,7 @@ pub(super) struct DirectCall<'a> {
 }
 
 /// What comes of a call.
-pub(super) enum DirectOutcome {
+pub(in crate::upstream::mcp) enum DirectOutcome {
     /// Its answer.
     Answer(Result<Value, ErrorData>),
     /// Something else; rmcp takes it over.
@@ -107,7 +117,7 @@ pub(super) enum DirectOutcome {
 
 impl<'a> DirectCall<'a> {
     /// `None` where a request needs what rmcp knows. `capabilities` are the caller's, on a version without a handshake.
-    pub(super) fn of(
+    pub(in crate::upstream::mcp) fn of(
         poster: &'a Poster,
         method: &str,
         params: &'a JsonObject,
@@ -136,12 +146,12 @@ impl<'a> DirectCall<'a> {
     }
 
     /// The session it is made in.
-    pub(super) fn session(&self) -> Option<HeaderValue> {
+    pub(in crate::upstream::mcp) fn session(&self) -> Option<HeaderValue> {
         self.standing.headers.get(streamable::SESSION_ID).cloned()
     }
 
     /// Makes the call, with this id and progress token. Dropping the future closes what it has opened.
-    pub(super) async fn make(&self, id: i64) -> DirectOutcome {
+    pub(in crate::upstream::mcp) async fn make(&self, id: i64) -> DirectOutcome {
         let version = self.standing.headers.get(streamable::PROTOCOL_VERSION);
         let version = version.and_then(|version| version.to_str().ok());
         let about = self.capabilities.zip(version);

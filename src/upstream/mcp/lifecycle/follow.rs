@@ -9,12 +9,14 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{
-    faults::Outage,
-    server_handle::ServerHandle,
-    session::{ListFault, Session},
+use super::server_handle::ServerHandle;
+use crate::{
+    health::Restarts,
+    upstream::mcp::{
+        connection::{ListFault, Session},
+        faults::Outage,
+    },
 };
-use crate::health::Restarts;
 use toolway_protocol::mcp::features::Kind;
 
 /// How long further changes are waited for before a list is read again.
@@ -31,7 +33,7 @@ const REREAD: Duration = Duration::from_secs(300);
 
 /// Whether a server's list has to be looked at without being asked to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watching {
+pub(in crate::upstream::mcp) enum Watching {
     /// Changes are announced on a connection that cannot be lost unseen.
     Announced,
     /// The server may be replaced by another between two requests (Streamable HTTP).
@@ -49,7 +51,7 @@ pub(super) enum Subject {
 
 impl Subject {
     /// The capability of servers that have it.
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::upstream::mcp) fn name(self) -> &'static str {
         match self {
             Subject::Tools => "tools",
             Subject::Prompts => "prompts",
@@ -168,7 +170,7 @@ pub(super) fn announcements(session: &Session) -> Option<SubscriptionFilter> {
 }
 
 /// Asks a 2026-07-28 server to tell of changes, again whenever it stops doing so.
-pub(super) async fn subscribe(session: Session, filter: SubscriptionFilter) {
+pub(in crate::upstream::mcp) async fn subscribe(session: Session, filter: SubscriptionFilter) {
     let mut restarts = Restarts::default();
     while let Ok(mut subscription) = session.peer.listen(filter.clone()).await {
         let since = Instant::now();

@@ -31,9 +31,9 @@ const MAX_OPEN: usize = 64;
 /// What a server asks, and of whom.
 #[derive(Debug)]
 pub(super) struct Question {
-    pub(super) method: String,
+    pub(in crate::upstream::mcp) method: String,
     /// As they came; `null` if there are none.
-    pub(super) params: Value,
+    pub(in crate::upstream::mcp) params: Value,
     pub(super) meant: Recipient,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Questions {
 
 impl Questions {
     /// Keeps a question; what is returned stands for it.
-    pub(super) fn keep(&self, question: Question) -> ServerRequest {
+    pub(in crate::upstream::mcp) fn keep(&self, question: Question) -> ServerRequest {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut kept = self.kept();
         if kept.len() < MAX_OPEN {
@@ -60,7 +60,10 @@ impl Questions {
     ///
     /// # Errors
     /// It is none, or there were too many at once.
-    pub(super) fn take(&self, request: &CustomRequest) -> Result<Question, RpcError> {
+    pub(in crate::upstream::mcp) fn take(
+        &self,
+        request: &CustomRequest,
+    ) -> Result<Question, RpcError> {
         let number = request.params.as_ref().and_then(|it| it["number"].as_u64());
         let number = number
             .filter(|_| request.method == METHOD)
@@ -81,7 +84,7 @@ impl Question {
 
     /// Puts the question to whom it is meant for. It is taken back when their request is over, and when the
     /// future is dropped.
-    pub(super) async fn answer(self) -> Result<Value, RpcError> {
+    pub(in crate::upstream::mcp) async fn answer(self) -> Result<Value, RpcError> {
         let Question {
             method,
             params,

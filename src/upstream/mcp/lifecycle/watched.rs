@@ -15,8 +15,11 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{faults, server_handle::ServerHandle, session::Session};
-use crate::health::Restarts;
+use super::server_handle::ServerHandle;
+use crate::{
+    health::Restarts,
+    upstream::mcp::{connection::Session, faults},
+};
 use toolway_protocol::{
     mcp::rpc::code,
     tool::{CallError, JsonObject},
@@ -124,7 +127,7 @@ impl Watched {
 }
 
 /// Waits until the server has taken the subscription.
-pub(super) async fn watch(
+pub(in crate::upstream::mcp) async fn watch(
     entry: &Arc<ServerHandle>,
     uri: &str,
 ) -> Result<ResourceWatch, CallError> {
@@ -161,7 +164,7 @@ impl Drop for ResourceWatch {
 }
 
 /// Keeps the server subscribed to what is wanted, until the connection ends.
-pub(super) async fn keep(entry: Arc<ServerHandle>, session: Session) {
+pub(in crate::upstream::mcp) async fn keep(entry: Arc<ServerHandle>, session: Session) {
     if session.is_modern() {
         keep_listening(&entry, &session).await;
     } else {

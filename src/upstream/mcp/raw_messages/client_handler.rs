@@ -23,9 +23,9 @@ use toolway_protocol::{
 
 /// The client side of a connection.
 #[derive(Clone, Debug)]
-pub(super) struct ClientHandler {
-    pub(super) server: ServerId,
-    pub(super) pending: Pending,
+pub(in crate::upstream::mcp) struct ClientHandler {
+    pub(in crate::upstream::mcp) server: ServerId,
+    pub(in crate::upstream::mcp) pending: Pending,
 }
 
 impl Service<RoleClient> for ClientHandler {

@@ -11,14 +11,18 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
-    Transport, connect,
-    connection::{Connection, Era},
-    faults::Outage,
     follow::{self, Subject},
     server_handle::ServerHandle,
     watched,
 };
-use crate::health::Restarts;
+use crate::{
+    health::Restarts,
+    upstream::mcp::{
+        Transport,
+        connection::{Connection, Era, connect},
+        faults::Outage,
+    },
+};
 use toolway_protocol::tool::millis;
 
 /// Why a running server is not used any more.
@@ -28,7 +32,7 @@ enum End {
 }
 
 /// Runs until `stop`. Nothing of the server is left running then.
-pub(super) async fn run(entry: Arc<ServerHandle>, stop: CancellationToken) {
+pub(in crate::upstream::mcp) async fn run(entry: Arc<ServerHandle>, stop: CancellationToken) {
     let server = &entry.config.server;
     if let Transport::Unavailable { reason, .. } = &entry.config.transport {
         warn!(server.id = %server, reason, "A server is not started");
@@ -74,7 +78,7 @@ async fn start(entry: &ServerHandle, era: &mut Era) -> Result<Connection, Outage
         let seconds = entry.config.start_timeout.as_secs_f64();
         format!("the server did not {what} in {seconds} s")
     };
-    let connection = connect::connect(entry, era, deadline).await;
+    let connection = connect(entry, era, deadline).await;
     let connection = connection.map_err(|error| match Instant::now() >= deadline {
         true => late("answer").into(),
         false => error,

@@ -10,24 +10,26 @@ use http::{HeaderName, StatusCode};
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
-use super::{
-    HttpKind, Transport,
-    connection::{Connection, Era, Link, handshake},
-    faults::Outage,
-    legacy_sse,
-    pending::Pending,
-    server_handle::ServerHandle,
-    stdio::{self, Program},
-    streamable,
-    web::{self, Clients, WebFault},
+use super::{Connection, Era, Link, handshake};
+use crate::upstream::{
+    child,
+    mcp::{
+        HttpKind, Transport,
+        faults::Outage,
+        legacy_sse,
+        lifecycle::ServerHandle,
+        raw_messages::Pending,
+        stdio::{self, Program},
+        streamable,
+        web::{self, Clients, WebFault},
+    },
 };
-use crate::upstream::child;
 
 /// How long a server of unknown age may be silent on `server/discover`.
 const PROBE: Duration = Duration::from_secs(2);
 
 /// Connects before the deadline. `era` is what is known about the server, and learns from the attempt.
-pub(super) async fn connect(
+pub(in crate::upstream::mcp) async fn connect(
     entry: &ServerHandle,
     era: &mut Era,
     deadline: Instant,

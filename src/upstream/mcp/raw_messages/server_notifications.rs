@@ -38,16 +38,16 @@ pub enum ServerEvent {
 
 /// Counts how often the server said that one of its lists changed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Changes {
-    pub(super) tools: watch::Sender<u64>,
-    pub(super) prompts: watch::Sender<u64>,
+pub(in crate::upstream::mcp) struct Changes {
+    pub(in crate::upstream::mcp) tools: watch::Sender<u64>,
+    pub(in crate::upstream::mcp) prompts: watch::Sender<u64>,
     /// Resources and resource templates.
-    pub(super) resources: watch::Sender<u64>,
+    pub(in crate::upstream::mcp) resources: watch::Sender<u64>,
 }
 
 impl Changes {
     /// Every list may have changed.
-    pub(super) fn everything(&self) {
+    pub(in crate::upstream::mcp) fn everything(&self) {
         for list in [&self.tools, &self.prompts, &self.resources] {
             list.send_modify(|count| *count += 1);
         }
@@ -56,10 +56,10 @@ impl Changes {
 
 /// Where the notifications of one connection go.
 #[derive(Clone, Debug)]
-pub(super) struct Unasked {
-    pub(super) server: ServerId,
-    pub(super) changes: Changes,
-    pub(super) events: broadcast::Sender<ServerEvent>,
+pub(in crate::upstream::mcp) struct Unasked {
+    pub(in crate::upstream::mcp) server: ServerId,
+    pub(in crate::upstream::mcp) changes: Changes,
+    pub(in crate::upstream::mcp) events: broadcast::Sender<ServerEvent>,
 }
 
 impl Unasked {
