@@ -58,8 +58,6 @@ pub(super) struct Connection {
     pub(super) session: Session,
     /// The changes of its tools that were counted before the handshake, so that no later one is missed.
     pub(super) changes_seen: watch::Receiver<u64>,
-    /// How it is reached, in a word.
-    pub(super) transport: &'static str,
     running: JoinHandle<()>,
     stop: DropGuard,
     link: Link,
@@ -71,6 +69,53 @@ pub(super) enum Link {
     EventStream(SseLink),
     /// rmcp owns it, and this posts for it.
     Streamable(Poster),
+}
+
+impl Link {
+    /// The transport in a word.
+    fn transport(&self) -> &'static str {
+        match self {
+            Link::Child(_) => "stdio",
+            Link::EventStream(_) => "sse",
+            Link::Streamable(_) => "http",
+        }
+    }
+
+    /// Whether the server can be replaced without the connection being lost.
+    fn watching(&self) -> Watching {
+        match self {
+            Link::Child(_) | Link::EventStream(_) => Watching::Announced,
+            Link::Streamable(_) => Watching::Unseen,
+        }
+    }
+
+    /// What makes calls without rmcp, where the transport can do that.
+    fn poster(&self) -> Option<Poster> {
+        match self {
+            Link::Child(_) | Link::EventStream(_) => None,
+            Link::Streamable(poster) => Some(poster.clone()),
+        }
+    }
+
+    /// Ends what lies under a connection. Returns how the server exited, if the connection had ended by itself.
+    async fn close(self, ended_by_itself: bool) -> Option<String> {
+        match self {
+            Link::Child(child) => {
+                let ending = if ended_by_itself {
+                    child.ending().await
+                } else {
+                    None
+                };
+                child.close().await;
+                ending
+            }
+            Link::EventStream(stream) => {
+                drop(stream);
+                None
+            }
+            Link::Streamable(_) => None,
+        }
+    }
 }
 
 /// A connection on which both sides agreed on a version.
@@ -170,15 +215,12 @@ fn explain(error: &ClientInitializeError) -> HandshakeFault {
 
 impl Shaken {
     /// The connection, with what lies under it.
-    pub(super) fn into_connection(self, transport: &'static str, link: Link) -> Connection {
+    pub(super) fn into_connection(self, link: Link) -> Connection {
         let session = Session {
             peer: self.running.peer().clone(),
             pending: self.pending,
             absence: Arc::default(),
-            poster: match &link {
-                Link::Streamable(poster) => Some(poster.clone()),
-                Link::Child(_) | Link::EventStream(_) => None,
-            },
+            poster: link.poster(),
         };
         let changes_seen = self.changes_seen;
         let running = tokio::spawn(async move {
@@ -187,7 +229,6 @@ impl Shaken {
         Connection {
             session,
             changes_seen,
-            transport,
             running,
             stop: self.stop.drop_guard(),
             link,
@@ -206,10 +247,12 @@ impl Connection {
 
     /// Whether the list of tools may change without a word.
     pub(super) fn watching(&self) -> Watching {
-        match self.link {
-            Link::Child(_) | Link::EventStream(_) => Watching::Announced,
-            Link::Streamable(_) => Watching::Unseen,
-        }
+        self.link.watching()
+    }
+
+    /// The transport in a word.
+    pub(super) fn transport(&self) -> &'static str {
+        self.link.transport()
     }
 
     /// Waits until the connection has ended by itself. Cancel safe.
@@ -226,22 +269,7 @@ impl Connection {
             let _ = timeout(CLOSING, &mut self.running).await;
             self.running.abort();
         }
-        match self.link {
-            Link::Child(link) => {
-                let ending = if ended_by_itself {
-                    link.ending().await
-                } else {
-                    None
-                };
-                link.close().await;
-                ending
-            }
-            Link::EventStream(link) => {
-                drop(link);
-                None
-            }
-            Link::Streamable(_) => None,
-        }
+        self.link.close(ended_by_itself).await
     }
 
     /// What the handshake tells about the server.

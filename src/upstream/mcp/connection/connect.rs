@@ -130,7 +130,7 @@ async fn attempt_child(
         next: None,
     })?;
     match handshake(pipe, server, pending, era, deadline).await {
-        Ok(shaken) => Ok(shaken.into_connection("stdio", Link::Child(link))),
+        Ok(shaken) => Ok(shaken.into_connection(Link::Child(link))),
         Err(failed) => {
             let next = match era {
                 Era::Unknown if link.was_discovered_late() => Some(Era::Discover),
@@ -166,7 +166,7 @@ async fn attempt_streamable(
     let (transport, poster) =
         streamable::transport(clients, url, limit, parallel, patience, pending.clone());
     let failed = match handshake(transport, server, pending, era, deadline).await {
-        Ok(shaken) => return Ok(shaken.into_connection("http", Link::Streamable(poster))),
+        Ok(shaken) => return Ok(shaken.into_connection(Link::Streamable(poster))),
         Err(failed) => failed,
     };
     let next = match (poster.refusal(), era) {
@@ -288,7 +288,7 @@ async fn attempt_event_stream(
         }
     };
     match handshake(pipe, server, pending, Era::EventStream, deadline).await {
-        Ok(shaken) => Ok(shaken.into_connection("sse", Link::EventStream(link))),
+        Ok(shaken) => Ok(shaken.into_connection(Link::EventStream(link))),
         Err(failed) => Err(fault(failed.outage)),
     }
 }

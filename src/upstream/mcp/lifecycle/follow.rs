@@ -51,7 +51,7 @@ pub(super) enum Subject {
 
 impl Subject {
     /// The capability of servers that have it.
-    pub(in crate::upstream::mcp) fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Subject::Tools => "tools",
             Subject::Prompts => "prompts",
@@ -170,7 +170,7 @@ pub(super) fn announcements(session: &Session) -> Option<SubscriptionFilter> {
 }
 
 /// Asks a 2026-07-28 server to tell of changes, again whenever it stops doing so.
-pub(in crate::upstream::mcp) async fn subscribe(session: Session, filter: SubscriptionFilter) {
+pub(super) async fn subscribe(session: Session, filter: SubscriptionFilter) {
     let mut restarts = Restarts::default();
     while let Ok(mut subscription) = session.peer.listen(filter.clone()).await {
         let since = Instant::now();

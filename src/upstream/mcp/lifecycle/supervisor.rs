@@ -151,7 +151,11 @@ async fn serve(
     }
     followers.spawn(watched::keep(Arc::clone(entry), session.clone()));
     let absence = Arc::clone(&session.absence);
-    entry.set_ready(session, connection.transport, connection.protocol_version());
+    entry.set_ready(
+        session,
+        connection.transport(),
+        connection.protocol_version(),
+    );
     let end = tokio::select! {
         () = stop.cancelled() => End::Stopped,
         () = connection.ended() => End::Lost("the connection ended".to_owned().into()),

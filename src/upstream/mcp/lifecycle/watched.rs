@@ -164,7 +164,7 @@ impl Drop for ResourceWatch {
 }
 
 /// Keeps the server subscribed to what is wanted, until the connection ends.
-pub(in crate::upstream::mcp) async fn keep(entry: Arc<ServerHandle>, session: Session) {
+pub(super) async fn keep(entry: Arc<ServerHandle>, session: Session) {
     if session.is_modern() {
         keep_listening(&entry, &session).await;
     } else {

@@ -79,7 +79,7 @@ impl ProgressTable {
 
 /// Reads the `params` of one notification: the token, which is a number and may come back as its digits, and how far
 /// the call is.
-pub(in crate::upstream::mcp) fn read(params: &Value) -> Option<(i64, Progress)> {
+pub(super) fn read(params: &Value) -> Option<(i64, Progress)> {
     let token = &params["progressToken"];
     let number = token.as_i64().or_else(|| token.as_str()?.parse().ok())?;
     Some((number, read_progress(params)?))

@@ -46,7 +46,7 @@ pub(super) struct Questions {
 
 impl Questions {
     /// Keeps a question; what is returned stands for it.
-    pub(in crate::upstream::mcp) fn keep(&self, question: Question) -> ServerRequest {
+    pub(super) fn keep(&self, question: Question) -> ServerRequest {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut kept = self.kept();
         if kept.len() < MAX_OPEN {
@@ -60,10 +60,7 @@ impl Questions {
     ///
     /// # Errors
     /// It is none, or there were too many at once.
-    pub(in crate::upstream::mcp) fn take(
-        &self,
-        request: &CustomRequest,
-    ) -> Result<Question, RpcError> {
+    pub(super) fn take(&self, request: &CustomRequest) -> Result<Question, RpcError> {
         let number = request.params.as_ref().and_then(|it| it["number"].as_u64());
         let number = number
             .filter(|_| request.method == METHOD)
