@@ -75,7 +75,7 @@ pub struct Input {
     /// See `tools`.
     pub servers: Option<Box<str>>,
     /// Progress that the client's header asks for.
-    pub watch: Option<ProgressMode>,
+    pub progress: Option<ProgressMode>,
     /// Whose conversation it is.
     pub principal: Principal,
     /// What is logged when the request ends.
@@ -163,7 +163,7 @@ impl Gateway {
             upstream,
             catalog,
             selected,
-            watch: options.or(input.watch).unwrap_or_default(),
+            progress: options.or(input.progress).unwrap_or_default(),
             restored,
             claims: self.claimed.claims(),
             deadline: Instant::now() + self.config.request_timeout,
@@ -266,14 +266,14 @@ impl Gateway {
         input: &Input,
     ) -> Result<Option<Box<(Restored, Reservation)>>, Failure> {
         let messages = request.messages();
-        let mut taken = input.bodies.take_nothing();
+        let mut reservation = input.bodies.take_nothing();
         let mut loaded = 0;
         let mut found: HashMap<String, Vec<Found>> = HashMap::new();
         if !self.turns.is_empty() {
             let keys = read_text(messages.get().len(), || parked::keys(messages));
             let mut reserve = |bytes| {
                 loaded = bytes;
-                taken.grow_to(bytes)
+                reservation.grow_to(bytes)
             };
             let all = self.turns.find(input.principal, &keys, &mut reserve);
             for FoundUnder { id, found: turn } in all.await.map_err(|NoRoom| Failure::OverBudget)? {
@@ -281,10 +281,12 @@ impl Gateway {
             }
         }
         let restored = read_text(messages.get().len(), || {
-            parked::restore(messages, &found, &mut |bytes| taken.grow_to(loaded + bytes))
+            parked::restore(messages, &found, &mut |bytes| {
+                reservation.grow_to(loaded + bytes)
+            })
         });
         let restored = restored.map_err(|NoRoom| Failure::OverBudget)?;
-        Ok(restored.map(|restored| Box::new((restored, taken))))
+        Ok(restored.map(|restored| Box::new((restored, reservation))))
     }
 }
 
@@ -306,7 +308,7 @@ pub(super) struct Chat<'a> {
     pub(super) upstream: &'a Upstream,
     pub(super) catalog: Arc<Catalog>,
     pub(super) selected: Arc<Selected>,
-    pub(super) watch: ProgressMode,
+    pub(super) progress: ProgressMode,
     /// With the bytes that it takes of the budget.
     pub(super) restored: Option<Box<(Restored, Reservation)>>,
     /// Ids of the client's own calls in this answer.

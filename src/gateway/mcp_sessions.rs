@@ -145,8 +145,8 @@ impl McpSessions {
         // Looked at before the work is done, and again when it is.
         let sharing = self.inner.sharing();
         self.inner.lock().has_place(owner, bytes, sharing)?;
-        let taken = self.inner.definitions.take(bytes);
-        let taken = taken.ok_or(OpenError::Full)?;
+        let reservation = self.inner.definitions.take(bytes);
+        let reservation = reservation.ok_or(OpenError::Full)?;
         let parts = (self.inner.number(), self.inner.arguments.clone());
         let compiling = tokio::task::spawn_blocking(move || {
             let (number, arguments) = parts;
@@ -157,7 +157,7 @@ impl McpSessions {
                 about: about(&order),
                 order,
                 arguments,
-                taken,
+                reservation,
                 bytes,
             })
         });

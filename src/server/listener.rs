@@ -112,9 +112,9 @@ pub(super) async fn serve<A, F>(
     let graceful = GracefulShutdown::new();
     let stopping = CancellationToken::new();
     let accepting = async {
-        let mut door = Door::new(listener, Arc::clone(&connections));
+        let mut acceptor = Acceptor::new(listener, Arc::clone(&connections));
         loop {
-            let (stream, place, registered) = door.next().await;
+            let (stream, place, registered) = acceptor.next().await;
             // A socket that refuses the option still works.
             let _ = stream.set_nodelay(true);
             let (answer, watcher) = (answer.clone(), graceful.watcher());
@@ -155,7 +155,7 @@ async fn sweep(connections: &Connections) {
 }
 
 /// Where connections come in.
-struct Door {
+struct Acceptor {
     listener: TcpListener,
     connections: Arc<Connections>,
     places: Arc<Semaphore>,
@@ -165,9 +165,9 @@ struct Door {
     warned: Option<Instant>,
 }
 
-impl Door {
-    fn new(listener: TcpListener, connections: Arc<Connections>) -> Door {
-        Door {
+impl Acceptor {
+    fn new(listener: TcpListener, connections: Arc<Connections>) -> Acceptor {
+        Acceptor {
             listener,
             places: Arc::new(Semaphore::new(
                 connections.max().min(Semaphore::MAX_PERMITS),

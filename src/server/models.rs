@@ -20,7 +20,7 @@ use crate::{
 use super::{App, error, headers};
 
 /// Longest wait for one upstream's list; the others' are shown without it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MODELS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Every model that a request can name.
 pub(super) async fn list(State(app): State<Arc<App>>, client: HeaderMap) -> Response {
@@ -79,9 +79,11 @@ async fn all(gateway: &Gateway, client: &ClientHeaders) -> Result<Vec<Value>, Fa
 }
 
 async fn listed(upstream: &Upstream, client: &ClientHeaders) -> Result<Vec<Value>, Failure> {
-    match timeout(PATIENCE, upstream.models(client)).await {
+    match timeout(MODELS_TIMEOUT, upstream.models(client)).await {
         Ok(models) => Ok(models?),
-        Err(_) => Err(Failure::TimeIsUp { after: PATIENCE }),
+        Err(_) => Err(Failure::TimeIsUp {
+            after: MODELS_TIMEOUT,
+        }),
     }
 }
 

@@ -114,7 +114,7 @@ pub enum HttpKind {
 ///
 /// Dropping it kills the child processes at once; [`Servers::shutdown`] ends them in order.
 pub struct Servers {
-    entries: Vec<Arc<ServerHandle>>,
+    handles: Vec<Arc<ServerHandle>>,
     tools: watch::Receiver<Arc<Vec<ServerTools>>>,
     features: watch::Receiver<Arc<Vec<ServerFeatures>>>,
     later: Arc<Later>,
@@ -142,7 +142,7 @@ impl Servers {
         let log_level = watch::Sender::new(None);
         let later = Arc::new(Later::new(configs.len()));
         let missing = Arc::new(AtomicUsize::new(configs.len()));
-        let entries: Vec<_> = configs
+        let handles: Vec<_> = configs
             .into_iter()
             .enumerate()
             .map(|(place, config)| {
@@ -158,18 +158,18 @@ impl Servers {
             })
             .collect();
         publisher.send_replace(Arc::new(
-            entries.iter().map(|entry| entry.no_tools()).collect(),
+            handles.iter().map(|handle| handle.no_tools()).collect(),
         ));
         features_publisher.send_replace(Arc::new(
-            entries.iter().map(|entry| entry.no_features()).collect(),
+            handles.iter().map(|handle| handle.no_features()).collect(),
         ));
         let stop = CancellationToken::new();
         let mut supervisors = JoinSet::new();
-        for entry in &entries {
-            supervisors.spawn(lifecycle::run(Arc::clone(entry), stop.clone()));
+        for handle in &handles {
+            supervisors.spawn(lifecycle::run(Arc::clone(handle), stop.clone()));
         }
         Servers {
-            entries,
+            handles,
             tools,
             features,
             later,
@@ -224,18 +224,18 @@ impl Servers {
         server: &ServerId,
         uri: &str,
     ) -> Result<ResourceWatch, CallError> {
-        lifecycle::watch(self.entry(server)?, uri).await
+        lifecycle::watch(self.handle(server)?, uri).await
     }
 
     /// What is known about every server, in the order of the configuration.
     pub fn health(&self) -> Vec<ServerHealth> {
-        self.entries.iter().map(|entry| entry.health()).collect()
+        self.handles.iter().map(|handle| handle.health()).collect()
     }
 
     /// Waits until every server is ready or has failed at least once. The caller sets the deadline.
     pub async fn settled(&self) {
-        for entry in &self.entries {
-            entry.settled().await;
+        for handle in &self.handles {
+            handle.settled().await;
         }
     }
 
@@ -246,15 +246,15 @@ impl Servers {
 
     /// The servers that were never ready, in the order of the configuration.
     pub fn missing(&self) -> impl Iterator<Item = &ServerId> {
-        let missing = self.entries.iter().filter(|entry| entry.is_missing());
-        missing.map(|entry| &entry.config.server)
+        let missing = self.handles.iter().filter(|handle| handle.is_missing());
+        missing.map(|handle| &handle.config.server)
     }
 
     /// Waits until each of these servers is ready or has failed at least once. The caller sets the deadline.
     pub async fn settled_of(&self, servers: &[ServerId]) {
         for server in servers {
-            if let Ok(entry) = self.entry(server) {
-                entry.settled().await;
+            if let Ok(handle) = self.handle(server) {
+                handle.settled().await;
             }
         }
     }
@@ -262,8 +262,8 @@ impl Servers {
     /// Waits until every server's prompts and resources are known, too, or it has failed at least once. The caller
     /// sets the deadline.
     pub async fn acquainted(&self) {
-        for entry in &self.entries {
-            entry.acquainted().await;
+        for handle in &self.handles {
+            handle.acquainted().await;
         }
     }
 
@@ -277,7 +277,7 @@ impl Servers {
         arguments: JsonObject,
         options: CallOptions,
     ) -> Result<ToolResult, CallError> {
-        if self.entry(server).is_err() {
+        if self.handle(server).is_err() {
             return Err(CallError::UnknownTool {
                 name: tool.to_owned(),
                 did_you_mean: Vec::new(),
@@ -305,22 +305,22 @@ impl Servers {
         params: &JsonObject,
         options: CallOptions,
     ) -> Result<Value, CallError> {
-        self.entry(server)?.request(method, params, &options).await
+        self.handle(server)?.request(method, params, &options).await
     }
 
     /// What one client's request does there may keep others waiting: calls run one after another, or all share a
     /// pipe, on which a question does not say whose it is.
     pub fn is_shared(&self, server: &ServerId) -> bool {
-        self.entry(server).is_ok_and(|entry| {
-            let is_pipe = matches!(entry.config.transport, Transport::Stdio { .. });
-            entry.config.stateful || is_pipe
+        self.handle(server).is_ok_and(|handle| {
+            let is_pipe = matches!(handle.config.transport, Transport::Stdio { .. });
+            handle.config.stateful || is_pipe
         })
     }
 
-    fn entry(&self, server: &ServerId) -> Result<&Arc<ServerHandle>, CallError> {
-        let mut entries = self.entries.iter();
-        entries
-            .find(|entry| entry.config.server == *server)
+    fn handle(&self, server: &ServerId) -> Result<&Arc<ServerHandle>, CallError> {
+        let mut handles = self.handles.iter();
+        handles
+            .find(|handle| handle.config.server == *server)
             .ok_or_else(|| CallError::UpstreamUnavailable {
                 message: format!("there is no server `{server}`"),
                 unsent: true,

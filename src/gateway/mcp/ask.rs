@@ -388,4 +388,4 @@ fn protocol(code: i64, message: impl Into<String>) -> CallError {
 }
 
 /// How long a parked call waits for its client.
-pub(super) const PATIENCE: Duration = Duration::from_secs(600);
+pub(super) const PARKED_TIMEOUT: Duration = Duration::from_secs(600);

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::ask::{FromServer, PATIENCE, Question};
+use super::ask::{FromServer, PARKED_TIMEOUT, Question};
 use crate::gateway::random::unguessable;
 use crate::quota::Victim;
 use toolway_protocol::tool::{CallError, Progress, ServerId};
@@ -77,7 +77,7 @@ impl ParkedCalls {
     pub(super) fn keep(&self, parked: Parked) -> Result<String, CallError> {
         let secret = unguessable().map_err(|_| CallError::Busy)?;
         let key = format!("{PREFIX}{secret}");
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + PARKED_TIMEOUT;
         let (calls, overdue) = (Arc::downgrade(&self.0), key.clone());
         let minder = tokio::spawn(async move {
             tokio::time::sleep_until(until).await;
@@ -106,7 +106,7 @@ impl ParkedCalls {
     /// Gives up calls on this server that have waited for more than a minute, because others want to use it; not
     /// the one whose client comes back to it right now.
     pub(super) fn make_way(&self, server: &ServerId, resumed: Option<&str>) {
-        let late = Instant::now() + PATIENCE - COURTESY;
+        let late = Instant::now() + PARKED_TIMEOUT - COURTESY;
         let mut calls = lock(&self.0);
         let stays = |kept: &WaitingCall| kept.parked.server != *server || kept.until >= late;
         let given_up: Vec<WaitingCall> = calls
@@ -231,7 +231,7 @@ mod tests {
                 .is_none()
         );
         assert!(parked.take(&keys[1], |_| true).is_some());
-        tokio::time::sleep(PATIENCE * 2).await;
+        tokio::time::sleep(PARKED_TIMEOUT * 2).await;
         assert!(lock(&parked.0).is_empty());
     }
 }

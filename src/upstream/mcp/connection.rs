@@ -119,7 +119,7 @@ impl Link {
 }
 
 /// A connection on which both sides agreed on a version.
-pub(super) struct Shaken {
+pub(super) struct NegotiatedConnection {
     running: RunningService<RoleClient, ClientHandler>,
     pending: Pending,
     changes_seen: watch::Receiver<u64>,
@@ -141,7 +141,7 @@ pub(super) async fn handshake<T>(
     pending: Pending,
     era: Era,
     deadline: Instant,
-) -> Result<Shaken, HandshakeFault>
+) -> Result<NegotiatedConnection, HandshakeFault>
 where
     T: RmcpTransport<RoleClient> + 'static,
 {
@@ -166,7 +166,7 @@ where
     };
     let serving = serve_client_with_lifecycle_and_ct(ears, transport, lifecycle, stop.clone());
     match timeout_at(deadline, serving).await {
-        Ok(Ok(running)) => Ok(Shaken {
+        Ok(Ok(running)) => Ok(NegotiatedConnection {
             running,
             pending,
             changes_seen,
@@ -213,7 +213,7 @@ fn explain(error: &ClientInitializeError) -> HandshakeFault {
     }
 }
 
-impl Shaken {
+impl NegotiatedConnection {
     /// The connection, with what lies under it.
     pub(super) fn into_connection(self, link: Link) -> Connection {
         let session = Session {

@@ -29,5 +29,5 @@ pub(super) use self::{
     pending::{Pending, read_error},
     pipe::{Outgoing, Pipe, PipeEnd, PipeFault, pipe},
     running::{RequestTag, Running},
-    server_notifications::{Changes, Unasked},
+    server_notifications::{Changes, ServerNotifications},
 };

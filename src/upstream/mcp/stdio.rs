@@ -54,12 +54,12 @@ pub(super) struct ChildLink {
     pending: Pending,
 }
 
-/// Starts the program; `patience` is how long it may be silent on `server/discover`.
+/// Starts the program; `probe_timeout` is how long it may be silent on `server/discover`.
 pub(super) async fn start(
     server: &ServerId,
     program: &Program,
     max_message_bytes: usize,
-    patience: Duration,
+    probe_timeout: Duration,
     pending: Pending,
     stderr_tail: &Arc<StderrTail>,
 ) -> std::io::Result<(Pipe, ChildLink)> {
@@ -82,7 +82,7 @@ pub(super) async fn start(
             incoming,
             pending,
         },
-    ) = pipe(patience, pending);
+    ) = pipe(probe_timeout, pending);
     let (stop, gone) = (CancellationToken::new(), CancellationToken::new());
     let ending = Arc::default();
 

@@ -22,7 +22,7 @@ use crate::{
             CallOptions, Config, HttpKind, ServerEvent, Transport,
             connection::Session,
             faults,
-            raw_messages::{Changes, Unasked},
+            raw_messages::{Changes, ServerNotifications},
             stdio::StderrTail,
         },
         queue::Queue,
@@ -174,8 +174,8 @@ impl ServerHandle {
     }
 
     /// Where the notifications of a new connection go.
-    pub(in crate::upstream::mcp) fn unasked(&self) -> Unasked {
-        Unasked {
+    pub(in crate::upstream::mcp) fn notifications(&self) -> ServerNotifications {
+        ServerNotifications {
             server: self.config.server.clone(),
             changes: Changes::default(),
             events: self.events.clone(),

@@ -2,7 +2,7 @@
 //!
 //! rmcp's models drop what they do not know and refuse a whole list for one tool. So answers are handed to rmcp as they
 //! came, as [`CustomResult`], which it passes through untouched; what the server asks waits in `questions`, and what
-//! it says goes to `unasked` and `progress` without rmcp.
+//! it says goes to `notifications` and `progress` without rmcp.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ use super::{
     progress::{self, ProgressTable},
     questions::{Question, Questions},
     running::{Recipient, RequestTag, Running, meant},
-    server_notifications::{Changes, Unasked},
+    server_notifications::{Changes, ServerNotifications},
 };
 use crate::upstream::mcp::pace::Pace;
 use toolway_protocol::mcp::{envelope, rpc::RpcError};
@@ -67,7 +67,7 @@ struct Shared {
     has_header_arguments: AtomicBool,
     progress: ProgressTable,
     questions: Questions,
-    unasked: Unasked,
+    notifications: ServerNotifications,
     answered_late: AtomicBool,
     hello: Mutex<Value>,
     handshakes: watch::Sender<u64>,
@@ -118,14 +118,14 @@ impl Request {
 
 impl Pending {
     /// No requests yet; what the server says unasked goes there.
-    pub(in crate::upstream::mcp) fn new(unasked: Unasked) -> Pending {
+    pub(in crate::upstream::mcp) fn new(notifications: ServerNotifications) -> Pending {
         Pending(Arc::new(Shared {
             requests: Mutex::default(),
             next_own: AtomicI64::new(0),
             has_header_arguments: AtomicBool::new(false),
             progress: ProgressTable::default(),
             questions: Questions::default(),
-            unasked,
+            notifications,
             answered_late: AtomicBool::new(false),
             hello: Mutex::default(),
             handshakes: watch::Sender::new(0),
@@ -149,7 +149,7 @@ impl Pending {
         };
         let Some(pause) = pause else { return };
         if !self.0.is_flooded.swap(true, Ordering::Relaxed) {
-            let server = &self.0.unasked.server;
+            let server = &self.0.notifications.server;
             warn!(server.id = %server, "A server sends more than 2,000 messages, or 2 MiB, a second that nobody asked for; it is read slowly");
         }
         let pause = Box::pin(sleep(pause));
@@ -163,7 +163,7 @@ impl Pending {
 
     /// Counts the changes of the server's lists.
     pub(in crate::upstream::mcp) fn changes(&self) -> &Changes {
-        &self.0.unasked.changes
+        &self.0.notifications.changes
     }
 
     /// The result of the last `initialize` or `server/discover`; `null` before.
@@ -424,7 +424,10 @@ impl Pending {
                 let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
                 return serde_json::from_value(message).ok();
             }
-            _ => self.0.unasked.note(method, params, || self.meant(asked)),
+            _ => self
+                .0
+                .notifications
+                .note(method, params, || self.meant(asked)),
         }
         None
     }

@@ -29,7 +29,7 @@ pub(in crate::upstream::mcp) struct Pipe {
     outgoing: Option<mpsc::Sender<Outgoing>>,
     incoming: mpsc::Receiver<ServerJsonRpcMessage>,
     pending: Pending,
-    patience: Duration,
+    probe_timeout: Duration,
     probe: Option<(RequestId, Instant)>,
 }
 
@@ -92,15 +92,15 @@ pub(in crate::upstream::mcp) enum PipeFault {
     Web(#[from] WebFault),
 }
 
-/// Makes a pipe that waits `patience` long for an answer to `server/discover`.
-pub(in crate::upstream::mcp) fn pipe(patience: Duration, pending: Pending) -> (Pipe, PipeEnd) {
+/// Makes a pipe that waits `probe_timeout` long for an answer to `server/discover`.
+pub(in crate::upstream::mcp) fn pipe(probe_timeout: Duration, pending: Pending) -> (Pipe, PipeEnd) {
     let (outgoing_tx, outgoing_rx) = mpsc::channel(WAITING);
     let (incoming_tx, incoming_rx) = mpsc::channel(WAITING);
     let pipe = Pipe {
         outgoing: Some(outgoing_tx),
         incoming: incoming_rx,
         pending: pending.clone(),
-        patience,
+        probe_timeout,
         probe: None,
     };
     (
@@ -124,7 +124,7 @@ impl Transport<RoleClient> for Pipe {
         if let ClientJsonRpcMessage::Request(request) = &message
             && matches!(request.request, ClientRequest::DiscoverRequest(_))
         {
-            self.probe = Some((request.id.clone(), Instant::now() + self.patience));
+            self.probe = Some((request.id.clone(), Instant::now() + self.probe_timeout));
         }
         // rmcp polls these futures side by side; sending at once keeps a cancellation behind its request.
         let outgoing = self.outgoing.clone();

@@ -56,13 +56,13 @@ impl Changes {
 
 /// Where the notifications of one connection go.
 #[derive(Clone, Debug)]
-pub(in crate::upstream::mcp) struct Unasked {
+pub(in crate::upstream::mcp) struct ServerNotifications {
     pub(in crate::upstream::mcp) server: ServerId,
     pub(in crate::upstream::mcp) changes: Changes,
     pub(in crate::upstream::mcp) events: broadcast::Sender<ServerEvent>,
 }
 
-impl Unasked {
+impl ServerNotifications {
     /// Passes one notification on. `meant` is whose request it belongs to as far as the transport tells, and is asked
     /// only where that counts.
     pub(super) fn note(&self, method: &str, params: Value, meant: impl FnOnce() -> Recipient) {

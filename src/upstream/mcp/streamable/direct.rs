@@ -53,7 +53,7 @@ const CLIENT_INFO: &str = concat!(
 
 /// What goes with every call of a connection, once both sides have agreed on a version.
 #[derive(Debug)]
-pub(in crate::upstream::mcp) struct Standing {
+pub(in crate::upstream::mcp) struct PostTemplate {
     /// Where to.
     pub(in crate::upstream::mcp) uri: Uri,
     /// Those of the configuration, and of the connection: session and version.
@@ -97,7 +97,7 @@ impl Begun {
 /// A call that can be made without rmcp.
 pub(in crate::upstream::mcp) struct DirectCall<'a> {
     poster: &'a Poster,
-    standing: Arc<Standing>,
+    template: Arc<PostTemplate>,
     /// Those of this call only.
     headers: Vec<(HeaderName, HeaderValue)>,
     params: &'a JsonObject,
@@ -124,7 +124,7 @@ impl<'a> DirectCall<'a> {
         capabilities: Option<&'a Value>,
         has_header_arguments: bool,
     ) -> Option<DirectCall<'a>> {
-        let standing = poster.standing().filter(|_| method == METHOD)?;
+        let template = poster.template().filter(|_| method == METHOD)?;
         let mut headers = Vec::new();
         if capabilities.is_some() {
             let name = params.get("name").and_then(Value::as_str)?;
@@ -138,7 +138,7 @@ impl<'a> DirectCall<'a> {
         }
         Some(DirectCall {
             poster,
-            standing,
+            template,
             headers,
             params,
             capabilities,
@@ -147,16 +147,16 @@ impl<'a> DirectCall<'a> {
 
     /// The session it is made in.
     pub(in crate::upstream::mcp) fn session(&self) -> Option<HeaderValue> {
-        self.standing.headers.get(streamable::SESSION_ID).cloned()
+        self.template.headers.get(streamable::SESSION_ID).cloned()
     }
 
     /// Makes the call, with this id and progress token. Dropping the future closes what it has opened.
     pub(in crate::upstream::mcp) async fn make(&self, id: i64) -> DirectOutcome {
-        let version = self.standing.headers.get(streamable::PROTOCOL_VERSION);
+        let version = self.template.headers.get(streamable::PROTOCOL_VERSION);
         let version = version.and_then(|version| version.to_str().ok());
         let about = self.capabilities.zip(version);
         let body = body(id, self.params, about);
-        let called = self.poster.call(&self.standing, &self.headers, &body).await;
+        let called = self.poster.call(&self.template, &self.headers, &body).await;
         let response = match called {
             Ok(response) => response,
             Err(fault) => return DirectOutcome::Else(Err(fault)),

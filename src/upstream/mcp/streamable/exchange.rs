@@ -236,7 +236,7 @@ impl Poster {
         headers: &HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Fault> {
         let post = self.post(message, Some(asked), None, None, headers);
-        let why = match timeout(self.patience, post).await {
+        let why = match timeout(self.probe_timeout, post).await {
             Ok(Ok(StreamableHttpPostResponse::Accepted)) | Err(_) => "no answer".to_owned(),
             Ok(Err(Fault::Client(WebFault::Status(status) | WebFault::Busy(status, _))))
                 if !is_access(status) =>
