@@ -5,13 +5,13 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// Bytes that can be taken, and come back by themselves.
+/// A number of bytes that can be reserved. A reservation returns its bytes when it is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct ByteBudget {
     free: Arc<AtomicUsize>,
 }
 
-/// Bytes that are taken as long as this lives.
+/// Bytes that are reserved for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     free: Arc<AtomicUsize>,

@@ -84,7 +84,7 @@ pub struct Input {
     pub tell: fn(Failure) -> ErrorBody,
 }
 
-/// What comes back.
+/// The response to a chat.
 pub enum Answer {
     /// A whole body.
     Plain {
@@ -466,12 +466,12 @@ impl Chat<'_> {
         }
     }
 
-    /// The loop has nothing left to do and no end: a defect of ours, told rather than hung on.
+    /// The loop has nothing left to do and no end. This is a defect of toolway; it is reported so that no client hangs.
     pub(super) fn lost_track(&self) -> Failure {
         self.faulty(StreamError::Ended)
     }
 
-    /// Keeps what the client cannot know until it comes back with the answers to its own calls.
+    /// Stores what the client cannot know until it sends the results of its own calls.
     pub(super) async fn park(&self, parked: parked::Parked) {
         let messages = self.request.messages();
         let turn = NewTurn {
@@ -520,7 +520,7 @@ impl Known for Chat<'_> {
     }
 }
 
-/// The loop ended without a word: a defect of ours, told rather than hung on.
+/// The loop ended without an answer. This is a defect of toolway; it is reported so that no client hangs.
 fn nothing() -> Failure {
     Failure::Answer {
         upstream: "toolway".to_owned(),

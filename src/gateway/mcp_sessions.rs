@@ -1,8 +1,8 @@
 //! Functions that a caller lends for the time of one job: they become an MCP server under a secret URL, and
 //! the calls of its agents are handed to the caller.
 //!
-//! Read next: [`session`], one such loan; `ledger`, which decides who is told what; `server::mcp_sessions`, the
-//! caller's side over HTTP. The agents' side is that of all MCP clients.
+//! Read next: [`session`], one such loan; `ledger`, which decides which events a reader gets;
+//! `server::mcp_sessions`, the caller's side over HTTP. The agents' side is that of all MCP clients.
 //!
 //! Everything is in memory and bounded: sessions, their age, their functions, their open calls, and the bytes
 //! of all of it together.

@@ -110,7 +110,7 @@ pub(super) async fn receive(
     received.unwrap_or(Err(Refusal::ShuttingDown))
 }
 
-/// The whole body, at most `max` bytes. Unless it is short it takes them of `budget` as they arrive, until it is dropped.
+/// Reads the whole body, at most `max` bytes. A body that is not short reserves its bytes from `budget` as they arrive.
 async fn read(
     headers: &HeaderMap,
     body: Body,
@@ -151,7 +151,7 @@ async fn read(
     })
 }
 
-/// Bytes that give back what they have taken when they are dropped.
+/// Bytes that hold their reservation until they are dropped.
 pub(super) fn held(bytes: Bytes, reservation: Reservation) -> Bytes {
     struct Held {
         bytes: Bytes,

@@ -211,8 +211,8 @@ async fn choose<'a>(
     }
 }
 
-/// The model that a body names, and the body with what was read of it put back. At most `max` bytes are held, and taken
-/// of `budget`: SDKs write `model` behind an `input` of any length, and a form's file stands before it as often as not.
+/// The model that a body names, and the body with what was read of it put back. At most `max` bytes are held, reserved
+/// from `budget`: SDKs write `model` behind an `input` of any length, and a form's file often stands before it.
 async fn peek(
     mut pieces: BodyStream,
     max: usize,

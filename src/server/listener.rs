@@ -45,7 +45,7 @@ use super::{
 pub(super) const STALL: Duration = Duration::from_secs(60);
 
 /// How long requests are still answered after their client has closed its sending side. On a plain connection a client
-/// that waits for its last answers cannot be told from one that has left.
+/// that waits for its last answers looks like one that has left.
 const LEAVING: Duration = Duration::from_millis(250);
 
 /// Longest time until a new connection has sent its first byte, or all of [`PREFACE`], after which HTTP/2 minds the
@@ -154,7 +154,7 @@ async fn sweep(connections: &Connections) {
     }
 }
 
-/// Where connections come in.
+/// Accepts connections and gives each its place.
 struct Acceptor {
     listener: TcpListener,
     connections: Arc<Connections>,
@@ -376,7 +376,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 /// hear what comes after bytes that are not read yet, those of a next request for instance.
 struct Attended {
     stream: TcpStream,
-    /// Who reads has been told that nothing more comes.
+    /// The reader has received the end of the stream.
     has_ended: bool,
     /// Runs from when the client closed its sending side while it was answered.
     leaving: Option<Pin<Box<Sleep>>>,
@@ -588,7 +588,7 @@ mod tests {
         })
     }
 
-    /// What comes back on a connection that sends this and then waits until it is closed, and after how long.
+    /// Sends this, waits until the connection is closed, and returns what was received and after how long.
     async fn closed_after(sent: &[u8]) -> (String, Duration) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -3,9 +3,9 @@
 //! This is our own server side, because a gateway passes results on as they came. Everything that is decided by
 //! rules alone is in `toolway_protocol::mcp`; what a request brings about is the gateway's (`gateway::mcp`).
 //!
-//! Read next: `legacy_sse` (HTTP+SSE, at `/sse`), `handshake` (2024-11-05 to 2025-11-25, with `sessions` and `talk`),
-//! `stateless` (2026-07-28, with
-//! `once` and `listen`), `outbox` and `events` for what is sent besides results.
+//! Read next: `legacy_sse` (HTTP+SSE, at `/sse`), `handshake` (2024-11-05 to 2025-11-25, with `sessions` and
+//! `client_session`), `stateless` (2026-07-28, with `stateless_request` and `listen`), `outbox` and `events` for what is
+//! sent besides results.
 
 pub(super) mod client_session;
 mod events;
@@ -105,7 +105,7 @@ pub(super) struct Face {
     stopping: CancellationToken,
 }
 
-/// Who comes with a request, and where to.
+/// What is known of an HTTP request before its body is read.
 struct RequestHead {
     view: Arc<View>,
     owner: Owner,
@@ -188,7 +188,7 @@ pub(super) async fn lent(
     }
 }
 
-/// Says so in answer to the request, because a client that got its URL wrong is to be told.
+/// Refuses a request for an unknown profile in answer to its id, so that the client can report the wrong URL.
 async fn no_profile(app: &App, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let max = app.config.max_body_bytes.min(LONGEST_LENT);

@@ -47,7 +47,7 @@ pub(super) async fn show(
 }
 
 /// Each upstream's models that requests would reach, the first upstream first. An upstream that gives no list
-/// is left out, but for the models that its configuration names; when none gives any, its failure is told.
+/// is left out, except for the models that its configuration names; if none gives any, its failure is returned.
 async fn all(gateway: &Gateway, client: &ClientHeaders) -> Result<Vec<Value>, Failure> {
     let upstreams = gateway.models().all();
     let lists = join_all(upstreams.iter().map(|upstream| listed(upstream, client))).await;

@@ -13,7 +13,7 @@ const LONG: usize = 256 << 10;
 /// Long bodies that are read at one time.
 pub(super) const AT_ONCE: usize = 2;
 
-/// Reads a body with `read`, which builds values from it. A short body takes nothing of the budget.
+/// Reads a body with `read`, which builds values from it. A short body reserves nothing.
 ///
 /// # Errors
 /// [`Refusal::OverBudget`] where the budget has no room for the values.

@@ -198,13 +198,13 @@ impl Servers {
         Arc::clone(&self.later)
     }
 
-    /// What servers say unasked, from now on. Bounded: a listener that is slow misses the oldest.
+    /// The notifications of all servers, from now on. Bounded: a slow receiver misses the oldest.
     pub fn events(&self) -> broadcast::Receiver<ServerEvent> {
         self.events.subscribe()
     }
 
-    /// The most verbose level that a client asks for (`debug` … `emergency`). Servers of the versions with a
-    /// handshake that have a log are told, now and whenever they are connected to; for 2026-07-28 the level
+    /// Sets the most verbose level that a client asks for (`debug` … `emergency`). Servers of the versions with a
+    /// handshake that have a log receive `logging/setLevel`, now and after each connect; for 2026-07-28 the level
     /// travels with each request, in its `_meta`.
     pub fn set_log_level(&self, level: Option<&str>) {
         self.log_level.send_if_modified(|known| {

@@ -1,8 +1,8 @@
 //! Calls that wait for the answer of a client which is asked with a result (2026-07-28), kept until the client
 //! continues.
 //!
-//! The call at the server is still under way. A client that does not come back loses it after a while, and the
-//! server is told.
+//! The call at the server is still under way. If the client does not continue in time, the call is cancelled at the
+//! server.
 
 use std::{
     collections::HashMap,
@@ -104,7 +104,7 @@ impl ParkedCalls {
     }
 
     /// Gives up calls on this server that have waited for more than a minute, because others want to use it; not
-    /// the one whose client comes back to it right now.
+    /// the one that its client is resuming.
     pub(super) fn make_way(&self, server: &ServerId, resumed: Option<&str>) {
         let late = Instant::now() + PARKED_TIMEOUT - COURTESY;
         let mut calls = lock(&self.0);

@@ -20,8 +20,8 @@ const MOST_VALUES: usize = 200_000;
 /// How long a session lives, in seconds: the least, if nothing is said, and the most.
 const LIFE: [u64; 3] = [10, 3600, 86400];
 
-/// How long a call waits for its answer, in seconds: the least, if nothing is said, and the most. A person
-/// may stand behind the answer.
+/// How long a call waits for its answer, in seconds: the minimum, the default and the maximum. A person may have to
+/// give the answer.
 const CALL_TIMEOUT: [u64; 3] = [1, 300, 3600];
 
 /// Longest name, in bytes.

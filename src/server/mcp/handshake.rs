@@ -116,7 +116,7 @@ pub(super) async fn post(
     }
 }
 
-/// GET: what is said unasked, or what was said on a stream whose connection was lost.
+/// GET: the stream of notifications, or the rest of a stream whose connection was lost.
 pub(super) fn get(app: &App, head: &RequestHead) -> Response {
     let face = &app.mcp;
     let session = match session(face, head, None) {

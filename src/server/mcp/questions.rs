@@ -16,7 +16,7 @@ use tokio::{sync::oneshot, time::timeout};
 use super::{client_session::line, outbox::Outbox};
 use toolway_protocol::mcp::rpc::{self, Id, Response, RpcError, code};
 
-/// How long a client may think, for there is a person behind some answers.
+/// Longest wait for a client's answer, which a person may have to give.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Most questions that wait for answers of one client.

@@ -72,7 +72,7 @@ pub(super) enum Link {
 }
 
 impl Link {
-    /// The transport in a word.
+    /// The transport's name in the health report.
     fn transport(&self) -> &'static str {
         match self {
             Link::Child(_) => "stdio",
@@ -245,12 +245,12 @@ impl Connection {
             .map(|info| info.protocol_version.as_str().to_owned())
     }
 
-    /// Whether the list of tools may change without a word.
+    /// Whether the list of tools may change without a notification.
     pub(super) fn watching(&self) -> Watching {
         self.link.watching()
     }
 
-    /// The transport in a word.
+    /// The transport's name in the health report.
     pub(super) fn transport(&self) -> &'static str {
         self.link.transport()
     }

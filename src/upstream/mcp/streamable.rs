@@ -393,7 +393,7 @@ impl StreamableHttpClient for Poster {
         if let Some(session) = session_id {
             request = request.header(SESSION_ID, session.as_ref());
         }
-        // A stream that is resumed goes on to answer the same request.
+        // A resumed stream answers the same request.
         let asked = last_event_id.as_deref();
         let asked = asked.and_then(|event| self.pending.asked_until(event));
         if let Some(last_event_id) = last_event_id {

@@ -97,8 +97,8 @@ async fn attempt(handle: &ServerHandle, era: Era, deadline: Instant) -> Result<C
     }
 }
 
-/// How long the first answer is waited for: a server known to be modern has all its time to start, any other
-/// may be an old one that never answers a probe.
+/// Longest wait for the answer to `server/discover`: the whole start timeout for a server known to be modern. Any other
+/// may be an old one that never answers.
 fn probe_timeout(handle: &ServerHandle, era: Era) -> Duration {
     if era == Era::Discover {
         handle.config.start_timeout

@@ -238,7 +238,7 @@ impl Session {
         DirectCall::of(poster, method, params, declared, has_header_arguments)
     }
 
-    /// Has rmcp make a request, or go on with one that was begun without it. Its future is large and seldom needed.
+    /// Makes a request through rmcp, or has rmcp continue one that was begun without it. Its future is large and rare.
     async fn through_rmcp(
         &self,
         method: &str,

@@ -28,10 +28,10 @@ const SPACING: Duration = Duration::from_millis(400);
 /// Longest wait for a list that is read again.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a list is read again that may have changed without a word, or could not be read.
+/// How often a list is read again that may have changed without a notification, or could not be read.
 const REREAD: Duration = Duration::from_secs(300);
 
-/// Whether a server's list has to be looked at without being asked to.
+/// Whether a server's list has to be polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream::mcp) enum Watching {
     /// Changes are announced on a connection that cannot be lost unseen.

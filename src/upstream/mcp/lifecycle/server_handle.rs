@@ -1,4 +1,4 @@
-//! One server's record: what its supervisor writes and everybody else reads.
+//! One server's record, written by its supervisor and read by all others.
 
 use std::{
     sync::{
@@ -42,7 +42,7 @@ const WAIT_FOR_READY: Duration = Duration::from_secs(5);
 pub(in crate::upstream::mcp) struct ServerHandle {
     pub(in crate::upstream::mcp) config: Config,
     pub(in crate::upstream::mcp) stderr: Arc<StderrTail>,
-    /// What servers say unasked goes there.
+    /// Receives the notifications of the server.
     pub(in crate::upstream::mcp) events: broadcast::Sender<ServerEvent>,
     /// The most verbose log level that a client asks for.
     pub(in crate::upstream::mcp) log_level: watch::Receiver<Option<String>>,
@@ -306,7 +306,7 @@ impl ServerHandle {
         })
     }
 
-    /// Notes which patterns of the configuration match none of these tools, and says so once.
+    /// Notes which patterns of the configuration match none of these tools, and logs a change once.
     fn note_unmatched(&self, listing: &Listing) {
         let usable = listing.tools.iter().map(|it| &*it.name);
         let broken = listing.broken.iter().map(|it| &*it.name);

@@ -1,7 +1,7 @@
 //! The resources that clients subscribe to, kept subscribed at their servers.
 //!
-//! Who wants what is counted here, per server; a task per connection ([`keep`]) makes it true at the server, anew after
-//! each restart.
+//! The clients of each resource are counted here, per server. A task per connection ([`keep`]) subscribes and
+//! unsubscribes at the server, and subscribes again after a restart.
 
 use std::{
     collections::{BTreeSet, HashMap},

@@ -1,6 +1,6 @@
-//! What rmcp tells us about: the requests that a server makes of us.
+//! rmcp's callback for the requests that a server makes.
 //!
-//! Notifications never come this far, `pending` takes them out of the stream.
+//! Notifications do not reach it; `pending` removes them from the stream.
 
 use rmcp::{
     RoleClient,

@@ -1,8 +1,7 @@
 //! The requests under way on one connection, and how what the server sends is read.
 //!
-//! rmcp's models drop what they do not know and refuse a whole list for one tool. So answers are handed to rmcp as they
-//! came, as [`CustomResult`], which it passes through untouched; what the server asks waits in `questions`, and what
-//! it says goes to `notifications` and `progress` without rmcp.
+//! Results are passed to rmcp as [`CustomResult`], which it returns unchanged. A server's requests are kept in
+//! `questions`; its notifications go to `server_notifications` and `progress` and never reach rmcp.
 
 use std::{
     collections::HashMap,
@@ -117,7 +116,7 @@ impl Request {
 }
 
 impl Pending {
-    /// No requests yet; what the server says unasked goes there.
+    /// No requests yet. Notifications go to `notifications`.
     pub(in crate::upstream::mcp) fn new(notifications: ServerNotifications) -> Pending {
         Pending(Arc::new(Shared {
             requests: Mutex::default(),

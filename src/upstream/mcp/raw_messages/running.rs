@@ -59,11 +59,11 @@ pub(super) enum Recipient {
     NoCaller,
     /// No request runs.
     Idle,
-    /// One of several, and it cannot be told which.
+    /// One of several; the transport does not say which.
     OneOfSeveral,
 }
 
-/// Requests of one client, of which one is taken for the one that is meant.
+/// Requests of one client; one of them is assumed to be the one that the server means.
 #[derive(Debug)]
 pub(super) struct Requests {
     /// All that it may be; never empty.
@@ -72,7 +72,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Who is asked and told.
+    /// The client that receives the message.
     pub(in crate::upstream::mcp) fn caller(&self) -> Option<&Arc<dyn Caller>> {
         self.turn.0.caller.as_ref()
     }

@@ -1,4 +1,4 @@
-//! What servers say without being asked.
+//! Notifications that belong to no single request: counted, published, or forwarded to the one client they concern.
 
 use serde_json::Value;
 use tokio::sync::{broadcast, watch};
@@ -6,7 +6,7 @@ use tokio::sync::{broadcast, watch};
 use super::running::Recipient;
 use toolway_protocol::tool::ServerId;
 
-/// What a server said without being asked, and not to one caller alone.
+/// A notification for every client, not for one caller alone.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerEvent {
     /// `notifications/resources/updated`: a watched resource, or one below it, changed.
@@ -27,7 +27,7 @@ pub enum ServerEvent {
     },
     /// Any other notification that is not toolway's own business.
     Other {
-        /// Who says so.
+        /// The server that sent it.
         server: ServerId,
         /// The notification's method.
         method: String,
@@ -87,8 +87,8 @@ impl ServerNotifications {
                         caller.tell(method, params);
                     }
                 }
-                // What is said in the course of a chat's call is for no client, and what may be about one client's
-                // request for no other.
+                // A notification about a chat's call has no client to go to. One that may concern a client's request
+                // must not reach another client.
                 Recipient::NoCaller | Recipient::OneOfSeveral => {}
                 Recipient::Idle => self.publish(self.event(method, params)),
             },

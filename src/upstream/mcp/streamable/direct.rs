@@ -1,10 +1,10 @@
-//! A `tools/call` over Streamable HTTP that is simply answered: posted and read without rmcp, whose way through workers,
-//! queues and models costs several times the call itself.
+//! The fast path for a `tools/call` over Streamable HTTP: posted and read without rmcp, whose workers, queues and
+//! models cost several times the call itself.
 //!
-//! Only an answer that comes first ends here. Whatever else the server does (it reports progress, logs, asks, breaks
-//! off, refuses, has lost the session), rmcp takes the request over with all that came so far ([`Begun`]), and the
-//! story goes on in `streamable` as that of any other request. The server knows it by an id that none of rmcp's
-//! requests has; `pending` translates.
+//! It completes a call only if the server's first message is the answer. In every other case (progress, a log line, a
+//! question, a broken connection, an error status, a lost session) rmcp takes the request over with everything that was
+//! read so far ([`Begun`]), and `streamable` treats it like any other request. Its id is one that no request of rmcp's
+//! has; `pending` maps it to rmcp's.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -51,7 +51,7 @@ const CLIENT_INFO: &str = concat!(
     r#""}"#
 );
 
-/// What goes with every call of a connection, once both sides have agreed on a version.
+/// The URL and headers of every call on a connection, known once both sides agreed on a version.
 #[derive(Debug)]
 pub(in crate::upstream::mcp) struct PostTemplate {
     /// Where to.
@@ -232,7 +232,7 @@ async fn read_events(pieces: Body, limit: usize, id: i64) -> DirectOutcome {
         };
         let read = Event::of_block(event.clone());
         match read.data().as_deref() {
-            // It may say from where to go on, or that the server is still there.
+            // An event id to resume from, or a sign of life.
             None | Some("") if empty.len() < MAX_EMPTY => empty.push(event),
             data => {
                 let answer = data
