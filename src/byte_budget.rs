@@ -5,13 +5,13 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// Bytes that can be taken, and come back by themselves.
+/// A number of bytes that can be reserved. A reservation returns its bytes when it is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct ByteBudget {
     free: Arc<AtomicUsize>,
 }
 
-/// Bytes that are taken as long as this lives.
+/// Bytes that are reserved for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     free: Arc<AtomicUsize>,
@@ -28,8 +28,8 @@ impl ByteBudget {
 
     /// Takes bytes; `None` if there are not so many.
     pub(crate) fn take(&self, bytes: usize) -> Option<Reservation> {
-        let mut taken = self.take_nothing();
-        taken.grow_to(bytes).then_some(taken)
+        let mut reservation = self.take_nothing();
+        reservation.grow_to(bytes).then_some(reservation)
     }
 
     /// Nothing is taken yet; see [`Reservation::grow_to`].
@@ -76,26 +76,26 @@ mod tests {
 
     #[test]
     fn what_is_taken_comes_back() {
-        let room = ByteBudget::new(10);
-        let six = room.take(6).unwrap();
-        assert!(room.take(5).is_none());
-        let four = room.take(4).unwrap();
-        assert!(room.take(1).is_none());
+        let budget = ByteBudget::new(10);
+        let six = budget.take(6).unwrap();
+        assert!(budget.take(5).is_none());
+        let four = budget.take(4).unwrap();
+        assert!(budget.take(1).is_none());
         drop(six);
-        assert_eq!(room.free(), 6);
+        assert_eq!(budget.free(), 6);
         drop(four);
-        assert_eq!(room.free(), 10);
+        assert_eq!(budget.free(), 10);
     }
 
     #[test]
     fn what_grows_takes_only_the_difference() {
-        let room = ByteBudget::new(10);
-        let mut taken = room.take_nothing();
-        assert!(taken.grow_to(4) && taken.grow_to(9) && taken.grow_to(2));
-        assert_eq!(room.free(), 1);
-        assert!(!taken.grow_to(11));
-        assert_eq!(room.free(), 1);
-        drop(taken);
-        assert_eq!(room.free(), 10);
+        let budget = ByteBudget::new(10);
+        let mut reservation = budget.take_nothing();
+        assert!(reservation.grow_to(4) && reservation.grow_to(9) && reservation.grow_to(2));
+        assert_eq!(budget.free(), 1);
+        assert!(!reservation.grow_to(11));
+        assert_eq!(budget.free(), 1);
+        drop(reservation);
+        assert_eq!(budget.free(), 10);
     }
 }

@@ -16,7 +16,7 @@
 //! # Crates
 //!
 //! `toolway_protocol` has the wire types, `toolway_core` the decisions; both do no IO. This crate acts: ARCHITECTURE.md
-//! has the order of its modules, and `tests/layers.rs` checks it.
+//! has the order of its modules, and `tests/cli/layers.rs` checks it.
 
 mod body_buffer;
 mod byte_budget;
@@ -24,6 +24,7 @@ pub mod cli;
 pub mod config;
 pub mod gateway;
 pub mod health;
+mod lines;
 pub mod printable;
 pub mod quota;
 pub mod secret;

@@ -114,12 +114,12 @@ fn hidden(config: &Config, server: &str, name: &str) -> Option<String> {
 
 async fn settled(config: &Config) -> Result<Arc<Gateway>> {
     let slowest = config.servers.iter().map(|server| server.start_timeout);
-    let patience = slowest.max().unwrap_or_default() + GRACE;
+    let start_wait = slowest.max().unwrap_or_default() + GRACE;
     let mut config = config.clone();
     // What is late is said here, and not in the log.
-    config.gateway.start_wait = patience;
+    config.gateway.start_wait = start_wait;
     let gateway = serve::gateway(&config, Turns::default())?;
-    let settled = gateway.settled(Instant::now() + patience);
+    let settled = gateway.settled(Instant::now() + start_wait);
     progress::while_waiting(&gateway, settled).await;
     Ok(gateway)
 }

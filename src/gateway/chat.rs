@@ -75,7 +75,7 @@ pub struct Input {
     /// See `tools`.
     pub servers: Option<Box<str>>,
     /// Progress that the client's header asks for.
-    pub watch: Option<ProgressMode>,
+    pub progress: Option<ProgressMode>,
     /// Whose conversation it is.
     pub principal: Principal,
     /// What is logged when the request ends.
@@ -84,7 +84,7 @@ pub struct Input {
     pub tell: fn(Failure) -> ErrorBody,
 }
 
-/// What comes back.
+/// The response to a chat.
 pub enum Answer {
     /// A whole body.
     Plain {
@@ -168,7 +168,7 @@ impl Gateway {
             upstream,
             catalog,
             selected,
-            watch: options.or(input.watch).unwrap_or_default(),
+            progress: options.or(input.progress).unwrap_or_default(),
             restored,
             claims: self.claimed.claims(),
             deadline: Instant::now() + self.config.request_timeout,
@@ -271,7 +271,7 @@ impl Gateway {
         input: &Input,
     ) -> Result<Option<Box<(Restored, Reservation)>>, Failure> {
         let messages = request.messages();
-        let mut taken = input.bodies.take_nothing();
+        let mut reservation = input.bodies.take_nothing();
         let mut loaded = 0;
         let mut found: HashMap<String, Vec<Found>> = HashMap::new();
         let keys = match self.turns.is_empty() {
@@ -281,7 +281,7 @@ impl Gateway {
         if !keys.is_empty() {
             let mut reserve = |bytes| {
                 loaded = bytes;
-                taken.grow_to(bytes)
+                reservation.grow_to(bytes)
             };
             let all = self.turns.find(input.principal, &keys, &mut reserve);
             for FoundUnder { id, found: turn } in all.await.map_err(|NoRoom| Failure::OverBudget)? {
@@ -289,10 +289,12 @@ impl Gateway {
             }
         }
         let restored = read_text(messages.get().len(), || {
-            parked::restore(messages, &found, &mut |bytes| taken.grow_to(loaded + bytes))
+            parked::restore(messages, &found, &mut |bytes| {
+                reservation.grow_to(loaded + bytes)
+            })
         });
         let restored = restored.map_err(|NoRoom| Failure::OverBudget)?;
-        Ok(restored.map(|restored| Box::new((restored, taken))))
+        Ok(restored.map(|restored| Box::new((restored, reservation))))
     }
 }
 
@@ -314,7 +316,7 @@ pub(super) struct Chat<'a> {
     pub(super) upstream: &'a Upstream,
     pub(super) catalog: Arc<Catalog>,
     pub(super) selected: Arc<Selected>,
-    pub(super) watch: ProgressMode,
+    pub(super) progress: ProgressMode,
     /// With the bytes that it takes of the budget.
     pub(super) restored: Option<Box<(Restored, Reservation)>>,
     /// Ids of the client's own calls in this answer.
@@ -472,12 +474,12 @@ impl Chat<'_> {
         }
     }
 
-    /// The loop has nothing left to do and no end: a defect of ours, told rather than hung on.
+    /// The loop has nothing left to do and no end. This is a defect of toolway; it is reported so that no client hangs.
     pub(super) fn lost_track(&self) -> Failure {
         self.faulty(StreamError::Ended)
     }
 
-    /// Keeps what the client cannot know until it comes back with the answers to its own calls.
+    /// Stores what the client cannot know until it sends the results of its own calls.
     pub(super) async fn park(&self, parked: parked::Parked) {
         let messages = self.request.messages();
         let turn = NewTurn {
@@ -526,7 +528,7 @@ impl Known for Chat<'_> {
     }
 }
 
-/// The loop ended without a word: a defect of ours, told rather than hung on.
+/// The loop ended without an answer. This is a defect of toolway; it is reported so that no client hangs.
 fn nothing() -> Failure {
     Failure::Answer {
         upstream: "toolway".to_owned(),

@@ -1,8 +1,8 @@
 //! Functions that a caller lends for the time of one job: they become an MCP server under a secret URL, and
 //! the calls of its agents are handed to the caller.
 //!
-//! Read next: [`session`], one such loan; `ledger`, which decides who is told what; `server::mcp_sessions`, the
-//! caller's side over HTTP. The agents' side is that of all MCP clients.
+//! Read next: [`session`], one such loan; `ledger`, which decides which events a reader gets;
+//! `server::mcp_sessions`, the caller's side over HTTP. The agents' side is that of all MCP clients.
 //!
 //! Everything is in memory and bounded: sessions, their age, their functions, their open calls, and the bytes
 //! of all of it together.
@@ -145,8 +145,8 @@ impl McpSessions {
         // Looked at before the work is done, and again when it is.
         let sharing = self.inner.sharing();
         self.inner.lock().has_place(owner, bytes, sharing)?;
-        let taken = self.inner.definitions.take(bytes);
-        let taken = taken.ok_or(OpenError::Full)?;
+        let reservation = self.inner.definitions.take(bytes);
+        let reservation = reservation.ok_or(OpenError::Full)?;
         let parts = (self.inner.number(), self.inner.arguments.clone());
         let compiling = tokio::task::spawn_blocking(move || {
             let (number, arguments) = parts;
@@ -157,7 +157,7 @@ impl McpSessions {
                 about: about(&order),
                 order,
                 arguments,
-                taken,
+                reservation,
                 bytes,
             })
         });

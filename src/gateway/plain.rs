@@ -77,7 +77,7 @@ impl Form for Whole<'_> {
     async fn ask(&mut self, ask: &Ask) -> Result<Round, Failure> {
         let (headers, body) = read(self.chat, ask).await?;
         let settings = self.chat.settings(Mode::Loop);
-        let can_be_all = ask.first && self.chat.watch == ProgressMode::Off;
+        let can_be_all = ask.first && self.chat.progress == ProgressMode::Off;
         if can_be_all && let Some(finish) = completion::final_answer(&body, &settings) {
             self.chat.note_usage(usage::counts_in(&body));
             self.headers = headers;
@@ -120,7 +120,7 @@ impl Whole<'_> {
             finish.reason,
             finish.usage,
         );
-        if self.chat.watch != ProgressMode::Off {
+        if self.chat.progress != ProgressMode::Off {
             body.insert("toolway".into(), progress_mode::list(turn.records()));
         }
         (self.headers, Bytes::from(Value::Object(body).to_string()))

@@ -150,12 +150,12 @@ mod tests {
     }
 
     /// What each stage of a call says: begun, half done, ended.
-    fn notes(watch: ProgressMode) -> [Option<Value>; 3] {
+    fn notes(mode: ProgressMode) -> [Option<Value>; 3] {
         let job = job();
         [
-            watch.started(&job),
-            watch.progressed(&job, &progress(Some(3.0), None)),
-            watch.finished(&job, "timeout", 7),
+            mode.started(&job),
+            mode.progressed(&job, &progress(Some(3.0), None)),
+            mode.finished(&job, "timeout", 7),
         ]
         .map(|note| note.map(Value::Object))
     }

@@ -86,15 +86,15 @@ impl Form for Streamed<'_> {
     }
 
     async fn tell(&mut self, event: &CallEvent) {
-        let watch = self.chat.watch;
+        let mode = self.chat.progress;
         let note = match event {
-            CallEvent::Started(job) => watch.started(job),
-            CallEvent::Progressed(job, progress) => watch.progressed(job, progress),
+            CallEvent::Started(job) => mode.started(job),
+            CallEvent::Progressed(job, progress) => mode.progressed(job, progress),
             CallEvent::Finished {
                 job,
                 outcome,
                 duration_ms,
-            } => watch.finished(job, status(outcome), *duration_ms),
+            } => mode.finished(job, status(outcome), *duration_ms),
         };
         if let Some(note) = note {
             self.writer.note(&note, &mut self.out);

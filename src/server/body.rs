@@ -110,12 +110,12 @@ pub(super) async fn receive(
     received.unwrap_or(Err(Refusal::ShuttingDown))
 }
 
-/// The whole body, at most `max` bytes. Unless it is short it takes them of `room` as they arrive, until it is dropped.
+/// Reads the whole body, at most `max` bytes. A body that is not short reserves its bytes from `budget` as they arrive.
 async fn read(
     headers: &HeaderMap,
     body: Body,
     max: usize,
-    room: &ByteBudget,
+    budget: &ByteBudget,
 ) -> Result<Bytes, Refusal> {
     let declared = headers
         .get(header::CONTENT_LENGTH)
@@ -132,14 +132,14 @@ async fn read(
     }
     let mut arriving = body.into_data_stream();
     let mut whole = BodyBuffer::expecting(declared.unwrap_or_default());
-    let mut taken = room.take_nothing();
+    let mut reservation = budget.take_nothing();
     let mut pace = Pace::default();
     while let Some(piece) = pace.next(&mut arriving).await {
         whole.push(piece?);
         if whole.len() > max {
             return Err(Refusal::BodyTooLarge(max));
         }
-        if whole.len() > SHORT && !taken.grow_to(whole.len()) {
+        if whole.len() > SHORT && !reservation.grow_to(whole.len()) {
             return Err(Refusal::OverBudget);
         }
     }
@@ -147,15 +147,15 @@ async fn read(
     // A short body lies in the connection's buffer, which is not to be kept for as long as the request takes.
     Ok(match whole.len() <= SHORT {
         true => Bytes::copy_from_slice(&whole),
-        false => held(whole, taken),
+        false => held(whole, reservation),
     })
 }
 
-/// Bytes that give back what they have taken when they are dropped.
-pub(super) fn held(bytes: Bytes, taken: Reservation) -> Bytes {
+/// Bytes that hold their reservation until they are dropped.
+pub(super) fn held(bytes: Bytes, reservation: Reservation) -> Bytes {
     struct Held {
         bytes: Bytes,
-        _taken: Reservation,
+        _reservation: Reservation,
     }
     impl AsRef<[u8]> for Held {
         fn as_ref(&self) -> &[u8] {
@@ -164,7 +164,7 @@ pub(super) fn held(bytes: Bytes, taken: Reservation) -> Bytes {
     }
     Bytes::from_owner(Held {
         bytes,
-        _taken: taken,
+        _reservation: reservation,
     })
 }
 
@@ -200,17 +200,17 @@ mod tests {
     #[tokio::test]
     async fn a_body_over_the_bound_is_refused_at_once_or_when_it_shows() {
         let refused = Err(Refusal::BodyTooLarge(3));
-        let room = ByteBudget::new(0);
+        let budget = ByteBudget::new(0);
         assert_eq!(
-            read(&declared("4"), arriving(&[], true), 3, &room).await,
+            read(&declared("4"), arriving(&[], true), 3, &budget).await,
             refused
         );
         assert_eq!(
-            read(&HeaderMap::new(), arriving(&["abcd"], true), 3, &room).await,
+            read(&HeaderMap::new(), arriving(&["abcd"], true), 3, &budget).await,
             refused
         );
         assert_eq!(
-            read(&HeaderMap::new(), arriving(&["ab", "cd"], true), 3, &room).await,
+            read(&HeaderMap::new(), arriving(&["ab", "cd"], true), 3, &budget).await,
             refused
         );
     }
@@ -229,18 +229,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_takes_of_the_budget_what_has_arrived_until_it_is_dropped() {
-        let room = ByteBudget::new(10_000);
+        let budget = ByteBudget::new(10_000);
         let long: &'static str = "x".repeat(6000).leak();
         // The length that it declares counts for nothing.
         let headers = declared("9000");
-        let first = read(&headers, arriving(&[long], false), 9000, &room).await;
-        assert_eq!(room.free(), 4000);
-        let second = read(&headers, arriving(&[long], true), 9000, &room).await;
+        let first = read(&headers, arriving(&[long], false), 9000, &budget).await;
+        assert_eq!(budget.free(), 4000);
+        let second = read(&headers, arriving(&[long], true), 9000, &budget).await;
         assert_eq!(second, Err(Refusal::OverBudget));
         let copy = first.unwrap().slice(..10);
-        assert_eq!(room.free(), 4000);
+        assert_eq!(budget.free(), 4000);
         drop(copy);
-        assert_eq!(room.free(), 10_000);
+        assert_eq!(budget.free(), 10_000);
     }
 
     /// A body of pieces of one length, each after a pause; and then it ends.

@@ -42,7 +42,7 @@ pub(super) async fn complete(State(app): State<Arc<App>>, request: Request) -> R
         bodies: app.bodies.clone(),
         tools: chosen.tools.map(Into::into),
         servers: chosen.servers.map(Into::into),
-        watch: chosen.watch,
+        progress: chosen.progress,
         principal: headers::principal(&parts.headers),
         tell: error::in_band,
         record: record.unwrap_or_default(),
@@ -75,20 +75,21 @@ fn respond(answer: Answer) -> Response {
 struct Chosen {
     tools: Option<String>,
     servers: Option<String>,
-    watch: Option<ProgressMode>,
+    progress: Option<ProgressMode>,
 }
 
 impl Chosen {
     fn read(headers: &HeaderMap) -> Result<Chosen, Failure> {
-        let watch = joined(headers, "X-Toolway-Progress")?;
-        let watch = watch.map(|text| {
-            let watch = ProgressMode::parse(&text);
-            watch.ok_or_else(|| invalid("X-Toolway-Progress is `on`, `open-webui` or `off`".into()))
+        let progress = joined(headers, "X-Toolway-Progress")?;
+        let progress = progress.map(|text| {
+            let progress = ProgressMode::parse(&text);
+            progress
+                .ok_or_else(|| invalid("X-Toolway-Progress is `on`, `open-webui` or `off`".into()))
         });
         Ok(Chosen {
             tools: joined(headers, "X-Toolway-Tools")?,
             servers: joined(headers, "X-Toolway-Servers")?,
-            watch: watch.transpose()?,
+            progress: progress.transpose()?,
         })
     }
 }

@@ -211,14 +211,14 @@ async fn choose<'a>(
     }
 }
 
-/// The model that a body names, and the body with what was read of it put back. At most `max` bytes are held, and taken
-/// of `room`: SDKs write `model` behind an `input` of any length, and a form's file stands before it as often as not.
+/// The model that a body names, and the body with what was read of it put back. At most `max` bytes are held, reserved
+/// from `budget`: SDKs write `model` behind an `input` of any length, and a form's file often stands before it.
 async fn peek(
     mut pieces: BodyStream,
     max: usize,
-    room: &ByteBudget,
+    budget: &ByteBudget,
 ) -> Result<(Option<String>, BodyStream), Refusal> {
-    let mut taken = room.take_nothing();
+    let mut reservation = budget.take_nothing();
     let mut start = BytesMut::new();
     // Looked through whenever it has doubled, so that many small pieces cost no more than a few large ones.
     let mut enough = 1;
@@ -228,18 +228,18 @@ async fn peek(
             Some(Err(Incomplete(refusal))) => return Err(refusal),
             None => break,
         }
-        if !taken.grow_to(start.len()) {
+        if !reservation.grow_to(start.len()) {
             return Err(Refusal::OverBudget);
         }
         if start.len() >= enough {
             if let Some(model) = read_text(start.len(), || model_in(&start)) {
-                return Ok((Some(model), with_start(start, taken, pieces).boxed()));
+                return Ok((Some(model), with_start(start, reservation, pieces).boxed()));
             }
             enough = 2 * start.len();
         }
     }
     let model = read_text(start.len(), || model_in(&start));
-    Ok((model, with_start(start, taken, pieces).boxed()))
+    Ok((model, with_start(start, reservation, pieces).boxed()))
 }
 
 /// It begins like a JSON object or a form; in anything else the model cannot be found.
@@ -249,10 +249,10 @@ fn may_name_model(start: &[u8]) -> bool {
 
 fn with_start(
     start: BytesMut,
-    taken: Reservation,
+    reservation: Reservation,
     rest: BodyStream,
 ) -> impl Stream<Item = Result<Bytes, Incomplete>> {
-    let start = body::held(start.freeze(), taken);
+    let start = body::held(start.freeze(), reservation);
     stream::iter((!start.is_empty()).then_some(Ok(start))).chain(rest)
 }
 

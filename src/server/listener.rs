@@ -45,7 +45,7 @@ use super::{
 pub(super) const STALL: Duration = Duration::from_secs(60);
 
 /// How long requests are still answered after their client has closed its sending side. On a plain connection a client
-/// that waits for its last answers cannot be told from one that has left.
+/// that waits for its last answers looks like one that has left.
 const LEAVING: Duration = Duration::from_millis(250);
 
 /// Longest time until a new connection has sent its first byte, or all of [`PREFACE`], after which HTTP/2 minds the
@@ -112,9 +112,9 @@ pub(super) async fn serve<A, F>(
     let graceful = GracefulShutdown::new();
     let stopping = CancellationToken::new();
     let accepting = async {
-        let mut door = Door::new(listener, Arc::clone(&connections));
+        let mut acceptor = Acceptor::new(listener, Arc::clone(&connections));
         loop {
-            let (stream, place, registered) = door.next().await;
+            let (stream, place, registered) = acceptor.next().await;
             // A socket that refuses the option still works.
             let _ = stream.set_nodelay(true);
             let (answer, watcher) = (answer.clone(), graceful.watcher());
@@ -154,8 +154,8 @@ async fn sweep(connections: &Connections) {
     }
 }
 
-/// Where connections come in.
-struct Door {
+/// Accepts connections and gives each its place.
+struct Acceptor {
     listener: TcpListener,
     connections: Arc<Connections>,
     places: Arc<Semaphore>,
@@ -165,9 +165,9 @@ struct Door {
     warned: Option<Instant>,
 }
 
-impl Door {
-    fn new(listener: TcpListener, connections: Arc<Connections>) -> Door {
-        Door {
+impl Acceptor {
+    fn new(listener: TcpListener, connections: Arc<Connections>) -> Acceptor {
+        Acceptor {
             listener,
             places: Arc::new(Semaphore::new(
                 connections.max().min(Semaphore::MAX_PERMITS),
@@ -376,7 +376,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 /// hear what comes after bytes that are not read yet, those of a next request for instance.
 struct Attended {
     stream: TcpStream,
-    /// Who reads has been told that nothing more comes.
+    /// The reader has received the end of the stream.
     has_ended: bool,
     /// Runs from when the client closed its sending side while it was answered.
     leaving: Option<Pin<Box<Sleep>>>,
@@ -588,7 +588,7 @@ mod tests {
         })
     }
 
-    /// What comes back on a connection that sends this and then waits until it is closed, and after how long.
+    /// Sends this, waits until the connection is closed, and returns what was received and after how long.
     async fn closed_after(sent: &[u8]) -> (String, Duration) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -3,9 +3,9 @@
 //! This is our own server side, because a gateway passes results on as they came. Everything that is decided by
 //! rules alone is in `toolway_protocol::mcp`; what a request brings about is the gateway's (`gateway::mcp`).
 //!
-//! Read next: `legacy_sse` (HTTP+SSE, at `/sse`), `handshake` (2024-11-05 to 2025-11-25, with `sessions` and `talk`),
-//! `stateless` (2026-07-28, with
-//! `once` and `listen`), `outbox` and `events` for what is sent besides results.
+//! Read next: `legacy_sse` (HTTP+SSE, at `/sse`), `handshake` (2024-11-05 to 2025-11-25, with `sessions` and
+//! `client_session`), `stateless` (2026-07-28, with `stateless_request` and `listen`), `outbox` and `events` for what is
+//! sent besides results.
 
 pub(super) mod client_session;
 mod events;
@@ -75,7 +75,7 @@ pub struct Config {
     /// Most streams of what is said unasked (GET, `subscriptions/listen`). Default: 1024.
     pub max_streams: usize,
     /// How long a client waits for the one message of an answer before it gets a stream. Default: 5 s.
-    pub patience: Duration,
+    pub stream_after: Duration,
     /// How often an SSE comment goes out while nothing else does. Default: 15 s.
     pub keepalive: Duration,
 }
@@ -86,7 +86,7 @@ impl Default for Config {
             max_sessions: 1024,
             session_idle: Duration::from_secs(3600),
             max_streams: 1024,
-            patience: Duration::from_secs(5),
+            stream_after: Duration::from_secs(5),
             keepalive: Duration::from_secs(15),
         }
     }
@@ -105,8 +105,8 @@ pub(super) struct Face {
     stopping: CancellationToken,
 }
 
-/// Who comes with a request, and where to.
-struct Visitor {
+/// What is known of an HTTP request before its body is read.
+struct RequestHead {
     view: Arc<View>,
     owner: Owner,
     headers: HeaderMap,
@@ -188,7 +188,7 @@ pub(super) async fn lent(
     }
 }
 
-/// Says so in answer to the request, because a client that got its URL wrong is to be told.
+/// Refuses a request for an unknown profile in answer to its id, so that the client can report the wrong URL.
 async fn no_profile(app: &App, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let max = app.config.max_body_bytes.min(LONGEST_LENT);
@@ -218,7 +218,7 @@ pub(super) async fn answer(app: &App, view: Arc<View>, request: Request) -> Resp
         Some(session) => session.owner(),
         None => mcp_sessions::owner(app, &parts.headers),
     };
-    let visitor = Visitor {
+    let head = RequestHead {
         view,
         owner: Owner {
             endpoint: parts.uri.path().to_owned(),
@@ -229,7 +229,7 @@ pub(super) async fn answer(app: &App, view: Arc<View>, request: Request) -> Resp
         headers: parts.headers,
     };
     match parts.method {
-        Method::GET | Method::DELETE if is_stateless_version(&visitor.headers) => {
+        Method::GET | Method::DELETE if is_stateless_version(&head.headers) => {
             let why = "2026-07-28 knows nothing but POST here";
             let mut response = reply::refused(StatusCode::METHOD_NOT_ALLOWED, why);
             let allowed = axum::http::HeaderValue::from_static("POST");
@@ -238,24 +238,24 @@ pub(super) async fn answer(app: &App, view: Arc<View>, request: Request) -> Resp
                 .insert(axum::http::header::ALLOW, allowed);
             response
         }
-        Method::GET if !visitor.accepts.events => {
+        Method::GET if !head.accepts.events => {
             let why = "what is here is read as text/event-stream";
             reply::refused(StatusCode::NOT_ACCEPTABLE, why)
         }
-        Method::GET => handshake::get(app, &visitor),
-        Method::DELETE => handshake::delete(&app.mcp, &visitor),
-        Method::POST => post(app, &visitor, body).await,
+        Method::GET => handshake::get(app, &head),
+        Method::DELETE => handshake::delete(&app.mcp, &head),
+        Method::POST => post(app, &head, body).await,
         _ => reply::unknown_method("POST, GET, DELETE"),
     }
 }
 
-async fn post(app: &App, visitor: &Visitor, body: axum::body::Body) -> Response {
-    if !visitor.accepts.json && !visitor.accepts.events {
+async fn post(app: &App, head: &RequestHead, body: axum::body::Body) -> Response {
+    if !head.accepts.json && !head.accepts.events {
         let why = "Accept must name application/json and text/event-stream";
         return reply::refused(StatusCode::NOT_ACCEPTABLE, why);
     }
-    match read(app, &visitor.view, &visitor.headers, body).await {
-        Ok((incoming, reservation)) => dispatch(app, visitor, incoming, reservation).await,
+    match read(app, &head.view, &head.headers, body).await {
+        Ok((incoming, reservation)) => dispatch(app, head, incoming, reservation).await,
         Err(response) => response,
     }
 }
@@ -283,7 +283,7 @@ async fn read(
     let read = values::read(app, body, move |body| {
         rpc::read_within(body, most).map_err(Box::new)
     });
-    let (incoming, taken) = read.await.map_err(reply::refusal)?;
+    let (incoming, reservation) = read.await.map_err(reply::refusal)?;
     let malformed = |malformed: Box<Malformed>| {
         reply::error(
             StatusCode::BAD_REQUEST,
@@ -291,7 +291,7 @@ async fn read(
             malformed.error,
         )
     };
-    Ok((incoming.map_err(malformed)?, taken.map(Arc::new)))
+    Ok((incoming.map_err(malformed)?, reservation.map(Arc::new)))
 }
 
 /// Longest message to an endpoint, in bytes, and its largest size. A client that knows the URL of lent functions has
@@ -310,27 +310,27 @@ fn bounds(config: &super::Config, view: &View) -> (usize, JsonSize) {
 
 async fn dispatch(
     app: &App,
-    visitor: &Visitor,
+    head: &RequestHead,
     incoming: Incoming,
     reservation: Option<Arc<Reservation>>,
 ) -> Response {
     match incoming {
-        Incoming::One(Message::Request(request)) if is_stateless(&visitor.headers, &request) => {
-            stateless::request(app, visitor, request, reservation).await
+        Incoming::One(Message::Request(request)) if is_stateless(&head.headers, &request) => {
+            stateless::request(app, head, request, reservation).await
         }
         Incoming::One(Message::Request(request)) if request.method == "initialize" => {
-            handshake::initialize(&app.mcp, visitor, request)
+            handshake::initialize(&app.mcp, head, request)
         }
-        Incoming::One(Message::Notification(_)) if is_stateless_version(&visitor.headers) => {
+        Incoming::One(Message::Notification(_)) if is_stateless_version(&head.headers) => {
             reply::accepted()
         }
         Incoming::One(Message::Response(_)) | Incoming::Batch(_)
-            if is_stateless_version(&visitor.headers) =>
+            if is_stateless_version(&head.headers) =>
         {
             let why = "Invalid request: 2026-07-28 takes one request or notification";
             reply::refused(StatusCode::BAD_REQUEST, why)
         }
-        incoming => handshake::post(&app.mcp, visitor, incoming, reservation).await,
+        incoming => handshake::post(&app.mcp, head, incoming, reservation).await,
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
 use super::{App, error, headers};
 
 /// Longest wait for one upstream's list; the others' are shown without it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MODELS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Every model that a request can name.
 pub(super) async fn list(State(app): State<Arc<App>>, client: HeaderMap) -> Response {
@@ -47,7 +47,7 @@ pub(super) async fn show(
 }
 
 /// Each upstream's models that requests would reach, the first upstream first. An upstream that gives no list
-/// is left out, but for the models that its configuration names; when none gives any, its failure is told.
+/// is left out, except for the models that its configuration names; if none gives any, its failure is returned.
 async fn all(gateway: &Gateway, client: &ClientHeaders) -> Result<Vec<Value>, Failure> {
     let upstreams = gateway.models().all();
     let lists = join_all(upstreams.iter().map(|upstream| listed(upstream, client))).await;
@@ -79,9 +79,11 @@ async fn all(gateway: &Gateway, client: &ClientHeaders) -> Result<Vec<Value>, Fa
 }
 
 async fn listed(upstream: &Upstream, client: &ClientHeaders) -> Result<Vec<Value>, Failure> {
-    match timeout(PATIENCE, upstream.models(client)).await {
+    match timeout(MODELS_TIMEOUT, upstream.models(client)).await {
         Ok(models) => Ok(models?),
-        Err(_) => Err(Failure::TimeIsUp { after: PATIENCE }),
+        Err(_) => Err(Failure::TimeIsUp {
+            after: MODELS_TIMEOUT,
+        }),
     }
 }
 

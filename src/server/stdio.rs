@@ -26,10 +26,10 @@ use super::mcp::{
     stateless_request::StatelessRequest,
     work::Running,
 };
-use crate::byte_budget::Reservation;
 use crate::{
+    byte_budget::Reservation,
     gateway::{Gateway, mcp::View},
-    upstream::mcp::lines::{Line, next_line},
+    lines::{Line, next_line},
 };
 use toolway_protocol::{
     json_size::JsonSize,
@@ -215,7 +215,7 @@ pub(super) struct Pipe {
     /// The requests that stand for themselves.
     running: Arc<Running>,
     /// The conversation, once there was an `initialize`.
-    talk: Option<Arc<ClientSession>>,
+    session: Option<Arc<ClientSession>>,
     at_work: JoinSet<()>,
     /// What the message that is being received takes of the budget.
     reservation: Option<Arc<Reservation>>,
@@ -236,7 +236,7 @@ impl Pipe {
             owner,
             outbox: Arc::default(),
             running: Arc::default(),
-            talk: None,
+            session: None,
             at_work: JoinSet::new(),
             reservation: None,
             stopping,
@@ -296,35 +296,35 @@ impl Pipe {
                 if notification.method == "notifications/cancelled" {
                     self.running.cancel(&notification.params);
                 }
-                if let Some(talk) = &self.talk {
-                    talk.notified(&notification);
+                if let Some(session) = &self.session {
+                    session.notified(&notification);
                 }
             }
             Message::Response(response) => {
-                if let Some(talk) = &self.talk {
-                    talk.answered(response);
+                if let Some(session) = &self.session {
+                    session.answered(response);
                 }
             }
         }
     }
 
     fn initialize(&mut self, request: Request) {
-        if self.talk.is_some() {
+        if self.session.is_some() {
             return self.request(request);
         }
         let client = super::mcp::client_name(&request.params);
         tracing::info!(client, "An MCP client came");
         let view = Arc::clone(&self.view);
         match ClientSession::open(&self.gateway, view, self.owner.clone(), request.params) {
-            Ok((talk, result)) => {
-                let talk = Arc::new(talk);
-                self.talk = Some(Arc::clone(&talk));
+            Ok((session, result)) => {
+                let session = Arc::new(session);
+                self.session = Some(Arc::clone(&session));
                 let answer = rpc::write_answer(Some(&request.id), &Ok(result));
                 self.outbox.must_say(answer.into());
                 let (outbox, stopping) = (Arc::clone(&self.outbox), self.stopping.clone());
                 self.at_work.spawn(async move {
                     tokio::select! {
-                        () = talk.tell(&outbox) => {}
+                        () = session.tell(&outbox) => {}
                         () = stopping.cancelled() => {}
                     }
                 });
@@ -336,7 +336,7 @@ impl Pipe {
     /// A request of the conversation.
     fn request(&mut self, request: Request) {
         super::mcp::note(&request, self.short());
-        let Some(talk) = self.talk.clone() else {
+        let Some(session) = self.session.clone() else {
             if request.method == "ping" {
                 let pong = rpc::write_answer(Some(&request.id), &Ok(json!({})));
                 return self.outbox.must_say(pong.into());
@@ -346,7 +346,7 @@ impl Pipe {
             return self.fail(Some(&request.id), RpcError::new(code::INVALID_REQUEST, why));
         };
         let outbox = Arc::clone(&self.outbox);
-        let answer = talk.answer(request, Some(Arc::clone(&outbox)), self.reservation.clone());
+        let answer = session.answer(request, Some(Arc::clone(&outbox)), self.reservation.clone());
         self.at_work.spawn(async move {
             if let Some(answer) = answer.await {
                 outbox.must_say(answer);
@@ -355,15 +355,16 @@ impl Pipe {
     }
 
     fn batch(&mut self, batch: Vec<Result<Message, rpc::Malformed>>) {
-        let Some(talk) = self.talk.clone() else {
+        let Some(session) = self.session.clone() else {
             let why = "Invalid request: begin with `initialize`, on its own";
             return self.fail(None, RpcError::new(code::INVALID_REQUEST, why));
         };
-        match talk.sort(batch) {
+        match session.sort(batch) {
             Ok(requests) if requests.is_empty() => {}
             Ok(requests) => {
                 let outbox = Arc::clone(&self.outbox);
-                let answers = talk.answer_all(requests, Some(&outbox), self.reservation.as_ref());
+                let answers =
+                    session.answer_all(requests, Some(&outbox), self.reservation.as_ref());
                 self.at_work.spawn(async move {
                     if let Some(answers) = answers.await {
                         outbox.must_say(answers);

@@ -13,7 +13,7 @@ const LONG: usize = 256 << 10;
 /// Long bodies that are read at one time.
 pub(super) const AT_ONCE: usize = 2;
 
-/// Reads a body with `read`, which builds values from it. A short body takes nothing of the budget.
+/// Reads a body with `read`, which builds values from it. A short body reserves nothing.
 ///
 /// # Errors
 /// [`Refusal::OverBudget`] where the budget has no room for the values.
@@ -31,10 +31,10 @@ pub(super) async fn read<T: Send + 'static>(
     // Rare, and not worth a place in the future of every request.
     Box::pin(async move {
         let parsing = app.parsing.clone().acquire_owned().await;
-        let room = app.bodies.clone();
+        let budget = app.bodies.clone();
         let reading = tokio::task::spawn_blocking(move || {
             let _parsing = parsing;
-            within(&room, &bytes, read)
+            within(&budget, &bytes, read)
         });
         reading.await.unwrap_or(Err(Refusal::Internal))
     })
@@ -42,7 +42,7 @@ pub(super) async fn read<T: Send + 'static>(
 }
 
 fn within<T>(
-    room: &ByteBudget,
+    budget: &ByteBudget,
     bytes: &[u8],
     read: impl FnOnce(&[u8]) -> T,
 ) -> Result<(T, Option<Reservation>), Refusal> {
@@ -52,7 +52,7 @@ fn within<T>(
         true => 0,
         false => values * BYTES_PER_VALUE + bytes.len(),
     };
-    let taken = room.take(bytes_built);
-    let taken = taken.ok_or(Refusal::OverBudget)?;
-    Ok((read(bytes), Some(taken)))
+    let reservation = budget.take(bytes_built);
+    let reservation = reservation.ok_or(Refusal::OverBudget)?;
+    Ok((read(bytes), Some(reservation)))
 }

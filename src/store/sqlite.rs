@@ -61,7 +61,7 @@ const MIGRATIONS: [&str; SCHEMA as usize] = ["
 const BUSY: Duration = Duration::from_secs(2);
 
 /// How long a request waits for the store.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Turns that wait to be written; for one more the store is unavailable.
 const QUEUE: usize = 256;
@@ -189,7 +189,9 @@ impl Sqlite {
         let reader = Arc::clone(&self.reader);
         let reading =
             spawn_blocking(move || read(&reader.lock().unwrap_or_else(PoisonError::into_inner)));
-        timeout(PATIENCE, reading).await.map_err(|_| too_slow())??
+        timeout(STORE_TIMEOUT, reading)
+            .await
+            .map_err(|_| too_slow())??
     }
 }
 
@@ -206,7 +208,9 @@ impl Store for Sqlite {
             let turn = Arc::clone(turn);
             let queued = self.writer.try_send(Write { turn, done });
             queued.map_err(|_| StoreError::Unavailable("too many turns wait".to_owned()))?;
-            let written = timeout(PATIENCE, written).await.map_err(|_| too_slow())?;
+            let written = timeout(STORE_TIMEOUT, written)
+                .await
+                .map_err(|_| too_slow())?;
             written.map_err(|_| StoreError::Unavailable("its thread has ended".to_owned()))?
         }
         .boxed()
@@ -499,7 +503,7 @@ fn unavailable(error: impl fmt::Display) -> StoreError {
 }
 
 fn too_slow() -> StoreError {
-    StoreError::Unavailable(format!("it took longer than {PATIENCE:?}"))
+    StoreError::Unavailable(format!("it took longer than {STORE_TIMEOUT:?}"))
 }
 
 impl From<JoinError> for StoreError {

@@ -230,11 +230,11 @@ impl Functions {
         let turn = options.deadline.min(arrived + options.silence);
         let _place = group.queue.enter(turn).await?;
         // A timeout of the group's own bounds the run alone.
-        let (begun, patience) = match group.timeout {
+        let (begun, longest) = match group.timeout {
             Some(timeout) => (Instant::now(), timeout),
             None => (arrived, options.silence),
         };
-        let until = options.deadline.min(begun + patience);
+        let until = options.deadline.min(begun + longest);
         match timeout_at(until, group.runner.run(tool, arguments)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(CallError::Timeout {

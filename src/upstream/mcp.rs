@@ -1,37 +1,24 @@
 //! MCP servers: started, listed, called, restarted and stopped.
 //!
-//! [`Servers`] is all that others see. Behind it each server has an `entry` (what is known about it) and a `supervisor`
-//! (the task that keeps it running), which asks `connect` for a `session` over `stdio`, Streamable HTTP or HTTP+SSE.
-//! rmcp does the protocol; `pending` takes what servers send around its models: results as they came, questions for the
-//! [`Caller`] of a request (`questions`, `running`), and what is said unasked (`unasked`, `progress`).
-//! `follow` and `watched` keep lists, log levels and subscriptions true over changes and restarts.
+//! [`Servers`] is the whole interface. Behind it:
+//!
+//! - `lifecycle`: one supervisor per server starts it, keeps its lists and subscriptions current, and restarts it.
+//! - `connection`: the handshake for either era of the protocol, and the session on which requests are made.
+//! - `stdio`, `streamable` (Streamable HTTP), `legacy_sse` (HTTP+SSE): the transports. `web` is what the two over HTTP
+//!   share, `pace` limits how fast a server's unsolicited messages are read.
+//! - `raw_messages`: rmcp does the protocol, but results, questions and notifications go around its models.
+//! - `caller` is the client behind a request, `faults` what a model reads when a call fails.
 
 mod caller;
-mod client_handler;
-mod connect;
 mod connection;
-mod direct;
-mod events;
 mod faults;
-mod follow;
 mod legacy_sse;
-pub(crate) mod lines;
+mod lifecycle;
 mod pace;
-mod pending;
-mod pipe;
-mod progress;
-mod questions;
-mod running;
-mod server_handle;
-mod server_notifications;
-mod session;
-mod stderr;
+mod raw_messages;
 mod stdio;
 mod streamable;
-mod supervisor;
-mod watched;
 mod web;
-mod wrapped;
 
 use std::{
     path::PathBuf,
@@ -51,12 +38,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use self::server_handle::{Offer, ServerHandle};
+use self::lifecycle::{Offer, ServerHandle};
 pub use self::{
     caller::{CallOptions, Caller, Sends},
-    server_handle::Later,
-    server_notifications::ServerEvent,
-    watched::ResourceWatch,
+    lifecycle::{Later, ResourceWatch},
+    raw_messages::ServerEvent,
 };
 use crate::{health::ServerHealth, secret::Secret};
 use toolway_core::catalog::{ServerFeatures, ServerTools, ToolFilter};
@@ -128,7 +114,7 @@ pub enum HttpKind {
 ///
 /// Dropping it kills the child processes at once; [`Servers::shutdown`] ends them in order.
 pub struct Servers {
-    entries: Vec<Arc<ServerHandle>>,
+    handles: Vec<Arc<ServerHandle>>,
     tools: watch::Receiver<Arc<Vec<ServerTools>>>,
     features: watch::Receiver<Arc<Vec<ServerFeatures>>>,
     later: Arc<Later>,
@@ -156,7 +142,7 @@ impl Servers {
         let log_level = watch::Sender::new(None);
         let later = Arc::new(Later::new(configs.len()));
         let missing = Arc::new(AtomicUsize::new(configs.len()));
-        let entries: Vec<_> = configs
+        let handles: Vec<_> = configs
             .into_iter()
             .enumerate()
             .map(|(place, config)| {
@@ -172,18 +158,18 @@ impl Servers {
             })
             .collect();
         publisher.send_replace(Arc::new(
-            entries.iter().map(|entry| entry.no_tools()).collect(),
+            handles.iter().map(|handle| handle.no_tools()).collect(),
         ));
         features_publisher.send_replace(Arc::new(
-            entries.iter().map(|entry| entry.no_features()).collect(),
+            handles.iter().map(|handle| handle.no_features()).collect(),
         ));
         let stop = CancellationToken::new();
         let mut supervisors = JoinSet::new();
-        for entry in &entries {
-            supervisors.spawn(supervisor::run(Arc::clone(entry), stop.clone()));
+        for handle in &handles {
+            supervisors.spawn(lifecycle::run(Arc::clone(handle), stop.clone()));
         }
         Servers {
-            entries,
+            handles,
             tools,
             features,
             later,
@@ -212,13 +198,13 @@ impl Servers {
         Arc::clone(&self.later)
     }
 
-    /// What servers say unasked, from now on. Bounded: a listener that is slow misses the oldest.
+    /// The notifications of all servers, from now on. Bounded: a slow receiver misses the oldest.
     pub fn events(&self) -> broadcast::Receiver<ServerEvent> {
         self.events.subscribe()
     }
 
-    /// The most verbose level that a client asks for (`debug` … `emergency`). Servers of the versions with a
-    /// handshake that have a log are told, now and whenever they are connected to; for 2026-07-28 the level
+    /// Sets the most verbose level that a client asks for (`debug` … `emergency`). Servers of the versions with a
+    /// handshake that have a log receive `logging/setLevel`, now and after each connect; for 2026-07-28 the level
     /// travels with each request, in its `_meta`.
     pub fn set_log_level(&self, level: Option<&str>) {
         self.log_level.send_if_modified(|known| {
@@ -238,18 +224,18 @@ impl Servers {
         server: &ServerId,
         uri: &str,
     ) -> Result<ResourceWatch, CallError> {
-        watched::watch(self.entry(server)?, uri).await
+        lifecycle::watch(self.handle(server)?, uri).await
     }
 
     /// What is known about every server, in the order of the configuration.
     pub fn health(&self) -> Vec<ServerHealth> {
-        self.entries.iter().map(|entry| entry.health()).collect()
+        self.handles.iter().map(|handle| handle.health()).collect()
     }
 
     /// Waits until every server is ready or has failed at least once. The caller sets the deadline.
     pub async fn settled(&self) {
-        for entry in &self.entries {
-            entry.settled().await;
+        for handle in &self.handles {
+            handle.settled().await;
         }
     }
 
@@ -260,15 +246,15 @@ impl Servers {
 
     /// The servers that were never ready, in the order of the configuration.
     pub fn missing(&self) -> impl Iterator<Item = &ServerId> {
-        let missing = self.entries.iter().filter(|entry| entry.is_missing());
-        missing.map(|entry| &entry.config.server)
+        let missing = self.handles.iter().filter(|handle| handle.is_missing());
+        missing.map(|handle| &handle.config.server)
     }
 
     /// Waits until each of these servers is ready or has failed at least once. The caller sets the deadline.
     pub async fn settled_of(&self, servers: &[ServerId]) {
         for server in servers {
-            if let Ok(entry) = self.entry(server) {
-                entry.settled().await;
+            if let Ok(handle) = self.handle(server) {
+                handle.settled().await;
             }
         }
     }
@@ -276,8 +262,8 @@ impl Servers {
     /// Waits until every server's prompts and resources are known, too, or it has failed at least once. The caller
     /// sets the deadline.
     pub async fn acquainted(&self) {
-        for entry in &self.entries {
-            entry.acquainted().await;
+        for handle in &self.handles {
+            handle.acquainted().await;
         }
     }
 
@@ -291,7 +277,7 @@ impl Servers {
         arguments: JsonObject,
         options: CallOptions,
     ) -> Result<ToolResult, CallError> {
-        if self.entry(server).is_err() {
+        if self.handle(server).is_err() {
             return Err(CallError::UnknownTool {
                 name: tool.to_owned(),
                 did_you_mean: Vec::new(),
@@ -301,7 +287,7 @@ impl Servers {
         params.insert("name".to_owned(), tool.into());
         params.insert("arguments".to_owned(), arguments.into());
         let raw = self.request(server, "tools/call", &params, options).await?;
-        session::read_answer(raw)
+        connection::read_answer(raw)
     }
 
     /// Makes any request that a client may make of a server: `tools/call`, `prompts/get`, `resources/read`,
@@ -319,22 +305,22 @@ impl Servers {
         params: &JsonObject,
         options: CallOptions,
     ) -> Result<Value, CallError> {
-        self.entry(server)?.request(method, params, &options).await
+        self.handle(server)?.request(method, params, &options).await
     }
 
     /// What one client's request does there may keep others waiting: calls run one after another, or all share a
     /// pipe, on which a question does not say whose it is.
     pub fn is_shared(&self, server: &ServerId) -> bool {
-        self.entry(server).is_ok_and(|entry| {
-            let is_pipe = matches!(entry.config.transport, Transport::Stdio { .. });
-            entry.config.stateful || is_pipe
+        self.handle(server).is_ok_and(|handle| {
+            let is_pipe = matches!(handle.config.transport, Transport::Stdio { .. });
+            handle.config.stateful || is_pipe
         })
     }
 
-    fn entry(&self, server: &ServerId) -> Result<&Arc<ServerHandle>, CallError> {
-        let mut entries = self.entries.iter();
-        entries
-            .find(|entry| entry.config.server == *server)
+    fn handle(&self, server: &ServerId) -> Result<&Arc<ServerHandle>, CallError> {
+        let mut handles = self.handles.iter();
+        handles
+            .find(|handle| handle.config.server == *server)
             .ok_or_else(|| CallError::UpstreamUnavailable {
                 message: format!("there is no server `{server}`"),
                 unsent: true,

@@ -37,7 +37,14 @@ const CRATES: [(&str, &[&[&str]]); 3] = [
     (
         ".",
         &[
-            &["body_buffer", "byte_budget", "printable", "quota", "secret"],
+            &[
+                "body_buffer",
+                "byte_budget",
+                "lines",
+                "printable",
+                "quota",
+                "secret",
+            ],
             &["health"],
             &["upstream", "store", "telemetry"],
             &["gateway"],

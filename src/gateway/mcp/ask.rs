@@ -192,7 +192,7 @@ impl Inquiry {
             .and_then(|all| all.get(QUESTION));
         match (answer, parked.question.take()) {
             (Some(answer), Some(question)) => {
-                // A server that went away meanwhile is noticed when the call goes on.
+                // A server that was lost meanwhile is noticed when the call continues.
                 let _ = question.answer.send(Ok(answer.clone()));
                 parked
                     .go_on(gateway, context, &self.params, self.progress)

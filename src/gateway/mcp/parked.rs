@@ -1,8 +1,8 @@
 //! Calls that wait for the answer of a client which is asked with a result (2026-07-28), kept until the client
 //! continues.
 //!
-//! The call at the server is still under way. A client that does not come back loses it after a while, and the
-//! server is told.
+//! The call at the server is still under way. If the client does not continue in time, the call is cancelled at the
+//! server.
 
 use std::{
     collections::HashMap,
@@ -29,7 +29,7 @@ use toolway_protocol::{
 const MAX_PARKED: usize = 1000;
 
 /// How long a parked call waits for its client.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PARKED_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How long a parked call may keep others from a server that cannot serve two clients at once.
 const COURTESY: Duration = Duration::from_secs(60);
@@ -98,7 +98,7 @@ impl ParkedCalls {
     pub(super) fn keep(&self, parked: Parked) -> Result<String, CallError> {
         let secret = unguessable().map_err(|_| CallError::Busy)?;
         let key = format!("{PREFIX}{secret}");
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + PARKED_TIMEOUT;
         let (calls, overdue) = (Arc::downgrade(&self.0), key.clone());
         let minder = tokio::spawn(async move {
             tokio::time::sleep_until(until).await;
@@ -125,9 +125,9 @@ impl ParkedCalls {
     }
 
     /// Gives up calls on this server that have waited for more than a minute, because others want to use it; not
-    /// the one whose client comes back to it right now.
+    /// the one that its client is resuming.
     pub(super) fn make_way(&self, server: &ServerId, resumed: Option<&str>) {
-        let late = Instant::now() + PATIENCE - COURTESY;
+        let late = Instant::now() + PARKED_TIMEOUT - COURTESY;
         let mut calls = lock(&self.0);
         let stays = |kept: &WaitingCall| kept.parked.server != *server || kept.until >= late;
         let given_up: Vec<WaitingCall> = calls
@@ -252,7 +252,7 @@ mod tests {
                 .is_none()
         );
         assert!(parked.take(&keys[1], |_| true).is_some());
-        tokio::time::sleep(PATIENCE * 2).await;
+        tokio::time::sleep(PARKED_TIMEOUT * 2).await;
         assert!(lock(&parked.0).is_empty());
     }
 }

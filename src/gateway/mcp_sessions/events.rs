@@ -35,8 +35,7 @@ pub struct Event {
 }
 
 impl Session {
-    /// What the caller is to be told from now on. There is one reader at a time: this one takes over from the
-    /// one before.
+    /// The events for the caller from now on. There is one reader at a time: this one replaces the one before.
     ///
     /// `last_event_id` is that of the last event which an earlier reader of the same caller got.
     pub fn events(self: &Arc<Self>, last_event_id: Option<u64>) -> Events {

@@ -45,7 +45,7 @@ pub struct Session {
     /// Where the arguments of open calls find place.
     pub(super) arguments: ByteBudget,
     /// The place of the definitions.
-    _taken: Reservation,
+    _reservation: Reservation,
     /// The length of the definitions, as they came.
     pub(super) bytes: usize,
     pub(super) state: Mutex<State>,
@@ -121,7 +121,7 @@ pub(super) struct Parts {
     /// Where the arguments of open calls find place.
     pub(super) arguments: ByteBudget,
     /// The place of the definitions.
-    pub(super) taken: Reservation,
+    pub(super) reservation: Reservation,
     /// How many bytes that are.
     pub(super) bytes: usize,
 }
@@ -158,7 +158,7 @@ impl Session {
             catalog,
             tools,
             arguments: parts.arguments,
-            _taken: parts.taken,
+            _reservation: parts.reservation,
             bytes: parts.bytes,
             state: Mutex::default(),
             changed: watch::Sender::new(0),

@@ -20,9 +20,9 @@ const MOST_VALUES: usize = 200_000;
 /// How long a session lives, in seconds: the least, if nothing is said, and the most.
 const LIFE: [u64; 3] = [10, 3600, 86400];
 
-/// How long a call waits for its answer, in seconds: the least, if nothing is said, and the most. A person
-/// may stand behind the answer.
-const PATIENCE: [u64; 3] = [1, 300, 3600];
+/// How long a call waits for its answer, in seconds: the minimum, the default and the maximum. A person may have to
+/// give the answer.
+const CALL_TIMEOUT: [u64; 3] = [1, 300, 3600];
 
 /// Longest name, in bytes.
 const MAX_NAME: usize = 128;
@@ -78,7 +78,7 @@ pub fn read(body: &[u8]) -> Result<SessionRequest, Failure> {
     members.retain(|_, value| !value.is_null());
     Ok(SessionRequest {
         life: seconds(&members, "expires_in", LIFE)?,
-        call_timeout: seconds(&members, "call_timeout", PATIENCE)?,
+        call_timeout: seconds(&members, "call_timeout", CALL_TIMEOUT)?,
         name: text(&mut members, "name", MAX_NAME)?,
         instructions: text(&mut members, "instructions", MAX_INSTRUCTIONS)?,
         tools: tools(&members)?,

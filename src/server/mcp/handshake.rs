@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use tokio::{runtime::Handle, time::sleep};
 
 use super::{
-    Face, Visitor,
+    Face, RequestHead,
     client_session::ClientSession,
     events::Events,
     outbox::Outbox,
@@ -31,7 +31,7 @@ use toolway_protocol::mcp::{
 };
 
 /// `initialize`: a new session.
-pub(super) fn initialize(face: &Face, visitor: &Visitor, request: Request) -> Response {
+pub(super) fn initialize(face: &Face, head: &RequestHead, request: Request) -> Response {
     let Request { id, params, .. } = request;
     let Ok(session_id) = unguessable() else {
         let error = RpcError::new(code::INTERNAL_ERROR, "there is no randomness");
@@ -41,7 +41,7 @@ pub(super) fn initialize(face: &Face, visitor: &Visitor, request: Request) -> Re
     tracing::debug!(client, session = &session_id[..8], "An MCP client came");
     let opened = ClientSession::open(
         &face.gateway,
-        Arc::clone(&visitor.view),
+        Arc::clone(&head.view),
         session_id.clone(),
         params,
     );
@@ -49,7 +49,7 @@ pub(super) fn initialize(face: &Face, visitor: &Visitor, request: Request) -> Re
         Ok(opened) => opened,
         Err(error) => return reply::error(StatusCode::OK, Some(&id), error),
     };
-    let owner = visitor.owner.clone();
+    let owner = head.owner.clone();
     if let Err(full) = face.sessions.add(session_id.clone(), owner, client) {
         let (status, why) = match full {
             NoRoom::AtAll => (StatusCode::SERVICE_UNAVAILABLE, "all sessions are at work"),
@@ -72,7 +72,7 @@ pub(super) fn initialize(face: &Face, visitor: &Visitor, request: Request) -> Re
 /// Everything else that is POSTed.
 pub(super) async fn post(
     face: &Face,
-    visitor: &Visitor,
+    head: &RequestHead,
     incoming: Incoming,
     reservation: Option<Arc<Reservation>>,
 ) -> Response {
@@ -80,7 +80,7 @@ pub(super) async fn post(
         Incoming::One(Message::Request(request)) => Some(request.id.clone()),
         _ => None,
     };
-    let session = match session(face, visitor, id.as_ref()) {
+    let session = match session(face, head, id.as_ref()) {
         Ok(session) => session,
         Err(response) => return response,
     };
@@ -89,9 +89,8 @@ pub(super) async fn post(
             let outbox = Arc::new(Outbox::default());
             super::note(&request, session.short());
             let client = Arc::clone(&session.client);
-            let answer =
-                Box::pin(client.answer(request, outbox_for(visitor, &outbox), reservation));
-            respond(face, visitor, session, id, answer, outbox).await
+            let answer = Box::pin(client.answer(request, outbox_for(head, &outbox), reservation));
+            respond(face, head, session, id, answer, outbox).await
         }
         Incoming::One(Message::Notification(notification)) => {
             session.client.notified(&notification);
@@ -109,26 +108,26 @@ pub(super) async fn post(
             };
             let outbox = Arc::new(Outbox::default());
             let client = Arc::clone(&session.client);
-            let heard = outbox_for(visitor, &outbox);
+            let heard = outbox_for(head, &outbox);
             let answer =
                 Box::pin(client.answer_all(requests, heard.as_ref(), reservation.as_ref()));
-            respond(face, visitor, session, None, answer, outbox).await
+            respond(face, head, session, None, answer, outbox).await
         }
     }
 }
 
-/// GET: what is said unasked, or what was said on a stream whose connection was lost.
-pub(super) fn get(app: &App, visitor: &Visitor) -> Response {
+/// GET: the stream of notifications, or the rest of a stream whose connection was lost.
+pub(super) fn get(app: &App, head: &RequestHead) -> Response {
     let face = &app.mcp;
-    let session = match session(face, visitor, None) {
+    let session = match session(face, head, None) {
         Ok(session) => session,
         Err(response) => return response,
     };
-    let place = match super::place_of_stream(app, &visitor.owner.endpoint, &visitor.headers) {
+    let place = match super::place_of_stream(app, &head.owner.endpoint, &head.headers) {
         Ok(place) => place,
         Err(response) => return response,
     };
-    let last = visitor.headers.get(headers::LAST_EVENT_ID);
+    let last = head.headers.get(headers::LAST_EVENT_ID);
     let resumed = last
         .and_then(|it| it.to_str().ok()?.split_once('-'))
         .and_then(|(stream, place)| Some((stream.parse().ok()?, place.parse().ok()?)))
@@ -160,9 +159,9 @@ pub(super) fn get(app: &App, visitor: &Visitor) -> Response {
 }
 
 /// DELETE: the end of a session.
-pub(super) fn delete(face: &Face, visitor: &Visitor) -> Response {
-    match session(face, visitor, None) {
-        Ok(session) if face.sessions.end(&session.id, &visitor.owner) => {
+pub(super) fn delete(face: &Face, head: &RequestHead) -> Response {
+    match session(face, head, None) {
+        Ok(session) if face.sessions.end(&session.id, &head.owner) => {
             tracing::debug!(session = session.short(), "An MCP client went");
             reply::empty(StatusCode::NO_CONTENT)
         }
@@ -173,32 +172,32 @@ pub(super) fn delete(face: &Face, visitor: &Visitor) -> Response {
 
 /// The session of a request.
 #[expect(clippy::result_large_err, reason = "the error is what is sent")]
-fn session(face: &Face, visitor: &Visitor, id: Option<&Id>) -> Result<Arc<Session>, Response> {
+fn session(face: &Face, head: &RequestHead, id: Option<&Id>) -> Result<Arc<Session>, Response> {
     let bad = |error| reply::error(StatusCode::BAD_REQUEST, id, error);
-    let version = headers::one(&visitor.headers, headers::PROTOCOL_VERSION).map_err(bad)?;
+    let version = headers::one(&head.headers, headers::PROTOCOL_VERSION).map_err(bad)?;
     if let Some(version) = version
         && !Version::parse(version).is_some_and(Version::has_handshake)
     {
         return Err(bad(stateless::unsupported(version)));
     }
-    let named = headers::one(&visitor.headers, headers::SESSION_ID).map_err(bad)?;
+    let named = headers::one(&head.headers, headers::SESSION_ID).map_err(bad)?;
     let Some(named) = named else {
         let why = "Invalid request: the header Mcp-Session-Id is missing; begin with `initialize`";
         return Err(bad(RpcError::new(code::INVALID_REQUEST, why)));
     };
-    let session = face.sessions.find(named, &visitor.owner);
+    let session = face.sessions.find(named, &head.owner);
     session.ok_or_else(|| reply::no_session(id))
 }
 
 /// The feed, for a client that reads streams.
-fn outbox_for(visitor: &Visitor, outbox: &Arc<Outbox>) -> Option<Arc<Outbox>> {
-    visitor.accepts.events.then(|| Arc::clone(outbox))
+fn outbox_for(head: &RequestHead, outbox: &Arc<Outbox>) -> Option<Arc<Outbox>> {
+    head.accepts.events.then(|| Arc::clone(outbox))
 }
 
 /// One message if it is the first there is to say and does not take long; a stream otherwise.
 async fn respond(
     face: &Face,
-    visitor: &Visitor,
+    head: &RequestHead,
     session: Arc<Session>,
     id: Option<Id>,
     answer: BoxFuture<'static, Option<Bytes>>,
@@ -209,7 +208,7 @@ async fn respond(
         session: Arc::clone(&session),
         outbox: Arc::clone(&outbox),
     };
-    let accepts = visitor.accepts;
+    let accepts = head.accepts;
     tokio::select! {
         biased;
         answer = &mut work, if accepts.json => match answer {
@@ -223,7 +222,7 @@ async fn respond(
         },
         () = session.gone.cancelled() => return reply::no_session(id.as_ref()),
         () = outbox.has_more(), if accepts.events => {}
-        () = sleep(face.config.patience), if accepts.events => {}
+        () = sleep(face.config.stream_after), if accepts.events => {}
         () = std::future::ready(()), if !accepts.json => {}
     }
     let number = session.keep(Arc::clone(&outbox));

@@ -182,7 +182,7 @@ async fn post(
     headers: &HeaderMap,
     body: Body,
 ) -> Response {
-    let (incoming, taken) = match super::read(app, view, headers, body).await {
+    let (incoming, reservation) = match super::read(app, view, headers, body).await {
         Ok(read) => read,
         Err(response) => return response,
     };
@@ -198,7 +198,7 @@ async fn post(
     if pipe.at_work() > MAX_AT_WORK {
         return reply::refusal(Refusal::Overloaded);
     }
-    pipe.receive(incoming, taken);
+    pipe.receive(incoming, reservation);
     reply::accepted()
 }
 

@@ -16,8 +16,8 @@ use tokio::{sync::oneshot, time::timeout};
 use super::outbox::{Outbox, notification};
 use toolway_protocol::mcp::rpc::{self, Id, Response, RpcError, code};
 
-/// How long a client may think, for there is a person behind some answers.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Longest wait for a client's answer, which a person may have to give.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Most questions that wait for answers of one client.
 const MAX_OPEN: usize = 64;
@@ -60,7 +60,7 @@ impl Questions {
         };
         let question = rpc::request(&asked.id, method, params).to_string();
         outbox.must_say(Bytes::from(question));
-        match timeout(PATIENCE, answered).await {
+        match timeout(QUESTION_TIMEOUT, answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(failed("the client is gone")),
             Err(_) => Err(failed("the client did not answer in time")),

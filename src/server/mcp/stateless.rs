@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::{
-    Face, Visitor, events::Events, listen, outbox::Outbox, reply,
+    Face, RequestHead, events::Events, listen, outbox::Outbox, reply,
     stateless_request::StatelessRequest,
 };
 use crate::{
@@ -28,12 +28,12 @@ use toolway_protocol::{
 /// Answers a request.
 pub(super) async fn request(
     app: &App,
-    visitor: &Visitor,
+    head: &RequestHead,
     request: Request,
     reservation: Option<Arc<Reservation>>,
 ) -> Response {
     let face = &app.mcp;
-    let about = match admit(face, visitor, &request) {
+    let about = match admit(face, head, &request) {
         Ok(about) => about,
         Err(error) => return reply::error(status(&error, true), Some(&request.id), error),
     };
@@ -42,19 +42,19 @@ pub(super) async fn request(
     let outbox = Arc::new(Outbox::default());
     let once = StatelessRequest {
         gateway: Arc::clone(&face.gateway),
-        view: Arc::clone(&visitor.view),
-        owner: format!("{:016x}", visitor.owner.principal),
+        view: Arc::clone(&head.view),
+        owner: format!("{:016x}", head.owner.principal),
         about,
-        outbox: visitor.accepts.events.then(|| Arc::clone(&outbox)),
+        outbox: head.accepts.events.then(|| Arc::clone(&outbox)),
         reservation,
     };
     if method == "subscriptions/listen" {
-        let place = super::place_of_stream(app, &visitor.owner.endpoint, &visitor.headers);
+        let place = super::place_of_stream(app, &head.owner.endpoint, &head.headers);
         return listening(face, once, &id, &params, outbox, place).await;
     }
     let mut work: BoxFuture<'static, Result<Value, RpcError>> =
         Box::pin(once.outcome(method, params));
-    let accepts = visitor.accepts;
+    let accepts = head.accepts;
     let mut early = None;
     tokio::select! {
         biased;
@@ -69,7 +69,7 @@ pub(super) async fn request(
             early = Some(outcome);
         }
         () = outbox.has_more(), if accepts.events => {}
-        () = sleep(face.config.patience), if accepts.events => {}
+        () = sleep(face.config.stream_after), if accepts.events => {}
         () = std::future::ready(()), if !accepts.json => {}
     }
     let filled = Arc::clone(&outbox);
@@ -85,15 +85,15 @@ pub(super) async fn request(
 }
 
 /// The request says what it must, and its headers repeat it.
-fn admit(face: &Face, visitor: &Visitor, request: &Request) -> Result<About, RpcError> {
-    headers::check(&visitor.headers, request)?;
+fn admit(face: &Face, head: &RequestHead, request: &Request) -> Result<About, RpcError> {
+    headers::check(&head.headers, request)?;
     let about = About::read(&request.params)?;
     if request.method == "tools/call"
         && let Some(name) = request.params.get("name").and_then(Value::as_str)
-        && let Some(offered) = face.gateway.offered(&visitor.view, name)
+        && let Some(offered) = face.gateway.offered(&head.view, name)
     {
         let arguments = request.params.get("arguments");
-        headers::check_params(&visitor.headers, &offered.tool.input_schema, arguments)?;
+        headers::check_params(&head.headers, &offered.tool.input_schema, arguments)?;
     }
     Ok(about)
 }

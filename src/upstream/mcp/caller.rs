@@ -36,7 +36,7 @@ pub trait Caller: Send + Sync + 'static {
     fn tell(&self, method: &str, params: Value);
 }
 
-/// How long a request may take, who hears of its progress, and for whom it is made.
+/// How long a request may take, where its progress goes, and for which client it is made.
 #[derive(Clone)]
 pub struct CallOptions {
     /// Longest silence; progress resets it, and it rests while the server waits for an answer of the caller's.

@@ -2,6 +2,9 @@
 //!
 //! Which handshake is tried on what is decided in `connect`.
 
+mod connect;
+mod session;
+
 use std::{sync::Arc, time::Duration};
 
 use rmcp::{
@@ -20,9 +23,17 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub(super) use self::{
+    connect::connect,
+    session::{CAPABILITIES, ListFault, OF_THE_CONNECTION, PROTOCOL_VERSION, Session, read_answer},
+};
 use super::{
-    client_handler::ClientHandler, faults::Outage, follow::Watching, legacy_sse::SseLink,
-    pending::Pending, pipe::PipeFault, session::Session, stdio::ChildLink, streamable::Poster,
+    faults::Outage,
+    legacy_sse::SseLink,
+    lifecycle::Watching,
+    raw_messages::{ClientHandler, Pending, PipeFault},
+    stdio::ChildLink,
+    streamable::Poster,
 };
 use toolway_protocol::tool::ServerId;
 
@@ -47,8 +58,6 @@ pub(super) struct Connection {
     pub(super) session: Session,
     /// The changes of its tools that were counted before the handshake, so that no later one is missed.
     pub(super) changes_seen: watch::Receiver<u64>,
-    /// How it is reached, in a word.
-    pub(super) transport: &'static str,
     running: JoinHandle<()>,
     stop: DropGuard,
     link: Link,
@@ -62,8 +71,55 @@ pub(super) enum Link {
     Streamable(Poster),
 }
 
+impl Link {
+    /// The transport's name in the health report.
+    fn transport(&self) -> &'static str {
+        match self {
+            Link::Child(_) => "stdio",
+            Link::EventStream(_) => "sse",
+            Link::Streamable(_) => "http",
+        }
+    }
+
+    /// Whether the server can be replaced without the connection being lost.
+    fn watching(&self) -> Watching {
+        match self {
+            Link::Child(_) | Link::EventStream(_) => Watching::Announced,
+            Link::Streamable(_) => Watching::Unseen,
+        }
+    }
+
+    /// What makes calls without rmcp, where the transport can do that.
+    fn poster(&self) -> Option<Poster> {
+        match self {
+            Link::Child(_) | Link::EventStream(_) => None,
+            Link::Streamable(poster) => Some(poster.clone()),
+        }
+    }
+
+    /// Ends what lies under a connection. Returns how the server exited, if the connection had ended by itself.
+    async fn close(self, ended_by_itself: bool) -> Option<String> {
+        match self {
+            Link::Child(child) => {
+                let ending = if ended_by_itself {
+                    child.ending().await
+                } else {
+                    None
+                };
+                child.close().await;
+                ending
+            }
+            Link::EventStream(stream) => {
+                drop(stream);
+                None
+            }
+            Link::Streamable(_) => None,
+        }
+    }
+}
+
 /// A connection on which both sides agreed on a version.
-pub(super) struct Shaken {
+pub(super) struct NegotiatedConnection {
     running: RunningService<RoleClient, ClientHandler>,
     pending: Pending,
     changes_seen: watch::Receiver<u64>,
@@ -85,7 +141,7 @@ pub(super) async fn handshake<T>(
     pending: Pending,
     era: Era,
     deadline: Instant,
-) -> Result<Shaken, HandshakeFault>
+) -> Result<NegotiatedConnection, HandshakeFault>
 where
     T: RmcpTransport<RoleClient> + 'static,
 {
@@ -110,7 +166,7 @@ where
     };
     let serving = serve_client_with_lifecycle_and_ct(ears, transport, lifecycle, stop.clone());
     match timeout_at(deadline, serving).await {
-        Ok(Ok(running)) => Ok(Shaken {
+        Ok(Ok(running)) => Ok(NegotiatedConnection {
             running,
             pending,
             changes_seen,
@@ -157,17 +213,14 @@ fn explain(error: &ClientInitializeError) -> HandshakeFault {
     }
 }
 
-impl Shaken {
+impl NegotiatedConnection {
     /// The connection, with what lies under it.
-    pub(super) fn into_connection(self, transport: &'static str, link: Link) -> Connection {
+    pub(super) fn into_connection(self, link: Link) -> Connection {
         let session = Session {
             peer: self.running.peer().clone(),
             pending: self.pending,
             absence: Arc::default(),
-            poster: match &link {
-                Link::Streamable(poster) => Some(poster.clone()),
-                Link::Child(_) | Link::EventStream(_) => None,
-            },
+            poster: link.poster(),
         };
         let changes_seen = self.changes_seen;
         let running = tokio::spawn(async move {
@@ -176,7 +229,6 @@ impl Shaken {
         Connection {
             session,
             changes_seen,
-            transport,
             running,
             stop: self.stop.drop_guard(),
             link,
@@ -193,12 +245,14 @@ impl Connection {
             .map(|info| info.protocol_version.as_str().to_owned())
     }
 
-    /// Whether the list of tools may change without a word.
+    /// Whether the list of tools may change without a notification.
     pub(super) fn watching(&self) -> Watching {
-        match self.link {
-            Link::Child(_) | Link::EventStream(_) => Watching::Announced,
-            Link::Streamable(_) => Watching::Unseen,
-        }
+        self.link.watching()
+    }
+
+    /// The transport's name in the health report.
+    pub(super) fn transport(&self) -> &'static str {
+        self.link.transport()
     }
 
     /// Waits until the connection has ended by itself. Cancel safe.
@@ -215,22 +269,7 @@ impl Connection {
             let _ = timeout(CLOSING, &mut self.running).await;
             self.running.abort();
         }
-        match self.link {
-            Link::Child(link) => {
-                let ending = if ended_by_itself {
-                    link.ending().await
-                } else {
-                    None
-                };
-                link.close().await;
-                ending
-            }
-            Link::EventStream(link) => {
-                drop(link);
-                None
-            }
-            Link::Streamable(_) => None,
-        }
+        self.link.close(ended_by_itself).await
     }
 
     /// What the handshake tells about the server.

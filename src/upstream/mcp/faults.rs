@@ -9,7 +9,7 @@ use rmcp::{
     transport::{DynamicTransportError, streamable_http_client::StreamableHttpError},
 };
 
-use super::{pipe::PipeFault, web::WebFault};
+use super::{raw_messages::PipeFault, web::WebFault};
 use toolway_protocol::tool::{CallError, Refusal};
 
 /// Longest text of a server's own that is passed on in an error, in bytes.
@@ -174,7 +174,7 @@ pub(super) fn shorten(text: &mut String, bytes: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::session::ListFault, *};
+    use super::{super::connection::ListFault, *};
 
     #[test]
     fn the_words_of_a_server_are_not_for_the_log() {

@@ -13,13 +13,13 @@ use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 use url::Url;
 
 use super::{
-    events::{RawEvent, raw_events},
-    lines::ends,
-    pending::Pending,
-    pipe::{Outgoing, Pipe, PipeEnd, pipe},
-    web::{self, WebFault},
+    raw_messages::{Outgoing, Pending, Pipe, PipeEnd, pipe},
+    web::{self, RawEvent, WebFault, raw_events},
 };
-use crate::upstream::{check_values, read_text, too_long};
+use crate::{
+    lines::ends,
+    upstream::{check_values, read_text, too_long},
+};
 use toolway_protocol::mcp::deep::read_message;
 
 /// How long a message waits for the answer to the one before it, which keeps their order.

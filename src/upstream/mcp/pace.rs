@@ -1,5 +1,5 @@
-//! How fast what a server sends unasked is read. Answers cost nothing; a server that floods its connection with anything
-//! else is read slowly, and has to wait.
+//! Limits how fast a server's unsolicited messages are read. Answers cost nothing; a server that floods its connection
+//! with anything else is read slowly.
 
 use std::time::Duration;
 

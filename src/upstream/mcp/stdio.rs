@@ -1,5 +1,7 @@
 //! An MCP server that runs as a child process: one JSON-RPC message a line, and its standard error kept for people.
 
+mod stderr;
+
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use rmcp::model::ServerJsonRpcMessage;
@@ -14,17 +16,16 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::{
+pub(super) use self::stderr::StderrTail;
+use super::raw_messages::{Outgoing, Pending, Pipe, PipeEnd, pipe};
+use crate::{
     lines::{Line, ends, next_line},
-    pending::Pending,
-    pipe::{Outgoing, Pipe, PipeEnd, pipe},
-    stderr::StderrTail,
-};
-use crate::secret::Secret;
-use crate::upstream::{
-    check_values,
-    child::{self, Process, Spawned},
-    read_text, too_long,
+    secret::Secret,
+    upstream::{
+        check_values,
+        child::{self, Process, Spawned},
+        read_text, too_long,
+    },
 };
 use toolway_protocol::{
     mcp::deep::{is_too_deep, read_message},
@@ -53,12 +54,12 @@ pub(super) struct ChildLink {
     pending: Pending,
 }
 
-/// Starts the program; `patience` is how long it may be silent on `server/discover`.
+/// Starts the program; `probe_timeout` is how long it may be silent on `server/discover`.
 pub(super) async fn start(
     server: &ServerId,
     program: &Program,
     max_message_bytes: usize,
-    patience: Duration,
+    probe_timeout: Duration,
     pending: Pending,
     stderr_tail: &Arc<StderrTail>,
 ) -> std::io::Result<(Pipe, ChildLink)> {
@@ -81,7 +82,7 @@ pub(super) async fn start(
             incoming,
             pending,
         },
-    ) = pipe(patience, pending);
+    ) = pipe(probe_timeout, pending);
     let (stop, gone) = (CancellationToken::new(), CancellationToken::new());
     let ending = Arc::default();
 

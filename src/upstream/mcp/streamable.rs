@@ -3,6 +3,7 @@
 //! rmcp keeps sessions, resumes streams and cancels; this is the part that posts and reads, each message in
 //! `exchange`. How raw results get through rmcp is in `wrapped`; calls that need none of that are made in `direct`.
 
+mod direct;
 mod exchange;
 
 use std::{
@@ -33,12 +34,12 @@ use serde_json::Value;
 use sse_stream::Sse;
 use url::Url;
 
+use self::direct::PostTemplate;
+pub(super) use self::direct::{Begun, DirectCall, DirectOutcome};
 use super::{
     Sends,
-    direct::{Begun, Standing},
-    events::{Events, raw_events},
-    pending::Pending,
-    web::{self, Clients, WebFault},
+    raw_messages::Pending,
+    web::{self, Clients, Events, WebFault, raw_events},
 };
 use crate::upstream::wire::{Body, Headers, HttpError, Outgoing};
 use toolway_protocol::segmented_body::SegmentedBody;
@@ -59,11 +60,11 @@ type Fault = StreamableHttpError<WebFault>;
 pub(super) struct Poster {
     clients: Arc<Clients>,
     limit: usize,
-    patience: Duration,
+    probe_timeout: Duration,
     pending: Pending,
     refusal: Refusal,
     url: Url,
-    standing: Arc<ArcSwapOption<Standing>>,
+    template: Arc<ArcSwapOption<PostTemplate>>,
     is_moved: Arc<AtomicBool>,
 }
 
@@ -106,24 +107,24 @@ impl Refusal {
     }
 }
 
-/// rmcp's transport to a server, and what posts for it. `patience` is how long the server may be silent on
+/// rmcp's transport to a server, and what posts for it. `probe_timeout` is how long the server may be silent on
 /// `server/discover`.
 pub(super) fn transport(
     clients: Clients,
     url: &Url,
     limit: usize,
     parallel_calls: usize,
-    patience: Duration,
+    probe_timeout: Duration,
     pending: Pending,
 ) -> (StreamableHttpClientTransport<Poster>, Poster) {
     let poster = Poster {
         clients: Arc::new(clients),
         limit,
-        patience,
+        probe_timeout,
         pending,
         refusal: Refusal::default(),
         url: url.clone(),
-        standing: Arc::default(),
+        template: Arc::default(),
         is_moved: Arc::default(),
     };
     let mut backoff = ExponentialBackoff::default();
@@ -156,14 +157,14 @@ impl Poster {
     /// Posts a body by the client for calls.
     pub(super) async fn call(
         &self,
-        standing: &Standing,
+        template: &PostTemplate,
         headers: &[(HeaderName, HeaderValue)],
         body: &[u8],
     ) -> Result<http::Response<Body>, WebFault> {
         let request = Outgoing {
             method: http::Method::POST,
-            uri: &standing.uri,
-            headers: Headers::Map(&standing.headers),
+            uri: &template.uri,
+            headers: Headers::Map(&template.headers),
             own: headers,
             body: &SegmentedBody::of(body),
             upload: None,
@@ -187,10 +188,10 @@ impl Poster {
 
     /// What goes with every message now; nothing before both sides agreed on a version, or where no call can be
     /// made directly.
-    pub(super) fn standing(&self) -> Option<Arc<Standing>> {
+    pub(super) fn template(&self) -> Option<Arc<PostTemplate>> {
         match self.is_moved.load(Ordering::Relaxed) {
             true => None,
-            false => self.standing.load_full(),
+            false => self.template.load_full(),
         }
     }
 
@@ -211,7 +212,7 @@ impl Poster {
                 !matches!(
                     request.request,
                     ClientRequest::DiscoverRequest(_) | ClientRequest::InitializeRequest(_)
-                ) && self.standing.load().is_none()
+                ) && self.template.load().is_none()
             }
             _ => false,
         };
@@ -227,8 +228,9 @@ impl Poster {
                     }
                 }
             }
-            let standing = Uri::try_from(self.url.as_str()).map(|uri| Standing { uri, headers });
-            self.standing.store(standing.ok().map(Arc::new));
+            let template =
+                Uri::try_from(self.url.as_str()).map(|uri| PostTemplate { uri, headers });
+            self.template.store(template.ok().map(Arc::new));
         }
     }
 
@@ -391,7 +393,7 @@ impl StreamableHttpClient for Poster {
         if let Some(session) = session_id {
             request = request.header(SESSION_ID, session.as_ref());
         }
-        // A stream that is resumed goes on to answer the same request.
+        // A resumed stream answers the same request.
         let asked = last_event_id.as_deref();
         let asked = asked.and_then(|event| self.pending.asked_until(event));
         if let Some(last_event_id) = last_event_id {

@@ -1,4 +1,6 @@
-//! What both HTTP transports share: the client, its headers, and what a failed request is called.
+//! What both HTTP transports share: the client, its headers, the names of failures, and event streams (`events`).
+
+mod events;
 
 use std::time::Duration;
 
@@ -6,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use reqwest::redirect::Policy;
 use url::Url;
 
+pub(super) use self::events::{Events, RawEvent, raw_events};
 use crate::secret::Secret;
 use crate::upstream::{
     reason, retry_after,

@@ -86,7 +86,7 @@ async fn a_client_that_reads_only_streams_gets_one() {
 #[tokio::test]
 async fn an_answer_that_takes_its_time_is_a_stream_with_comments() {
     let gw = tuned(&scripted("s", json!({})), |config| {
-        config.mcp.patience = Duration::from_millis(1);
+        config.mcp.stream_after = Duration::from_millis(1);
         config.mcp.keepalive = Duration::from_millis(1);
     })
     .await;
@@ -389,7 +389,7 @@ async fn a_session_that_is_ended_ends_a_call_that_is_no_stream_yet() {
         scripted("s", json!({"record": record}))
     );
     let gw =
-        crate::mcp::harness::tuned(&toml, |it| it.mcp.patience = Duration::from_secs(60)).await;
+        crate::mcp::harness::tuned(&toml, |it| it.mcp.stream_after = Duration::from_secs(60)).await;
     let client = Client::begin(&gw, "2025-11-25", json!({})).await;
     let call = tokio::spawn({
         let client = client.clone();

@@ -18,10 +18,11 @@ use super::{Asked, Fault, Poster, Reply, SESSION_ID, headers_of, is_about_sessio
 use crate::upstream::{
     check_values,
     mcp::{
-        events::{RawEvent, raw_events},
-        pending::Pending,
-        web::{self, WebFault},
-        wrapped::{shows_header_arguments, wrap_message},
+        raw_messages::{
+            Pending,
+            wrapped::{shows_header_arguments, wrap_message},
+        },
+        web::{self, RawEvent, WebFault, raw_events},
     },
     read_text, too_long,
 };
@@ -235,7 +236,7 @@ impl Poster {
         headers: &HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Fault> {
         let post = self.post(message, Some(asked), None, None, headers);
-        let why = match timeout(self.patience, post).await {
+        let why = match timeout(self.probe_timeout, post).await {
             Ok(Ok(StreamableHttpPostResponse::Accepted)) | Err(_) => "no answer".to_owned(),
             Ok(Err(Fault::Client(WebFault::Status(status) | WebFault::Busy(status, _))))
                 if !is_access(status) =>

@@ -1,10 +1,10 @@
-//! A `tools/call` over Streamable HTTP that is simply answered: posted and read without rmcp, whose way through workers,
-//! queues and models costs several times the call itself.
+//! The fast path for a `tools/call` over Streamable HTTP: posted and read without rmcp, whose workers, queues and
+//! models cost several times the call itself.
 //!
-//! Only an answer that comes first ends here. Whatever else the server does (it reports progress, logs, asks, breaks
-//! off, refuses, has lost the session), rmcp takes the request over with all that came so far ([`Begun`]), and the
-//! story goes on in `streamable` as that of any other request. The server knows it by an id that none of rmcp's
-//! requests has; `pending` translates.
+//! It completes a call only if the server's first message is the answer. In every other case (progress, a log line, a
+//! question, a broken connection, an error status, a lost session) rmcp takes the request over with everything that was
+//! read so far ([`Begun`]), and `streamable` treats it like any other request. Its id is one that no request of rmcp's
+//! has; `pending` maps it to rmcp's.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -19,15 +19,21 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 use tokio::time::timeout;
 
-use super::{
-    events::{Events, RawEvent},
-    pending::read_error,
-    session::{CAPABILITIES, OF_THE_CONNECTION, PROTOCOL_VERSION},
-    streamable::{self, Poster, Reply},
-    web::{self, WebFault},
+use super::{Poster, Reply};
+use crate::{
+    body_buffer::BodyBuffer,
+    upstream::{
+        check_values,
+        mcp::{
+            connection::{CAPABILITIES, OF_THE_CONNECTION, PROTOCOL_VERSION},
+            raw_messages::read_error,
+            streamable,
+            web::{self, Events, RawEvent, WebFault},
+        },
+        read_text,
+        wire::Body,
+    },
 };
-use crate::body_buffer::BodyBuffer;
-use crate::upstream::{check_values, read_text, wire::Body};
 use toolway_protocol::{sse::Event, tool::JsonObject};
 
 const METHOD: &str = "tools/call";
@@ -45,29 +51,33 @@ const CLIENT_INFO: &str = concat!(
     r#""}"#
 );
 
-/// What goes with every call of a connection, once both sides have agreed on a version.
+/// The URL and headers of every call on a connection, known once both sides agreed on a version.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(in crate::upstream::mcp) struct PostTemplate {
     /// Where to.
-    pub(super) uri: Uri,
+    pub(in crate::upstream::mcp) uri: Uri,
     /// Those of the configuration, and of the connection: session and version.
-    pub(super) headers: HeaderMap,
+    pub(in crate::upstream::mcp) headers: HeaderMap,
 }
 
 /// A request that toolway has posted and rmcp takes over: an extension of its message, never on the wire.
 #[derive(Clone)]
-pub(super) struct Begun {
+pub(in crate::upstream::mcp) struct Begun {
     /// What the server calls it.
-    pub(super) id: RequestId,
+    pub(in crate::upstream::mcp) id: RequestId,
     /// The session it was posted in.
-    pub(super) session: Option<HeaderValue>,
+    pub(in crate::upstream::mcp) session: Option<HeaderValue>,
     came: Arc<Mutex<Option<PartialReply>>>,
 }
 
 type PartialReply = Result<Reply, WebFault>;
 
 impl Begun {
-    pub(super) fn new(id: RequestId, session: Option<HeaderValue>, came: PartialReply) -> Begun {
+    pub(in crate::upstream::mcp) fn new(
+        id: RequestId,
+        session: Option<HeaderValue>,
+        came: PartialReply,
+    ) -> Begun {
         Begun {
             id,
             session,
@@ -76,7 +86,7 @@ impl Begun {
     }
 
     /// What came so far; only once, because rmcp may make the request again.
-    pub(super) fn take(&self) -> Option<PartialReply> {
+    pub(in crate::upstream::mcp) fn take(&self) -> Option<PartialReply> {
         self.came
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -85,9 +95,9 @@ impl Begun {
 }
 
 /// A call that can be made without rmcp.
-pub(super) struct DirectCall<'a> {
+pub(in crate::upstream::mcp) struct DirectCall<'a> {
     poster: &'a Poster,
-    standing: Arc<Standing>,
+    template: Arc<PostTemplate>,
     /// Those of this call only.
     headers: Vec<(HeaderName, HeaderValue)>,
     params: &'a JsonObject,
@@ -96,7 +106,7 @@ pub(super) struct DirectCall<'a> {
 }
 
 /// What comes of a call.
-pub(super) enum DirectOutcome {
+pub(in crate::upstream::mcp) enum DirectOutcome {
     /// Its answer.
     Answer(Result<Value, ErrorData>),
     /// Something else; rmcp takes it over.
@@ -107,14 +117,14 @@ pub(super) enum DirectOutcome {
 
 impl<'a> DirectCall<'a> {
     /// `None` where a request needs what rmcp knows. `capabilities` are the caller's, on a version without a handshake.
-    pub(super) fn of(
+    pub(in crate::upstream::mcp) fn of(
         poster: &'a Poster,
         method: &str,
         params: &'a JsonObject,
         capabilities: Option<&'a Value>,
         has_header_arguments: bool,
     ) -> Option<DirectCall<'a>> {
-        let standing = poster.standing().filter(|_| method == METHOD)?;
+        let template = poster.template().filter(|_| method == METHOD)?;
         let mut headers = Vec::new();
         if capabilities.is_some() {
             let name = params.get("name").and_then(Value::as_str)?;
@@ -128,7 +138,7 @@ impl<'a> DirectCall<'a> {
         }
         Some(DirectCall {
             poster,
-            standing,
+            template,
             headers,
             params,
             capabilities,
@@ -136,17 +146,17 @@ impl<'a> DirectCall<'a> {
     }
 
     /// The session it is made in.
-    pub(super) fn session(&self) -> Option<HeaderValue> {
-        self.standing.headers.get(streamable::SESSION_ID).cloned()
+    pub(in crate::upstream::mcp) fn session(&self) -> Option<HeaderValue> {
+        self.template.headers.get(streamable::SESSION_ID).cloned()
     }
 
     /// Makes the call, with this id and progress token. Dropping the future closes what it has opened.
-    pub(super) async fn make(&self, id: i64) -> DirectOutcome {
-        let version = self.standing.headers.get(streamable::PROTOCOL_VERSION);
+    pub(in crate::upstream::mcp) async fn make(&self, id: i64) -> DirectOutcome {
+        let version = self.template.headers.get(streamable::PROTOCOL_VERSION);
         let version = version.and_then(|version| version.to_str().ok());
         let about = self.capabilities.zip(version);
         let body = body(id, self.params, about);
-        let called = self.poster.call(&self.standing, &self.headers, &body).await;
+        let called = self.poster.call(&self.template, &self.headers, &body).await;
         let response = match called {
             Ok(response) => response,
             Err(fault) => return DirectOutcome::Else(Err(fault)),
@@ -222,7 +232,7 @@ async fn read_events(pieces: Body, limit: usize, id: i64) -> DirectOutcome {
         };
         let read = Event::of_block(event.clone());
         match read.data().as_deref() {
-            // It may say from where to go on, or that the server is still there.
+            // An event id to resume from, or a sign of life.
             None | Some("") if empty.len() < MAX_EMPTY => empty.push(event),
             data => {
                 let answer = data

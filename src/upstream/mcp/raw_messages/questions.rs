@@ -1,8 +1,8 @@
-//! What a server asks while it works on a request: taken out of the stream of messages as it came, put to the caller,
-//! answered word for word.
+//! Requests that a server makes while it works on a client's request, such as `elicitation/create`. They are forwarded
+//! to the client and answered with its raw answer.
 //!
-//! rmcp's models would lose parts of it. So rmcp is handed a request of our own in its place, with a number under which
-//! the question is kept, and `client_handler` takes it from there.
+//! rmcp's models would lose parts of them. rmcp receives a substitute with a number instead, and `client_handler` uses
+//! the number to find the original.
 
 use std::{
     collections::HashMap,
@@ -31,9 +31,9 @@ const MAX_OPEN: usize = 64;
 /// What a server asks, and of whom.
 #[derive(Debug)]
 pub(super) struct Question {
-    pub(super) method: String,
+    pub(in crate::upstream::mcp) method: String,
     /// As they came; `null` if there are none.
-    pub(super) params: Value,
+    pub(in crate::upstream::mcp) params: Value,
     pub(super) meant: Recipient,
 }
 
@@ -74,14 +74,14 @@ impl Questions {
 }
 
 impl Question {
-    /// It is one for a client, and it cannot be told for which.
+    /// It is meant for one client, but the transport does not say which.
     pub(super) fn is_ambiguous(&self) -> bool {
         matches!(self.meant, Recipient::OneOfSeveral) && asks::is_question(&self.method)
     }
 
-    /// Puts the question to whom it is meant for. It is taken back when their request is over, and when the
-    /// future is dropped.
-    pub(super) async fn answer(self) -> Result<Value, RpcError> {
+    /// Forwards the question to its client. It is cancelled when the client's request ends, and when the future is
+    /// dropped.
+    pub(in crate::upstream::mcp) async fn answer(self) -> Result<Value, RpcError> {
         let Question {
             method,
             params,

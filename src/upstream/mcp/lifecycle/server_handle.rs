@@ -1,4 +1,4 @@
-//! One server's record: what its supervisor writes and everybody else reads.
+//! One server's record, written by its supervisor and read by all others.
 
 use std::{
     sync::{
@@ -14,15 +14,20 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{
-    CallOptions, Config, ServerEvent, Transport, faults,
-    server_notifications::{Changes, Unasked},
-    session::Session,
-    stderr::StderrTail,
-    watched::Watched,
+use super::watched::Watched;
+use crate::{
+    health::{ServerHealth, State},
+    upstream::{
+        mcp::{
+            CallOptions, Config, HttpKind, ServerEvent, Transport,
+            connection::Session,
+            faults,
+            raw_messages::{Changes, ServerNotifications},
+            stdio::StderrTail,
+        },
+        queue::Queue,
+    },
 };
-use crate::health::{ServerHealth, State};
-use crate::upstream::queue::Queue;
 use toolway_core::catalog::{DroppedTool, ServerFeatures, ServerTools};
 use toolway_protocol::{
     mcp::tools::Listing,
@@ -34,13 +39,13 @@ const WAIT_FOR_READY: Duration = Duration::from_secs(5);
 
 /// Everything that is known about one server.
 #[derive(Debug)]
-pub(super) struct ServerHandle {
-    pub(super) config: Config,
-    pub(super) stderr: Arc<StderrTail>,
-    /// What servers say unasked goes there.
-    pub(super) events: broadcast::Sender<ServerEvent>,
+pub(in crate::upstream::mcp) struct ServerHandle {
+    pub(in crate::upstream::mcp) config: Config,
+    pub(in crate::upstream::mcp) stderr: Arc<StderrTail>,
+    /// Receives the notifications of the server.
+    pub(in crate::upstream::mcp) events: broadcast::Sender<ServerEvent>,
     /// The most verbose log level that a client asks for.
-    pub(super) log_level: watch::Receiver<Option<String>>,
+    pub(in crate::upstream::mcp) log_level: watch::Receiver<Option<String>>,
     pub(super) watched: Watched,
     offer: Offer,
     access: watch::Sender<Access>,
@@ -53,14 +58,14 @@ pub(super) struct ServerHandle {
 
 /// Where what a server offers is made known.
 #[derive(Debug)]
-pub(super) struct Offer {
+pub(in crate::upstream::mcp) struct Offer {
     /// The server's place in both lists.
-    pub(super) place: usize,
-    pub(super) tools: watch::Sender<Arc<Vec<ServerTools>>>,
-    pub(super) features: watch::Sender<Arc<Vec<ServerFeatures>>>,
-    pub(super) later: Arc<Later>,
+    pub(in crate::upstream::mcp) place: usize,
+    pub(in crate::upstream::mcp) tools: watch::Sender<Arc<Vec<ServerTools>>>,
+    pub(in crate::upstream::mcp) features: watch::Sender<Arc<Vec<ServerFeatures>>>,
+    pub(in crate::upstream::mcp) later: Arc<Later>,
     /// Servers that were never ready.
-    pub(super) missing: Arc<AtomicUsize>,
+    pub(in crate::upstream::mcp) missing: Arc<AtomicUsize>,
 }
 
 /// Counts how often each server has changed what it had offered before, in the order of the configuration. What comes
@@ -73,7 +78,7 @@ pub struct Later {
 
 impl Later {
     /// Nothing has changed at so many servers.
-    pub(super) fn new(servers: usize) -> Later {
+    pub(in crate::upstream::mcp) fn new(servers: usize) -> Later {
         let none = || (0..servers).map(|_| AtomicU64::new(0)).collect();
         Later {
             tools: none(),
@@ -122,7 +127,7 @@ struct Facts {
 
 impl ServerHandle {
     /// A server that was not started yet.
-    pub(super) fn new(
+    pub(in crate::upstream::mcp) fn new(
         config: Config,
         offer: Offer,
         events: broadcast::Sender<ServerEvent>,
@@ -134,7 +139,7 @@ impl ServerHandle {
                 env.iter().map(|(_, value)| value.clone()).collect(),
             ),
             Transport::Http {
-                kind: Some(super::HttpKind::Sse),
+                kind: Some(HttpKind::Sse),
                 ..
             } => ("sse", Vec::new()),
             Transport::Http { .. } => ("http", Vec::new()),
@@ -169,8 +174,8 @@ impl ServerHandle {
     }
 
     /// Where the notifications of a new connection go.
-    pub(super) fn unasked(&self) -> Unasked {
-        Unasked {
+    pub(in crate::upstream::mcp) fn notifications(&self) -> ServerNotifications {
+        ServerNotifications {
             server: self.config.server.clone(),
             changes: Changes::default(),
             events: self.events.clone(),
@@ -178,7 +183,7 @@ impl ServerHandle {
     }
 
     /// Makes a request, after waiting for a place and for the server. The wait for a place counts as silence.
-    pub(super) async fn request(
+    pub(in crate::upstream::mcp) async fn request(
         &self,
         method: &str,
         params: &JsonObject,
@@ -301,7 +306,7 @@ impl ServerHandle {
         })
     }
 
-    /// Notes which patterns of the configuration match none of these tools, and says so once.
+    /// Notes which patterns of the configuration match none of these tools, and logs a change once.
     fn note_unmatched(&self, listing: &Listing) {
         let usable = listing.tools.iter().map(|it| &*it.name);
         let broken = listing.broken.iter().map(|it| &*it.name);
@@ -334,12 +339,12 @@ impl ServerHandle {
     }
 
     /// What is known of the server's features before it was ready.
-    pub(super) fn no_features(&self) -> ServerFeatures {
+    pub(in crate::upstream::mcp) fn no_features(&self) -> ServerFeatures {
         ServerFeatures::unknown(self.config.server.clone())
     }
 
     /// What the server offers before it was listed.
-    pub(super) fn no_tools(&self) -> ServerTools {
+    pub(in crate::upstream::mcp) fn no_tools(&self) -> ServerTools {
         ServerTools {
             server: self.config.server.clone(),
             stateful: self.config.stateful,
@@ -349,12 +354,12 @@ impl ServerHandle {
     }
 
     /// The server was never ready, so nothing of it is offered yet.
-    pub(super) fn is_missing(&self) -> bool {
+    pub(in crate::upstream::mcp) fn is_missing(&self) -> bool {
         !self.was_ready.load(Ordering::Acquire)
     }
 
     /// The server is ready, has failed at least once, or was stopped.
-    pub(super) async fn settled(&self) {
+    pub(in crate::upstream::mcp) async fn settled(&self) {
         let _ = self.settled.subscribe().wait_for(|settled| *settled).await;
     }
 
@@ -364,13 +369,13 @@ impl ServerHandle {
     }
 
     /// What the server has besides tools is known, too; or it has failed at least once, or was stopped.
-    pub(super) async fn acquainted(&self) {
+    pub(in crate::upstream::mcp) async fn acquainted(&self) {
         let mut acquainted = self.acquainted.subscribe();
         let _ = acquainted.wait_for(|acquainted| *acquainted).await;
     }
 
     /// What is known about the server now.
-    pub(super) fn health(&self) -> ServerHealth {
+    pub(in crate::upstream::mcp) fn health(&self) -> ServerHealth {
         let tools = self
             .offer
             .tools

@@ -9,12 +9,14 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{
-    faults::Outage,
-    server_handle::ServerHandle,
-    session::{ListFault, Session},
+use super::server_handle::ServerHandle;
+use crate::{
+    health::Restarts,
+    upstream::mcp::{
+        connection::{ListFault, Session},
+        faults::Outage,
+    },
 };
-use crate::health::Restarts;
 use toolway_protocol::mcp::features::Kind;
 
 /// How long further changes are waited for before a list is read again.
@@ -26,12 +28,12 @@ const SPACING: Duration = Duration::from_millis(400);
 /// Longest wait for a list that is read again.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a list is read again that may have changed without a word, or could not be read.
+/// How often a list is read again that may have changed without a notification, or could not be read.
 const REREAD: Duration = Duration::from_secs(300);
 
-/// Whether a server's list has to be looked at without being asked to.
+/// Whether a server's list has to be polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Watching {
+pub(in crate::upstream::mcp) enum Watching {
     /// Changes are announced on a connection that cannot be lost unseen.
     Announced,
     /// The server may be replaced by another between two requests (Streamable HTTP).
@@ -63,14 +65,14 @@ impl Subject {
 ///
 /// `changes` counts them; what it counted before the first reading ended is read again. `first` is dropped after it.
 pub(super) async fn follow_changes(
-    entry: Arc<ServerHandle>,
+    handle: Arc<ServerHandle>,
     session: Session,
     subject: Subject,
     mut changes: watch::Receiver<u64>,
     watching: Watching,
     first: mpsc::Sender<()>,
 ) {
-    let mut is_read = subject == Subject::Tools || refresh(&entry, &session, subject).await;
+    let mut is_read = subject == Subject::Tools || refresh(&handle, &session, subject).await;
     drop(first);
     loop {
         let rereads = watching == Watching::Unseen || !is_read;
@@ -83,23 +85,23 @@ pub(super) async fn follow_changes(
         }
         sleep(BURST).await;
         changes.mark_unchanged();
-        is_read = refresh(&entry, &session, subject).await;
+        is_read = refresh(&handle, &session, subject).await;
         sleep(SPACING).await;
     }
 }
 
 /// Reads a list again; false if that failed.
-async fn refresh(entry: &ServerHandle, session: &Session, subject: Subject) -> bool {
-    let server = &entry.config.server;
+async fn refresh(handle: &ServerHandle, session: &Session, subject: Subject) -> bool {
+    let server = &handle.config.server;
     let reading = async {
         match subject {
             Subject::Tools => {
                 let listing = session.list_tools().await?;
-                Ok(entry.set_tools(listing))
+                Ok(handle.set_tools(listing))
             }
-            Subject::Prompts => read_features(entry, session, &[Kind::Prompts]).await,
+            Subject::Prompts => read_features(handle, session, &[Kind::Prompts]).await,
             Subject::Resources => {
-                read_features(entry, session, &[Kind::Resources, Kind::Templates]).await
+                read_features(handle, session, &[Kind::Resources, Kind::Templates]).await
             }
         }
     };
@@ -126,11 +128,11 @@ async fn refresh(entry: &ServerHandle, session: &Session, subject: Subject) -> b
 
 /// Lists these features; true if any of them changed.
 async fn read_features(
-    entry: &ServerHandle,
+    handle: &ServerHandle,
     session: &Session,
     kinds: &[Kind],
 ) -> Result<bool, ListFault> {
-    let server = &entry.config.server;
+    let server = &handle.config.server;
     let mut is_new = false;
     for &kind in kinds {
         let listed = session.list_features(kind).await?;
@@ -138,7 +140,7 @@ async fn read_features(
             let (method, broken) = (kind.method(), listed.broken);
             warn!(server.id = %server, method, broken, "A server lists entries that cannot be used");
         }
-        is_new |= entry.change_features(|features| match kind {
+        is_new |= handle.change_features(|features| match kind {
             Kind::Prompts => features.prompts = listed.entries,
             Kind::Resources => features.resources = listed.entries,
             Kind::Templates => features.templates = listed.entries,
@@ -182,8 +184,8 @@ pub(super) async fn subscribe(session: Session, filter: SubscriptionFilter) {
 
 /// Sets a server's log level to the most verbose one that a client asks for, also after its session was renewed. Before
 /// 2026-07-28 only; since then the level travels with each request.
-pub(super) async fn keep_log_level(entry: Arc<ServerHandle>, session: Session) {
-    let mut wanted = entry.log_level.clone();
+pub(super) async fn keep_log_level(handle: Arc<ServerHandle>, session: Session) {
+    let mut wanted = handle.log_level.clone();
     let mut handshakes = session.pending.handshakes();
     handshakes.mark_unchanged();
     let mut is_set = false;
@@ -196,7 +198,7 @@ pub(super) async fn keep_log_level(entry: Arc<ServerHandle>, session: Session) {
             let params = [("level".to_owned(), level.into())].into_iter().collect();
             let sending = timeout(REFRESH_TIMEOUT, session.send("logging/setLevel", params));
             if !matches!(sending.await, Ok(Ok(_))) {
-                let server = &entry.config.server;
+                let server = &handle.config.server;
                 warn!(server.id = %server, "A server did not take its log level");
             }
         }

@@ -12,12 +12,11 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{
-    faults::shorten,
+use crate::{
     lines::{Line, next_line},
-    pace::Pace,
+    secret::Secret,
+    upstream::mcp::{faults::shorten, pace::Pace},
 };
-use crate::secret::Secret;
 use toolway_protocol::tool::ServerId;
 
 /// Lines that are kept.
@@ -33,14 +32,14 @@ const SHORTEST_SECRET: usize = 8;
 ///
 /// They are those of one process: the first line of a new one ends what was kept of the old one.
 #[derive(Debug, Default)]
-pub(super) struct StderrTail {
+pub(in crate::upstream::mcp) struct StderrTail {
     lines: Mutex<VecDeque<String>>,
     secrets: Vec<Secret>,
 }
 
 impl StderrTail {
     /// An empty tail that strikes these out of what comes.
-    pub(super) fn new(secrets: impl IntoIterator<Item = Secret>) -> StderrTail {
+    pub(in crate::upstream::mcp) fn new(secrets: impl IntoIterator<Item = Secret>) -> StderrTail {
         let is_secret = |secret: &Secret| secret.expose().len() >= SHORTEST_SECRET;
         StderrTail {
             lines: Mutex::default(),
@@ -49,7 +48,7 @@ impl StderrTail {
     }
 
     /// The lines, the oldest first.
-    pub(super) fn lines(&self) -> Vec<String> {
+    pub(in crate::upstream::mcp) fn lines(&self) -> Vec<String> {
         self.lines
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -59,7 +58,11 @@ impl StderrTail {
     }
 
     /// Reads a child's standard error to its end, so that the child never waits for it, unless it floods it.
-    pub(super) async fn read(self: Arc<Self>, server: ServerId, stderr: ChildStderr) {
+    pub(in crate::upstream::mcp) async fn read(
+        self: Arc<Self>,
+        server: ServerId,
+        stderr: ChildStderr,
+    ) {
         let mut reader = BufReader::new(stderr);
         let (mut is_first, mut pace) = (true, Pace::new());
         while let Ok(Some(line)) = next_line(&mut reader, LINE_BYTES).await {

@@ -1,7 +1,7 @@
 //! The resources that clients subscribe to, kept subscribed at their servers.
 //!
-//! Who wants what is counted here, per server; a task per connection ([`keep`]) makes it true at the server, anew after
-//! each restart.
+//! The clients of each resource are counted here, per server. A task per connection ([`keep`]) subscribes and
+//! unsubscribes at the server, and subscribes again after a restart.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,15 +15,18 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{faults, server_handle::ServerHandle, session::Session};
-use crate::health::Restarts;
+use super::server_handle::ServerHandle;
+use crate::{
+    health::Restarts,
+    upstream::mcp::{connection::Session, faults},
+};
 use toolway_protocol::{
     mcp::rpc::code,
     tool::{CallError, JsonObject},
 };
 
 /// Longest wait for a server to take a subscription.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Most resources of one server that are watched at once.
 const MAX_WATCHED: usize = 1_000;
@@ -31,7 +34,7 @@ const MAX_WATCHED: usize = 1_000;
 /// Keeps a resource subscribed to at its server while it lives.
 #[derive(Debug)]
 pub struct ResourceWatch {
-    entry: Arc<ServerHandle>,
+    handle: Arc<ServerHandle>,
     uri: String,
 }
 
@@ -124,18 +127,18 @@ impl Watched {
 }
 
 /// Waits until the server has taken the subscription.
-pub(super) async fn watch(
-    entry: &Arc<ServerHandle>,
+pub(in crate::upstream::mcp) async fn watch(
+    handle: &Arc<ServerHandle>,
     uri: &str,
 ) -> Result<ResourceWatch, CallError> {
-    let deadline = Instant::now() + PATIENCE;
-    entry.ready_session(deadline).await?;
-    entry.watched.add(uri)?;
+    let deadline = Instant::now() + SUBSCRIBE_TIMEOUT;
+    handle.ready_session(deadline).await?;
+    handle.watched.add(uri)?;
     let guard = ResourceWatch {
-        entry: Arc::clone(entry),
+        handle: Arc::clone(handle),
         uri: uri.to_owned(),
     };
-    let mut all = entry.watched.0.subscribe();
+    let mut all = handle.watched.0.subscribe();
     let is_answered =
         |all: &HashMap<String, Wanted>| all.get(uri).is_none_or(|it| it.state != State::Asked);
     match tokio::time::timeout_at(deadline, all.wait_for(is_answered)).await {
@@ -150,37 +153,43 @@ pub(super) async fn watch(
             }
         },
         Ok(Err(_)) => Err(faults::gone(true)),
-        Err(_) => Err(CallError::Timeout { after: PATIENCE }),
+        Err(_) => Err(CallError::Timeout {
+            after: SUBSCRIBE_TIMEOUT,
+        }),
     }
 }
 
 impl Drop for ResourceWatch {
     fn drop(&mut self) {
-        self.entry.watched.remove(&self.uri);
+        self.handle.watched.remove(&self.uri);
     }
 }
 
 /// Keeps the server subscribed to what is wanted, until the connection ends.
-pub(super) async fn keep(entry: Arc<ServerHandle>, session: Session) {
+pub(super) async fn keep(handle: Arc<ServerHandle>, session: Session) {
     if session.is_modern() {
-        keep_listening(&entry, &session).await;
+        keep_listening(&handle, &session).await;
     } else {
-        keep_subscribed(&entry, &session).await;
+        keep_subscribed(&handle, &session).await;
     }
 }
 
 /// `resources/subscribe` and `resources/unsubscribe`, one by one (2024-11-05 to 2025-11-25).
-async fn keep_subscribed(entry: &ServerHandle, session: &Session) {
-    let mut wanted = entry.watched.0.subscribe();
+async fn keep_subscribed(handle: &ServerHandle, session: &Session) {
+    let mut wanted = handle.watched.0.subscribe();
     let mut handshakes = session.pending.handshakes();
     handshakes.mark_unchanged();
-    entry.watched.renew();
+    handle.watched.renew();
     let mut kept = BTreeSet::new();
     loop {
         let (asked, unwanted) = differences(&wanted.borrow_and_update(), &kept);
         for uri in unwanted {
             kept.remove(&uri);
-            let _ = timeout(PATIENCE, session.send("resources/unsubscribe", only(&uri))).await;
+            let _ = timeout(
+                SUBSCRIBE_TIMEOUT,
+                session.send("resources/unsubscribe", only(&uri)),
+            )
+            .await;
         }
         for uri in asked {
             let state = if kept.contains(&uri) {
@@ -191,7 +200,7 @@ async fn keep_subscribed(entry: &ServerHandle, session: &Session) {
             if state == State::Subscribed {
                 kept.insert(uri.clone());
             }
-            entry.watched.set(&uri, state);
+            handle.watched.set(&uri, state);
         }
         tokio::select! {
             changed = wanted.changed() => if changed.is_err() { return },
@@ -200,7 +209,7 @@ async fn keep_subscribed(entry: &ServerHandle, session: &Session) {
                     return;
                 }
                 kept.clear();
-                entry.watched.renew();
+                handle.watched.renew();
             }
         }
     }
@@ -220,10 +229,17 @@ fn differences(
 }
 
 async fn ask_for(session: &Session, uri: &str) -> State {
-    match timeout(PATIENCE, session.send("resources/subscribe", only(uri))).await {
+    match timeout(
+        SUBSCRIBE_TIMEOUT,
+        session.send("resources/subscribe", only(uri)),
+    )
+    .await
+    {
         Ok(Ok(_)) => State::Subscribed,
         Ok(Err(error)) => State::Refused(faults::of_call(error)),
-        Err(_) => State::Refused(CallError::Timeout { after: PATIENCE }),
+        Err(_) => State::Refused(CallError::Timeout {
+            after: SUBSCRIBE_TIMEOUT,
+        }),
     }
 }
 
@@ -232,9 +248,9 @@ fn only(uri: &str) -> JsonObject {
 }
 
 /// One `subscriptions/listen` for all of them, made anew when they change (2026-07-28).
-async fn keep_listening(entry: &ServerHandle, session: &Session) {
-    let mut wanted = entry.watched.0.subscribe();
-    entry.watched.renew();
+async fn keep_listening(handle: &ServerHandle, session: &Session) {
+    let mut wanted = handle.watched.0.subscribe();
+    handle.watched.renew();
     let mut restarts = Restarts::default();
     let (mut current, mut since) = (None, Instant::now());
     let mut listened = BTreeSet::new();
@@ -249,7 +265,7 @@ async fn keep_listening(entry: &ServerHandle, session: &Session) {
             current = None;
         } else if uris != listened || current.is_none() || is_asked {
             // The old subscription stays until the new one stands, so that nothing is missed.
-            if let Some(subscription) = listen(entry, session, &uris).await {
+            if let Some(subscription) = listen(handle, session, &uris).await {
                 (current, since) = (Some(subscription), Instant::now());
             }
         }
@@ -267,12 +283,12 @@ async fn keep_listening(entry: &ServerHandle, session: &Session) {
 
 /// Subscribes to these, and notes which of them the server takes.
 async fn listen(
-    entry: &ServerHandle,
+    handle: &ServerHandle,
     session: &Session,
     uris: &BTreeSet<String>,
 ) -> Option<Subscription> {
     let filter = SubscriptionFilter::builder().resource_subscriptions(uris.iter().cloned());
-    let refusal = match timeout(PATIENCE, session.peer.listen(filter.build())).await {
+    let refusal = match timeout(SUBSCRIBE_TIMEOUT, session.peer.listen(filter.build())).await {
         Ok(Ok(subscription)) => {
             let taken = subscription.acknowledged().resource_subscriptions.as_ref();
             for uri in uris {
@@ -282,14 +298,16 @@ async fn listen(
                 } else {
                     State::Refused(not_taken())
                 };
-                entry.watched.set(uri, state);
+                handle.watched.set(uri, state);
             }
             return Some(subscription);
         }
         Ok(Err(error)) => faults::of_call(error),
-        Err(_) => CallError::Timeout { after: PATIENCE },
+        Err(_) => CallError::Timeout {
+            after: SUBSCRIBE_TIMEOUT,
+        },
     };
-    entry.watched.refuse_asked(&refusal);
+    handle.watched.refuse_asked(&refusal);
     None
 }
 

@@ -7,7 +7,7 @@ use crate::upstream::mcp::ServerEvent;
 use toolway_protocol::tool::ServerId;
 
 fn pending() -> Pending {
-    Pending::new(Unasked {
+    Pending::new(ServerNotifications {
         server: ServerId::parse("s").unwrap(),
         changes: Changes::default(),
         events: broadcast::Sender::new(8),
@@ -153,7 +153,7 @@ fn a_server_cannot_pass_a_request_off_as_one_of_ours() {
 #[test]
 fn what_a_server_says_goes_round_rmcp() {
     let pending = pending();
-    let mut events = pending.0.unasked.events.subscribe();
+    let mut events = pending.0.notifications.events.subscribe();
     let params = json!({"uri": "a:1", "x-new": 1});
     let message = json!({"method": "notifications/resources/updated", "params": params});
     assert!(pending.read(message, None).is_none());

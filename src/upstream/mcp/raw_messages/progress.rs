@@ -1,7 +1,7 @@
-//! Progress of running calls: from the server's notifications to the task that waits for the call.
+//! Delivers a server's progress notifications to the task that waits for the call.
 //!
-//! Notifications are taken out of the stream of messages before rmcp sees them: it hands each to a task of its
-//! own, so that the last step could arrive after the answer.
+//! Notifications are removed from the stream before rmcp sees them: rmcp runs each in a task of its own, so the last
+//! progress could arrive after the result.
 
 use std::{
     collections::HashMap,
@@ -17,9 +17,9 @@ use toolway_protocol::{mcp::progress::read_progress, tool::Progress};
 /// Messages with a token that no call has claimed yet, which are kept for a moment.
 const EARLY: usize = 64;
 
-/// The calls of one connection that rmcp has made and that want to hear of progress, by token.
+/// The calls that rmcp made on one connection and that want progress, by token.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ProgressTable(Arc<Mutex<Table>>);
+pub(in crate::upstream::mcp) struct ProgressTable(Arc<Mutex<Table>>);
 
 #[derive(Debug, Default)]
 struct Table {
@@ -28,7 +28,7 @@ struct Table {
 }
 
 /// One call's progress. Dropping it ends the delivery.
-pub(super) struct Claim {
+pub(in crate::upstream::mcp) struct Claim {
     table: ProgressTable,
     token: i64,
 }
@@ -36,7 +36,11 @@ pub(super) struct Claim {
 impl ProgressTable {
     /// Delivers to a call what comes with a token of rmcp's, which are numbers. rmcp tells the token only after the
     /// request is on its way, so the first message may already be here.
-    pub(super) fn claim(&self, token: &ProgressToken, running: &Arc<Running>) -> Claim {
+    pub(in crate::upstream::mcp) fn claim(
+        &self,
+        token: &ProgressToken,
+        running: &Arc<Running>,
+    ) -> Claim {
         let token = match &token.0 {
             NumberOrString::Number(number) => *number,
             NumberOrString::String(_) => i64::MIN,
@@ -73,8 +77,7 @@ impl ProgressTable {
     }
 }
 
-/// Reads the `params` of one notification: the token, which is a number and may come back as its digits, and how far
-/// the call is.
+/// Reads the `params` of one notification: the token, a number that some servers return as a string, and the progress.
 pub(super) fn read(params: &Value) -> Option<(i64, Progress)> {
     let token = &params["progressToken"];
     let number = token.as_i64().or_else(|| token.as_str()?.parse().ok())?;

@@ -1,8 +1,7 @@
 //! The requests under way on one connection, and how what the server sends is read.
 //!
-//! rmcp's models drop what they do not know and refuse a whole list for one tool. So answers are handed to rmcp as they
-//! came, as [`CustomResult`], which it passes through untouched; what the server asks waits in `questions`, and what
-//! it says goes to `unasked` and `progress` without rmcp.
+//! Results are passed to rmcp as [`CustomResult`], which it returns unchanged. A server's requests are kept in
+//! `questions`; its notifications go to `server_notifications` and `progress` and never reach rmcp.
 
 use std::{
     collections::HashMap,
@@ -25,12 +24,12 @@ use tokio::{
 use tracing::warn;
 
 use super::{
-    pace::Pace,
     progress::{self, ProgressTable},
     questions::{Question, Questions},
     running::{Recipient, RequestTag, Running, meant},
-    server_notifications::{Changes, Unasked},
+    server_notifications::{Changes, ServerNotifications},
 };
+use crate::upstream::mcp::pace::Pace;
 use toolway_protocol::mcp::{envelope, rpc::RpcError};
 
 /// Most requests that are kept. Over HTTP nothing tells that a request was given up.
@@ -57,7 +56,7 @@ enum Reading {
 
 /// The requests under way on one connection.
 #[derive(Clone, Debug)]
-pub(super) struct Pending(Arc<Shared>);
+pub(in crate::upstream::mcp) struct Pending(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -67,7 +66,7 @@ struct Shared {
     has_header_arguments: AtomicBool,
     progress: ProgressTable,
     questions: Questions,
-    unasked: Unasked,
+    notifications: ServerNotifications,
     answered_late: AtomicBool,
     hello: Mutex<Value>,
     handshakes: watch::Sender<u64>,
@@ -117,15 +116,15 @@ impl Request {
 }
 
 impl Pending {
-    /// No requests yet; what the server says unasked goes there.
-    pub(super) fn new(unasked: Unasked) -> Pending {
+    /// No requests yet. Notifications go to `notifications`.
+    pub(in crate::upstream::mcp) fn new(notifications: ServerNotifications) -> Pending {
         Pending(Arc::new(Shared {
             requests: Mutex::default(),
             next_own: AtomicI64::new(0),
             has_header_arguments: AtomicBool::new(false),
             progress: ProgressTable::default(),
             questions: Questions::default(),
-            unasked,
+            notifications,
             answered_late: AtomicBool::new(false),
             hello: Mutex::default(),
             handshakes: watch::Sender::new(0),
@@ -136,12 +135,12 @@ impl Pending {
     }
 
     /// How many answers came so far. A message that was read and does not change it was none.
-    pub(super) fn answers(&self) -> u64 {
+    pub(in crate::upstream::mcp) fn answers(&self) -> u64 {
         self.0.answers.load(Ordering::Relaxed)
     }
 
     /// Counts a message that was no answer, and waits where the server sends too many of them.
-    pub(super) async fn slow_down(&self, bytes: usize) {
+    pub(in crate::upstream::mcp) async fn slow_down(&self, bytes: usize) {
         let pause = {
             let pace = &self.0.pace;
             let mut pace = pace.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,7 +148,7 @@ impl Pending {
         };
         let Some(pause) = pause else { return };
         if !self.0.is_flooded.swap(true, Ordering::Relaxed) {
-            let server = &self.0.unasked.server;
+            let server = &self.0.notifications.server;
             warn!(server.id = %server, "A server sends more than 2,000 messages, or 2 MiB, a second that nobody asked for; it is read slowly");
         }
         let pause = Box::pin(sleep(pause));
@@ -157,17 +156,17 @@ impl Pending {
     }
 
     /// Where the progress of these requests goes.
-    pub(super) fn progress(&self) -> &ProgressTable {
+    pub(in crate::upstream::mcp) fn progress(&self) -> &ProgressTable {
         &self.0.progress
     }
 
     /// Counts the changes of the server's lists.
-    pub(super) fn changes(&self) -> &Changes {
-        &self.0.unasked.changes
+    pub(in crate::upstream::mcp) fn changes(&self) -> &Changes {
+        &self.0.notifications.changes
     }
 
     /// The result of the last `initialize` or `server/discover`; `null` before.
-    pub(super) fn hello(&self) -> Value {
+    pub(in crate::upstream::mcp) fn hello(&self) -> Value {
         self.0
             .hello
             .lock()
@@ -177,7 +176,7 @@ impl Pending {
 
     /// Counts the `initialize` that were answered. After another one the server has forgotten all that was not sent
     /// since (Streamable HTTP, where rmcp renews lost sessions).
-    pub(super) fn handshakes(&self) -> watch::Receiver<u64> {
+    pub(in crate::upstream::mcp) fn handshakes(&self) -> watch::Receiver<u64> {
         self.0.handshakes.subscribe()
     }
 
@@ -187,7 +186,7 @@ impl Pending {
     }
 
     /// Notes what a message that is about to be sent will be answered with.
-    pub(super) fn note_sent(&self, message: &ClientJsonRpcMessage) {
+    pub(in crate::upstream::mcp) fn note_sent(&self, message: &ClientJsonRpcMessage) {
         match message {
             ClientJsonRpcMessage::Request(request) => {
                 let errand = request.request.extensions().get::<RequestTag>();
@@ -210,7 +209,7 @@ impl Pending {
 
     /// Notes a request that toolway is about to make without rmcp, and gives it an id that none of rmcp's has. Its
     /// progress token is the same number.
-    pub(super) fn note_own(&self, running: &Arc<Running>) -> i64 {
+    pub(in crate::upstream::mcp) fn note_own(&self, running: &Arc<Running>) -> i64 {
         let number = self.0.next_own.fetch_add(1, Ordering::Relaxed);
         let id = FIRST_OWN + number % FIRST_OWN;
         let running = Some(Arc::downgrade(running));
@@ -220,14 +219,14 @@ impl Pending {
     }
 
     /// Notes that rmcp took over a request of toolway's own, and how it calls it.
-    pub(super) fn note_taken_over(&self, own: &RequestId, known_as: &RequestId) {
+    pub(in crate::upstream::mcp) fn note_taken_over(&self, own: &RequestId, known_as: &RequestId) {
         if let Some(request) = self.requests().by_id.get_mut(own) {
             request.maker = Maker::TakenOver(known_as.clone());
         }
     }
 
     /// What the server calls a request that rmcp knows by this id.
-    pub(super) fn id_at_server(&self, known_as: &RequestId) -> RequestId {
+    pub(in crate::upstream::mcp) fn id_at_server(&self, known_as: &RequestId) -> RequestId {
         let requests = self.requests();
         let is_it =
             |(_, it): &(_, &Request)| matches!(&it.maker, Maker::TakenOver(id) if id == known_as);
@@ -243,24 +242,24 @@ impl Pending {
     }
 
     /// Notes that some tool's arguments travel as headers too (2026-07-28), which is rmcp's to do.
-    pub(super) fn note_header_arguments(&self) {
+    pub(in crate::upstream::mcp) fn note_header_arguments(&self) {
         self.0.has_header_arguments.store(true, Ordering::Relaxed);
     }
 
     /// Arguments of some tool travel as headers too.
-    pub(super) fn has_header_arguments(&self) -> bool {
+    pub(in crate::upstream::mcp) fn has_header_arguments(&self) -> bool {
         self.0.has_header_arguments.load(Ordering::Relaxed)
     }
 
     /// Notes the last event of the stream that answers a request.
-    pub(super) fn note_event(&self, asked: &RequestId, event: &str) {
+    pub(in crate::upstream::mcp) fn note_event(&self, asked: &RequestId, event: &str) {
         if let Some(request) = self.requests().by_id.get_mut(asked) {
             request.last_event = Some(event.to_owned());
         }
     }
 
     /// The request whose stream is resumed from this event.
-    pub(super) fn asked_until(&self, event: &str) -> Option<RequestId> {
+    pub(in crate::upstream::mcp) fn asked_until(&self, event: &str) -> Option<RequestId> {
         let requests = self.requests();
         let mut streams = requests.by_id.iter();
         streams
@@ -269,7 +268,11 @@ impl Pending {
     }
 
     /// Gives a request up: the error stands for its answer, which is ignored if it still comes.
-    pub(super) fn give_up(&self, id: &RequestId, why: &str) -> Option<ServerJsonRpcMessage> {
+    pub(in crate::upstream::mcp) fn give_up(
+        &self,
+        id: &RequestId,
+        why: &str,
+    ) -> Option<ServerJsonRpcMessage> {
         let mut requests = self.requests();
         let request = requests
             .by_id
@@ -284,7 +287,11 @@ impl Pending {
     }
 
     /// Fails a request; nothing if it was answered already.
-    pub(super) fn fail(&self, id: &RequestId, why: &str) -> Option<ServerJsonRpcMessage> {
+    pub(in crate::upstream::mcp) fn fail(
+        &self,
+        id: &RequestId,
+        why: &str,
+    ) -> Option<ServerJsonRpcMessage> {
         let request = self.requests().by_id.remove(id)?;
         let id = match request.maker {
             Maker::TakenOver(known_as) => known_as,
@@ -294,18 +301,18 @@ impl Pending {
     }
 
     /// Takes note that a request will not be answered, or that it was. False: that was known.
-    pub(super) fn forget(&self, id: &RequestId) -> bool {
+    pub(in crate::upstream::mcp) fn forget(&self, id: &RequestId) -> bool {
         self.requests().by_id.remove(id).is_some()
     }
 
     /// A request that was given up was answered well after all.
-    pub(super) fn was_answered_late(&self) -> bool {
+    pub(in crate::upstream::mcp) fn was_answered_late(&self) -> bool {
         self.0.answered_late.load(Ordering::Relaxed)
     }
 
     /// Reads one message of the server; what makes no sense gives nothing. `asked` is the request to whose answer
     /// it belongs, where the transport tells.
-    pub(super) fn read(
+    pub(in crate::upstream::mcp) fn read(
         &self,
         message: Value,
         asked: Option<&RequestId>,
@@ -416,7 +423,10 @@ impl Pending {
                 let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
                 return serde_json::from_value(message).ok();
             }
-            _ => self.0.unasked.note(method, params, || self.meant(asked)),
+            _ => self
+                .0
+                .notifications
+                .note(method, params, || self.meant(asked)),
         }
         None
     }
@@ -463,7 +473,7 @@ impl Pending {
     }
 
     /// Answers the request whose answer was too long, or too broken, to be read.
-    pub(super) fn read_cut(
+    pub(in crate::upstream::mcp) fn read_cut(
         &self,
         head: &[u8],
         tail: &[u8],
@@ -537,7 +547,7 @@ fn raw(result: Value) -> ServerResult {
 }
 
 /// Reads a JSON-RPC error; what is missing or wrongly typed is filled in.
-pub(super) fn read_error(error: &Value) -> ErrorData {
+pub(in crate::upstream::mcp) fn read_error(error: &Value) -> ErrorData {
     let code = error
         .get("code")
         .and_then(Value::as_i64)

@@ -1,6 +1,6 @@
-//! What rmcp tells us about: the requests that a server makes of us.
+//! rmcp's callback for the requests that a server makes.
 //!
-//! Notifications never come this far, `pending` takes them out of the stream.
+//! Notifications do not reach it; `pending` removes them from the stream.
 
 use rmcp::{
     RoleClient,
@@ -23,9 +23,9 @@ use toolway_protocol::{
 
 /// The client side of a connection.
 #[derive(Clone, Debug)]
-pub(super) struct ClientHandler {
-    pub(super) server: ServerId,
-    pub(super) pending: Pending,
+pub(in crate::upstream::mcp) struct ClientHandler {
+    pub(in crate::upstream::mcp) server: ServerId,
+    pub(in crate::upstream::mcp) pending: Pending,
 }
 
 impl Service<RoleClient> for ClientHandler {

@@ -1,4 +1,4 @@
-//! What servers say without being asked.
+//! Notifications that belong to no single request: counted, published, or forwarded to the one client they concern.
 
 use serde_json::Value;
 use tokio::sync::{broadcast, watch};
@@ -6,7 +6,7 @@ use tokio::sync::{broadcast, watch};
 use super::running::Recipient;
 use toolway_protocol::tool::ServerId;
 
-/// What a server said without being asked, and not to one caller alone.
+/// A notification for every client, not for one caller alone.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerEvent {
     /// `notifications/resources/updated`: a watched resource, or one below it, changed.
@@ -27,7 +27,7 @@ pub enum ServerEvent {
     },
     /// Any other notification that is not toolway's own business.
     Other {
-        /// Who says so.
+        /// The server that sent it.
         server: ServerId,
         /// The notification's method.
         method: String,
@@ -38,16 +38,16 @@ pub enum ServerEvent {
 
 /// Counts how often the server said that one of its lists changed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Changes {
-    pub(super) tools: watch::Sender<u64>,
-    pub(super) prompts: watch::Sender<u64>,
+pub(in crate::upstream::mcp) struct Changes {
+    pub(in crate::upstream::mcp) tools: watch::Sender<u64>,
+    pub(in crate::upstream::mcp) prompts: watch::Sender<u64>,
     /// Resources and resource templates.
-    pub(super) resources: watch::Sender<u64>,
+    pub(in crate::upstream::mcp) resources: watch::Sender<u64>,
 }
 
 impl Changes {
     /// Every list may have changed.
-    pub(super) fn everything(&self) {
+    pub(in crate::upstream::mcp) fn everything(&self) {
         for list in [&self.tools, &self.prompts, &self.resources] {
             list.send_modify(|count| *count += 1);
         }
@@ -56,13 +56,13 @@ impl Changes {
 
 /// Where the notifications of one connection go.
 #[derive(Clone, Debug)]
-pub(super) struct Unasked {
-    pub(super) server: ServerId,
-    pub(super) changes: Changes,
-    pub(super) events: broadcast::Sender<ServerEvent>,
+pub(in crate::upstream::mcp) struct ServerNotifications {
+    pub(in crate::upstream::mcp) server: ServerId,
+    pub(in crate::upstream::mcp) changes: Changes,
+    pub(in crate::upstream::mcp) events: broadcast::Sender<ServerEvent>,
 }
 
-impl Unasked {
+impl ServerNotifications {
     /// Passes one notification on. `meant` is whose request it belongs to as far as the transport tells, and is asked
     /// only where that counts.
     pub(super) fn note(&self, method: &str, params: Value, meant: impl FnOnce() -> Recipient) {
@@ -87,8 +87,8 @@ impl Unasked {
                         caller.tell(method, params);
                     }
                 }
-                // What is said in the course of a chat's call is for no client, and what may be about one client's
-                // request for no other.
+                // A notification about a chat's call has no client to go to. One that may concern a client's request
+                // must not reach another client.
                 Recipient::NoCaller | Recipient::OneOfSeveral => {}
                 Recipient::Idle => self.publish(self.event(method, params)),
             },

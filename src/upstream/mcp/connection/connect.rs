@@ -10,31 +10,33 @@ use http::{HeaderName, StatusCode};
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
-use super::{
-    HttpKind, Transport,
-    connection::{Connection, Era, Link, handshake},
-    faults::Outage,
-    legacy_sse,
-    pending::Pending,
-    server_handle::ServerHandle,
-    stdio::{self, Program},
-    streamable,
-    web::{self, Clients, WebFault},
+use super::{Connection, Era, Link, handshake};
+use crate::upstream::{
+    child,
+    mcp::{
+        HttpKind, Transport,
+        faults::Outage,
+        legacy_sse,
+        lifecycle::ServerHandle,
+        raw_messages::Pending,
+        stdio::{self, Program},
+        streamable,
+        web::{self, Clients, WebFault},
+    },
 };
-use crate::upstream::child;
 
 /// How long a server of unknown age may be silent on `server/discover`.
 const PROBE: Duration = Duration::from_secs(2);
 
 /// Connects before the deadline. `era` is what is known about the server, and learns from the attempt.
-pub(super) async fn connect(
-    entry: &ServerHandle,
+pub(in crate::upstream::mcp) async fn connect(
+    handle: &ServerHandle,
     era: &mut Era,
     deadline: Instant,
 ) -> Result<Connection, Outage> {
     let mut trying = *era;
     loop {
-        match attempt(entry, trying, deadline).await {
+        match attempt(handle, trying, deadline).await {
             Ok(connection) => {
                 *era = if trying == Era::EventStream {
                     trying
@@ -60,8 +62,8 @@ struct Fault {
     next: Option<Era>,
 }
 
-async fn attempt(entry: &ServerHandle, era: Era, deadline: Instant) -> Result<Connection, Fault> {
-    match &entry.config.transport {
+async fn attempt(handle: &ServerHandle, era: Era, deadline: Instant) -> Result<Connection, Fault> {
+    match &handle.config.transport {
         Transport::Stdio {
             command,
             args,
@@ -74,7 +76,7 @@ async fn attempt(entry: &ServerHandle, era: Era, deadline: Instant) -> Result<Co
                 env: env.clone(),
                 cwd: cwd.clone(),
             };
-            attempt_child(entry, &program, era, deadline).await
+            attempt_child(handle, &program, era, deadline).await
         }
         Transport::Unavailable { reason, .. } => Err(Fault {
             outage: reason.clone().into(),
@@ -87,40 +89,40 @@ async fn attempt(entry: &ServerHandle, era: Era, deadline: Instant) -> Result<Co
             })?;
             let wants_sse = *kind == Some(HttpKind::Sse) || era == Era::EventStream;
             if wants_sse {
-                attempt_event_stream(entry, clients.client, url, deadline).await
+                attempt_event_stream(handle, clients.client, url, deadline).await
             } else {
-                attempt_streamable(entry, clients, url, *kind, era, deadline).await
+                attempt_streamable(handle, clients, url, *kind, era, deadline).await
             }
         }
     }
 }
 
-/// How long the first answer is waited for: a server known to be modern has all its time to start, any other
-/// may be an old one that never answers a probe.
-fn patience(entry: &ServerHandle, era: Era) -> Duration {
+/// Longest wait for the answer to `server/discover`: the whole start timeout for a server known to be modern. Any other
+/// may be an old one that never answers.
+fn probe_timeout(handle: &ServerHandle, era: Era) -> Duration {
     if era == Era::Discover {
-        entry.config.start_timeout
+        handle.config.start_timeout
     } else {
         PROBE
     }
 }
 
 async fn attempt_child(
-    entry: &ServerHandle,
+    handle: &ServerHandle,
     program: &Program,
     era: Era,
     deadline: Instant,
 ) -> Result<Connection, Fault> {
-    let (server, patience) = (&entry.config.server, patience(entry, era));
-    let limit = entry.config.max_message_bytes;
-    let pending = Pending::new(entry.unasked());
+    let (server, probe_timeout) = (&handle.config.server, probe_timeout(handle, era));
+    let limit = handle.config.max_message_bytes;
+    let pending = Pending::new(handle.notifications());
     let (pipe, link) = stdio::start(
         server,
         program,
         limit,
-        patience,
+        probe_timeout,
         pending.clone(),
-        &entry.stderr,
+        &handle.stderr,
     )
     .await
     .map_err(|error| Fault {
@@ -128,7 +130,7 @@ async fn attempt_child(
         next: None,
     })?;
     match handshake(pipe, server, pending, era, deadline).await {
-        Ok(shaken) => Ok(shaken.into_connection("stdio", Link::Child(link))),
+        Ok(negotiated) => Ok(negotiated.into_connection(Link::Child(link))),
         Err(failed) => {
             let next = match era {
                 Era::Unknown if link.was_discovered_late() => Some(Era::Discover),
@@ -141,7 +143,7 @@ async fn attempt_child(
                 None
             };
             link.close().await;
-            let ending = ending.map(|how| with_advice(&how, &entry.stderr.lines()));
+            let ending = ending.map(|how| with_advice(&how, &handle.stderr.lines()));
             Err(Fault {
                 outage: ending.map_or(failed.outage, Outage::from),
                 next,
@@ -151,20 +153,29 @@ async fn attempt_child(
 }
 
 async fn attempt_streamable(
-    entry: &ServerHandle,
+    handle: &ServerHandle,
     clients: Clients,
     url: &Url,
     kind: Option<HttpKind>,
     era: Era,
     deadline: Instant,
 ) -> Result<Connection, Fault> {
-    let (server, patience) = (&entry.config.server, patience(entry, era));
-    let pending = Pending::new(entry.unasked());
-    let (limit, parallel) = (entry.config.max_message_bytes, entry.config.parallel_calls);
-    let (transport, poster) =
-        streamable::transport(clients, url, limit, parallel, patience, pending.clone());
+    let (server, probe_timeout) = (&handle.config.server, probe_timeout(handle, era));
+    let pending = Pending::new(handle.notifications());
+    let (limit, parallel) = (
+        handle.config.max_message_bytes,
+        handle.config.parallel_calls,
+    );
+    let (transport, poster) = streamable::transport(
+        clients,
+        url,
+        limit,
+        parallel,
+        probe_timeout,
+        pending.clone(),
+    );
     let failed = match handshake(transport, server, pending, era, deadline).await {
-        Ok(shaken) => return Ok(shaken.into_connection("http", Link::Streamable(poster))),
+        Ok(negotiated) => return Ok(negotiated.into_connection(Link::Streamable(poster))),
         Err(failed) => failed,
     };
     let next = match (poster.refusal(), era) {
@@ -178,7 +189,7 @@ async fn attempt_streamable(
     };
     let refusal = poster.refusal();
     let outage = refusal.map_or(failed.outage, |fault| {
-        refused(&fault, &entry.config.transport).into()
+        refused(&fault, &handle.config.transport).into()
     });
     Err(Fault { outage, next })
 }
@@ -268,25 +279,25 @@ fn is_for_another_transport(status: StatusCode) -> bool {
 }
 
 async fn attempt_event_stream(
-    entry: &ServerHandle,
+    handle: &ServerHandle,
     client: reqwest::Client,
     url: &Url,
     deadline: Instant,
 ) -> Result<Connection, Fault> {
     let fault = |outage| Fault { outage, next: None };
-    let (server, pending) = (&entry.config.server, Pending::new(entry.unasked()));
-    let limit = entry.config.max_message_bytes;
+    let (server, pending) = (&handle.config.server, Pending::new(handle.notifications()));
+    let limit = handle.config.max_message_bytes;
     let opening = legacy_sse::open(client, url, limit, pending.clone());
     let (pipe, link) = match timeout_at(deadline, opening).await {
         Ok(Ok(opened)) => opened,
-        Ok(Err(error)) => return Err(fault(refused(&error, &entry.config.transport).into())),
+        Ok(Err(error)) => return Err(fault(refused(&error, &handle.config.transport).into())),
         Err(_) => {
             let late = "the server did not get ready in time".to_owned();
             return Err(fault(late.into()));
         }
     };
     match handshake(pipe, server, pending, Era::EventStream, deadline).await {
-        Ok(shaken) => Ok(shaken.into_connection("sse", Link::EventStream(link))),
+        Ok(negotiated) => Ok(negotiated.into_connection(Link::EventStream(link))),
         Err(failed) => Err(fault(failed.outage)),
     }
 }

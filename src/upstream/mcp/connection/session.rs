@@ -20,16 +20,15 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{
-    CallOptions, Caller,
-    direct::{Begun, DirectCall, DirectOutcome},
-    faults::{self, Outage},
-    pending::Pending,
-    running::{RequestTag, Running},
-    streamable::Poster,
-    wrapped,
+use crate::upstream::{
+    mcp::{
+        CallOptions, Caller,
+        faults::{self, Outage},
+        raw_messages::{Pending, RequestTag, Running, wrapped},
+        streamable::{Begun, DirectCall, DirectOutcome, Poster},
+    },
+    queue::Place,
 };
-use crate::upstream::queue::Place;
 use toolway_protocol::{
     mcp::{
         features::{Entries, FeatureError, Kind},
@@ -40,13 +39,15 @@ use toolway_protocol::{
 };
 
 /// The capabilities of the client, in the `_meta` of every request (2026-07-28).
-pub(super) const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+pub(in crate::upstream::mcp) const CAPABILITIES: &str =
+    "io.modelcontextprotocol/clientCapabilities";
 
 /// The version, in the same place.
-pub(super) const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+pub(in crate::upstream::mcp) const PROTOCOL_VERSION: &str =
+    "io.modelcontextprotocol/protocolVersion";
 
 /// What of a client's `_meta` concerns its own connection, and never goes further.
-pub(super) const OF_THE_CONNECTION: [&str; 4] = [
+pub(in crate::upstream::mcp) const OF_THE_CONNECTION: [&str; 4] = [
     PROTOCOL_VERSION,
     "io.modelcontextprotocol/clientInfo",
     CAPABILITIES,
@@ -55,7 +56,7 @@ pub(super) const OF_THE_CONNECTION: [&str; 4] = [
 
 /// Why a list could not be had.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ListFault {
+pub(in crate::upstream::mcp) enum ListFault {
     #[error("{0} failed: {1}")]
     Service(&'static str, ServiceError),
     #[error("{0}")]
@@ -78,18 +79,18 @@ impl From<ListFault> for Outage {
 
 /// A live connection.
 #[derive(Clone, Debug)]
-pub(super) struct Session {
-    pub(super) peer: Peer<RoleClient>,
-    pub(super) pending: Pending,
+pub(in crate::upstream::mcp) struct Session {
+    pub(in crate::upstream::mcp) peer: Peer<RoleClient>,
+    pub(in crate::upstream::mcp) pending: Pending,
     /// Rung when a call shows that there is no server any more.
-    pub(super) absence: Arc<Notify>,
+    pub(in crate::upstream::mcp) absence: Arc<Notify>,
     /// Makes the calls that need nothing of rmcp, over Streamable HTTP.
-    pub(super) poster: Option<Poster>,
+    pub(in crate::upstream::mcp) poster: Option<Poster>,
 }
 
 impl Session {
     /// Lists the tools, page by page.
-    pub(super) async fn list_tools(&self) -> Result<Listing, ListFault> {
+    pub(in crate::upstream::mcp) async fn list_tools(&self) -> Result<Listing, ListFault> {
         let mut listing = Listing::default();
         let mut cursor = None;
         loop {
@@ -106,7 +107,10 @@ impl Session {
     }
 
     /// Lists prompts, resources or templates, page by page.
-    pub(super) async fn list_features(&self, kind: Kind) -> Result<Entries, ListFault> {
+    pub(in crate::upstream::mcp) async fn list_features(
+        &self,
+        kind: Kind,
+    ) -> Result<Entries, ListFault> {
         let mut entries = Entries::new(kind);
         let mut cursor = None;
         loop {
@@ -135,7 +139,7 @@ impl Session {
     }
 
     /// Makes a request of toolway's own. The caller sets the deadline.
-    pub(super) async fn send(
+    pub(in crate::upstream::mcp) async fn send(
         &self,
         method: &str,
         params: JsonObject,
@@ -149,18 +153,18 @@ impl Session {
     }
 
     /// What the server said in the handshake about this capability.
-    pub(super) fn declares(&self, capability: &str) -> bool {
+    pub(in crate::upstream::mcp) fn declares(&self, capability: &str) -> bool {
         !self.pending.hello()["capabilities"][capability].is_null()
     }
 
     /// The version has no handshake: every request stands for itself (2026-07-28).
-    pub(super) fn is_modern(&self) -> bool {
+    pub(in crate::upstream::mcp) fn is_modern(&self) -> bool {
         let info = self.peer.peer_info();
         info.is_some_and(|info| !info.protocol_version.has_initialize())
     }
 
     /// Makes a request that `begun` then, and runs at this place. Dropping the future cancels it at the server.
-    pub(super) async fn request(
+    pub(in crate::upstream::mcp) async fn request(
         &self,
         method: &str,
         params: &JsonObject,
@@ -234,7 +238,7 @@ impl Session {
         DirectCall::of(poster, method, params, declared, has_header_arguments)
     }
 
-    /// Has rmcp make a request, or go on with one that was begun without it. Its future is large and seldom needed.
+    /// Makes a request through rmcp, or has rmcp continue one that was begun without it. Its future is large and rare.
     async fn through_rmcp(
         &self,
         method: &str,
@@ -362,7 +366,7 @@ async fn wait(
 }
 
 /// What a model gets of the answer to a call.
-pub(super) fn read_answer(raw: Value) -> Result<ToolResult, CallError> {
+pub(in crate::upstream::mcp) fn read_answer(raw: Value) -> Result<ToolResult, CallError> {
     if results::asks_for_input(&raw) {
         return Err(CallError::Protocol {
             code: i64::from(ErrorCode::INVALID_REQUEST.0),

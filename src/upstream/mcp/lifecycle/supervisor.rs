@@ -11,14 +11,18 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
-    Transport, connect,
-    connection::{Connection, Era},
-    faults::Outage,
     follow::{self, Subject},
     server_handle::ServerHandle,
     watched,
 };
-use crate::health::Restarts;
+use crate::{
+    health::Restarts,
+    upstream::mcp::{
+        Transport,
+        connection::{Connection, Era, connect},
+        faults::Outage,
+    },
+};
 use toolway_protocol::tool::millis;
 
 /// Why a running server is not used any more.
@@ -28,24 +32,24 @@ enum End {
 }
 
 /// Runs until `stop`. Nothing of the server is left running then.
-pub(super) async fn run(entry: Arc<ServerHandle>, stop: CancellationToken) {
-    let server = &entry.config.server;
-    if let Transport::Unavailable { reason, .. } = &entry.config.transport {
+pub(in crate::upstream::mcp) async fn run(handle: Arc<ServerHandle>, stop: CancellationToken) {
+    let server = &handle.config.server;
+    if let Transport::Unavailable { reason, .. } = &handle.config.transport {
         warn!(server.id = %server, reason, "A server is not started");
-        entry.set_failed(reason.clone());
+        handle.set_failed(reason.clone());
         stop.cancelled().await;
-        return entry.set_stopped();
+        return handle.set_stopped();
     }
     let mut restarts = Restarts::default();
     let mut era = Era::Unknown;
     loop {
-        let Some(started) = stop.run_until_cancelled(start(&entry, &mut era)).await else {
+        let Some(started) = stop.run_until_cancelled(start(&handle, &mut era)).await else {
             break;
         };
         let (up, error, what) = match started {
             Ok(connection) => {
                 let since = Instant::now();
-                match serve(&entry, connection, &stop).await {
+                match serve(&handle, connection, &stop).await {
                     End::Stopped => break,
                     End::Lost(error) => (since.elapsed(), error, "is gone"),
                 }
@@ -54,27 +58,27 @@ pub(super) async fn run(entry: Arc<ServerHandle>, stop: CancellationToken) {
         };
         let pause = restarts.pause_after(up);
         let pause_ms = (!pause.is_zero()).then(|| millis(pause));
-        let stderr = entry.stderr.lines().join("\n");
+        let stderr = handle.stderr.lines().join("\n");
         let stderr = (!stderr.is_empty()).then_some(stderr);
         warn!(server.id = %server, error = error.what, pause_ms, stderr, "A server {what}; starting it again");
-        entry.set_failed(error.to_string());
+        handle.set_failed(error.to_string());
         if stop.run_until_cancelled(sleep(pause)).await.is_none() {
             break;
         }
-        entry.count_restart();
+        handle.count_restart();
     }
-    entry.set_stopped();
+    handle.set_stopped();
 }
 
 /// Connects and reads the tools, within the server's start timeout.
-async fn start(entry: &ServerHandle, era: &mut Era) -> Result<Connection, Outage> {
+async fn start(handle: &ServerHandle, era: &mut Era) -> Result<Connection, Outage> {
     let begun = Instant::now();
-    let deadline = begun + entry.config.start_timeout;
+    let deadline = begun + handle.config.start_timeout;
     let late = |what: &str| {
-        let seconds = entry.config.start_timeout.as_secs_f64();
+        let seconds = handle.config.start_timeout.as_secs_f64();
         format!("the server did not {what} in {seconds} s")
     };
-    let connection = connect::connect(entry, era, deadline).await;
+    let connection = connect(handle, era, deadline).await;
     let connection = connection.map_err(|error| match Instant::now() >= deadline {
         true => late("answer").into(),
         false => error,
@@ -91,13 +95,13 @@ async fn start(entry: &ServerHandle, era: &mut Era) -> Result<Connection, Outage
             return Err(late("list its tools").into());
         }
     };
-    let server = &entry.config.server;
+    let server = &handle.config.server;
     for tool in &listing.broken {
         warn!(server.id = %server, tool.name = %tool.name, reason = %tool.reason, "A server offers a tool that cannot be used");
     }
     let usable = listing.tools.len();
-    entry.set_tools(listing);
-    let tools = entry.health().tools;
+    handle.set_tools(listing);
+    let tools = handle.health().tools;
     let hidden = Some(usable.saturating_sub(tools)).filter(|it| *it > 0);
     let duration_ms = millis(begun.elapsed());
     info!(server.id = %server, tools, hidden, duration_ms, "A server is ready");
@@ -106,14 +110,14 @@ async fn start(entry: &ServerHandle, era: &mut Era) -> Result<Connection, Outage
 
 /// Lets calls through and follows the list of tools, until the connection ends.
 async fn serve(
-    entry: &Arc<ServerHandle>,
+    handle: &Arc<ServerHandle>,
     mut connection: Connection,
     stop: &CancellationToken,
 ) -> End {
     let mut followers = JoinSet::new();
     let session = connection.session.clone();
     let (pending, version) = (&session.pending, connection.protocol_version());
-    entry.change_features(|features| features.introduce(version, &pending.hello()));
+    handle.change_features(|features| features.introduce(version, &pending.hello()));
     let changes = pending.changes();
     // Closed when each of the others has read its list once.
     let (first, mut read) = mpsc::channel(1);
@@ -124,7 +128,7 @@ async fn serve(
     ] {
         if subject == Subject::Tools || session.declares(subject.name()) {
             followers.spawn(follow::follow_changes(
-                Arc::clone(entry),
+                Arc::clone(handle),
                 session.clone(),
                 subject,
                 changed.clone(),
@@ -134,7 +138,7 @@ async fn serve(
         }
     }
     drop(first);
-    let acquaintance = Arc::clone(entry);
+    let acquaintance = Arc::clone(handle);
     followers.spawn(async move {
         let _closed: Option<()> = read.recv().await;
         acquaintance.set_acquainted();
@@ -143,17 +147,21 @@ async fn serve(
         followers.spawn(follow::subscribe(session.clone(), filter));
     }
     if session.declares("logging") && !session.is_modern() {
-        followers.spawn(follow::keep_log_level(Arc::clone(entry), session.clone()));
+        followers.spawn(follow::keep_log_level(Arc::clone(handle), session.clone()));
     }
-    followers.spawn(watched::keep(Arc::clone(entry), session.clone()));
+    followers.spawn(watched::keep(Arc::clone(handle), session.clone()));
     let absence = Arc::clone(&session.absence);
-    entry.set_ready(session, connection.transport, connection.protocol_version());
+    handle.set_ready(
+        session,
+        connection.transport(),
+        connection.protocol_version(),
+    );
     let end = tokio::select! {
         () = stop.cancelled() => End::Stopped,
         () = connection.ended() => End::Lost("the connection ended".to_owned().into()),
         () = absence.notified() => End::Lost("the server cannot be reached".to_owned().into()),
     };
-    entry.set_closing();
+    handle.set_closing();
     followers.shutdown().await;
     let how = connection.close().await;
     match (end, how) {

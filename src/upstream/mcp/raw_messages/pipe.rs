@@ -18,56 +18,57 @@ use tokio::{
     time::Instant,
 };
 
-use super::{pending::Pending, web::WebFault};
+use super::pending::Pending;
+use crate::upstream::mcp::web::WebFault;
 
 /// Messages that wait in each direction.
 const WAITING: usize = 64;
 
 /// The client's end of a connection.
-pub(super) struct Pipe {
+pub(in crate::upstream::mcp) struct Pipe {
     outgoing: Option<mpsc::Sender<Outgoing>>,
     incoming: mpsc::Receiver<ServerJsonRpcMessage>,
     pending: Pending,
-    patience: Duration,
+    probe_timeout: Duration,
     probe: Option<(RequestId, Instant)>,
 }
 
 /// The server's end of a connection.
-pub(super) struct PipeEnd {
+pub(in crate::upstream::mcp) struct PipeEnd {
     /// What is to be written. Ends when the client is done.
-    pub(super) outgoing: mpsc::Receiver<Outgoing>,
+    pub(in crate::upstream::mcp) outgoing: mpsc::Receiver<Outgoing>,
     /// What was read. Dropping it tells the client that the server is gone.
-    pub(super) incoming: mpsc::Sender<ServerJsonRpcMessage>,
+    pub(in crate::upstream::mcp) incoming: mpsc::Sender<ServerJsonRpcMessage>,
     /// The requests that wait for an answer.
-    pub(super) pending: Pending,
+    pub(in crate::upstream::mcp) pending: Pending,
 }
 
 /// A message on its way out.
-pub(super) struct Outgoing {
+pub(in crate::upstream::mcp) struct Outgoing {
     message: Box<ClientJsonRpcMessage>,
     sent: oneshot::Sender<Result<(), WebFault>>,
 }
 
 /// A message that is being sent. Dropping it says that the message may or may not be out.
-pub(super) struct Sending(Option<oneshot::Sender<Result<(), WebFault>>>);
+pub(in crate::upstream::mcp) struct Sending(Option<oneshot::Sender<Result<(), WebFault>>>);
 
 impl Outgoing {
     /// Begins to send. A message of which this was never asked did not get out.
-    pub(super) fn begin(self) -> (Box<ClientJsonRpcMessage>, Sending) {
+    pub(in crate::upstream::mcp) fn begin(self) -> (Box<ClientJsonRpcMessage>, Sending) {
         (self.message, Sending(Some(self.sent)))
     }
 }
 
 impl Sending {
     /// The message is out, or the request that carried it failed.
-    pub(super) fn finish(mut self, outcome: Result<(), WebFault>) {
+    pub(in crate::upstream::mcp) fn finish(mut self, outcome: Result<(), WebFault>) {
         if let Some(sent) = self.0.take() {
             let _ = sent.send(outcome);
         }
     }
 
     /// The message did not get out.
-    pub(super) fn give_up(mut self) {
+    pub(in crate::upstream::mcp) fn give_up(mut self) {
         self.0 = None;
     }
 }
@@ -82,7 +83,7 @@ impl Drop for Sending {
 
 /// Why a message was not sent.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PipeFault {
+pub(in crate::upstream::mcp) enum PipeFault {
     /// The server is gone; nothing was sent.
     #[error("the connection is closed")]
     Closed,
@@ -91,15 +92,15 @@ pub(super) enum PipeFault {
     Web(#[from] WebFault),
 }
 
-/// Makes a pipe that waits `patience` long for an answer to `server/discover`.
-pub(super) fn pipe(patience: Duration, pending: Pending) -> (Pipe, PipeEnd) {
+/// Makes a pipe that waits `probe_timeout` long for an answer to `server/discover`.
+pub(in crate::upstream::mcp) fn pipe(probe_timeout: Duration, pending: Pending) -> (Pipe, PipeEnd) {
     let (outgoing_tx, outgoing_rx) = mpsc::channel(WAITING);
     let (incoming_tx, incoming_rx) = mpsc::channel(WAITING);
     let pipe = Pipe {
         outgoing: Some(outgoing_tx),
         incoming: incoming_rx,
         pending: pending.clone(),
-        patience,
+        probe_timeout,
         probe: None,
     };
     (
@@ -123,7 +124,7 @@ impl Transport<RoleClient> for Pipe {
         if let ClientJsonRpcMessage::Request(request) = &message
             && matches!(request.request, ClientRequest::DiscoverRequest(_))
         {
-            self.probe = Some((request.id.clone(), Instant::now() + self.patience));
+            self.probe = Some((request.id.clone(), Instant::now() + self.probe_timeout));
         }
         // rmcp polls these futures side by side; sending at once keeps a cancellation behind its request.
         let outgoing = self.outgoing.clone();

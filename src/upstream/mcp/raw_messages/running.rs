@@ -17,15 +17,14 @@ use rmcp::model::ErrorData;
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use super::Caller;
-use crate::upstream::queue::Place;
+use crate::upstream::{mcp::Caller, queue::Place};
 use toolway_protocol::tool::Progress;
 
 /// Progress that may wait to be seen, per request; more is left out.
 const WAITING: usize = 16;
 
 /// A running request that was made for a caller or a chat.
-pub(super) struct Running {
+pub(in crate::upstream::mcp) struct Running {
     caller: Option<Arc<dyn Caller>>,
     /// Its place in the server's queue; absent for requests of toolway's own.
     place: Option<Place>,
@@ -49,7 +48,7 @@ struct Inbox {
 
 /// Ties a message on its way through rmcp to the request it stands for; never on the wire.
 #[derive(Clone, Debug)]
-pub(super) struct RequestTag(pub(super) Weak<Running>);
+pub(in crate::upstream::mcp) struct RequestTag(pub(in crate::upstream::mcp) Weak<Running>);
 
 /// Which client a server addresses with a message of its own.
 #[derive(Debug)]
@@ -60,21 +59,21 @@ pub(super) enum Recipient {
     NoCaller,
     /// No request runs.
     Idle,
-    /// One of several, and it cannot be told which.
+    /// One of several; the transport does not say which.
     OneOfSeveral,
 }
 
-/// Requests of one client, of which one is taken for the one that is meant.
+/// Requests of one client; one of them is assumed to be the one that the server means.
 #[derive(Debug)]
 pub(super) struct Requests {
     /// All that it may be; never empty.
-    pub(super) all: Vec<Arc<Running>>,
+    pub(in crate::upstream::mcp) all: Vec<Arc<Running>>,
     turn: Turn,
 }
 
 impl Requests {
-    /// Who is asked and told.
-    pub(super) fn caller(&self) -> Option<&Arc<dyn Caller>> {
+    /// The client that receives the message.
+    pub(in crate::upstream::mcp) fn caller(&self) -> Option<&Arc<dyn Caller>> {
         self.turn.0.caller.as_ref()
     }
 
@@ -107,7 +106,10 @@ impl Drop for Turn {
 
 impl Running {
     /// A request that begins.
-    pub(super) fn new(caller: Option<Arc<dyn Caller>>, place: Option<Place>) -> Arc<Running> {
+    pub(in crate::upstream::mcp) fn new(
+        caller: Option<Arc<dyn Caller>>,
+        place: Option<Place>,
+    ) -> Arc<Running> {
         Arc::new(Running {
             caller,
             place,
@@ -121,7 +123,7 @@ impl Running {
     }
 
     /// The request is over when this is dropped.
-    pub(super) fn until_dropped(self: &Arc<Self>) -> InFlightGuard {
+    pub(in crate::upstream::mcp) fn until_dropped(self: &Arc<Self>) -> InFlightGuard {
         InFlightGuard(Arc::clone(self))
     }
 
@@ -137,7 +139,7 @@ impl Running {
     }
 
     /// How many questions wait for the caller's answer.
-    pub(super) fn open_questions(&self) -> usize {
+    pub(in crate::upstream::mcp) fn open_questions(&self) -> usize {
         self.questions.load(Ordering::Acquire)
     }
 
@@ -166,17 +168,17 @@ impl Running {
 
     /// Ends when something has happened: progress, an answer, a question or the end of one. For one who waits at a
     /// time. Cancel safe.
-    pub(super) async fn stirs(&self) {
+    pub(in crate::upstream::mcp) async fn stirs(&self) {
         self.bell.notified().await;
     }
 
     /// The oldest progress that was not seen.
-    pub(super) fn next_progress(&self) -> Option<Progress> {
+    pub(in crate::upstream::mcp) fn next_progress(&self) -> Option<Progress> {
         self.inbox().progress.pop_front()
     }
 
     /// The answer that was handed in.
-    pub(super) fn take_answer(&self) -> Option<Result<Value, ErrorData>> {
+    pub(in crate::upstream::mcp) fn take_answer(&self) -> Option<Result<Value, ErrorData>> {
         self.inbox().answer.take()
     }
 
@@ -189,7 +191,7 @@ impl Running {
         }
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(in crate::upstream::mcp) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 
@@ -199,7 +201,7 @@ impl Running {
 }
 
 /// The time in which a request is not over.
-pub(super) struct InFlightGuard(Arc<Running>);
+pub(in crate::upstream::mcp) struct InFlightGuard(Arc<Running>);
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {

@@ -28,10 +28,10 @@ pub(crate) enum Line {
 const THROWN_AWAY: usize = 1 << 20;
 
 /// The pause that bounds what is thrown away to 64 MiB in a second.
-pub(super) const PAUSE: Duration = Duration::from_millis(16);
+pub(crate) const PAUSE: Duration = Duration::from_millis(16);
 
 /// Counts bytes that are thrown away; a pause is due.
-pub(super) fn is_due(counted: &mut usize, bytes: usize) -> bool {
+pub(crate) fn is_due(counted: &mut usize, bytes: usize) -> bool {
     *counted += bytes;
     let is_due = *counted >= THROWN_AWAY;
     if is_due {
@@ -42,7 +42,7 @@ pub(super) fn is_due(counted: &mut usize, bytes: usize) -> bool {
 
 impl Line {
     /// How many bytes were kept.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Line::Whole(line) => line.len(),
             Line::Cut { head, tail } => head.len() + tail.len(),
@@ -101,7 +101,7 @@ async fn drain(reader: &mut (impl AsyncBufRead + Unpin), head: Vec<u8>) -> io::R
 }
 
 /// What is kept of a line that is too long: its first and its last bytes.
-pub(super) fn ends(line: &[u8]) -> (&[u8], &[u8]) {
+pub(crate) fn ends(line: &[u8]) -> (&[u8], &[u8]) {
     let head = line.len().min(KEPT);
     (&line[..head], &line[line.len() - head..])
 }

@@ -10,14 +10,14 @@ use futures::{Stream, StreamExt, stream};
 use memchr::memchr2;
 use tokio::time::sleep;
 
-use super::lines::{PAUSE, is_due};
+use crate::lines::{PAUSE, is_due};
 
 /// How much is kept of each end of an event that is too long.
 const KEPT: usize = 4096;
 
 /// One event, with the blank line that ends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum RawEvent {
+pub(in crate::upstream::mcp) enum RawEvent {
     /// All of it.
     Whole(Bytes),
     /// The ends of an event that was longer than the limit; the rest was thrown away.
@@ -30,7 +30,10 @@ pub(super) enum RawEvent {
 }
 
 /// Splits a stream of bytes into events. What follows the last blank line is an event too.
-pub(super) fn raw_events<S, E>(bytes: S, limit: usize) -> impl Stream<Item = Result<RawEvent, E>>
+pub(in crate::upstream::mcp) fn raw_events<S, E>(
+    bytes: S,
+    limit: usize,
+) -> impl Stream<Item = Result<RawEvent, E>>
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
 {
@@ -38,7 +41,7 @@ where
 }
 
 /// The events of a stream of bytes, one at a time.
-pub(super) struct Events<S, E> {
+pub(in crate::upstream::mcp) struct Events<S, E> {
     bytes: S,
     is_over: bool,
     splitter: Splitter,
@@ -49,7 +52,7 @@ pub(super) struct Events<S, E> {
 
 impl RawEvent {
     /// How many bytes were kept.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::upstream::mcp) fn len(&self) -> usize {
         match self {
             RawEvent::Whole(bytes) => bytes.len(),
             RawEvent::Cut { head, tail } => head.len() + tail.len(),
@@ -62,7 +65,7 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
 {
     /// Nothing is read yet; of an event that is longer than this only the ends are kept.
-    pub(super) fn new(bytes: S, limit: usize) -> Events<S, E> {
+    pub(in crate::upstream::mcp) fn new(bytes: S, limit: usize) -> Events<S, E> {
         Events {
             bytes,
             is_over: false,
@@ -74,7 +77,7 @@ where
     }
 
     /// The next event, or why the stream broke; `None` at its end. Cancel safe.
-    pub(super) async fn next(&mut self) -> Option<Result<RawEvent, E>> {
+    pub(in crate::upstream::mcp) async fn next(&mut self) -> Option<Result<RawEvent, E>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Some(Ok(event));
@@ -104,7 +107,7 @@ where
     }
 
     /// Undoes [`Events::next`]: this comes next.
-    pub(super) fn put_back(&mut self, next: Result<RawEvent, E>) {
+    pub(in crate::upstream::mcp) fn put_back(&mut self, next: Result<RawEvent, E>) {
         match next {
             Ok(event) => self.ready.push_front(event),
             Err(fault) => self.fault = Some(fault),
@@ -112,12 +115,12 @@ where
     }
 
     /// What was not split yet.
-    pub(super) fn into_bytes(self) -> S {
+    pub(in crate::upstream::mcp) fn into_bytes(self) -> S {
         self.bytes
     }
 
     /// The events that are left.
-    pub(super) fn into_stream(self) -> impl Stream<Item = Result<RawEvent, E>> {
+    pub(in crate::upstream::mcp) fn into_stream(self) -> impl Stream<Item = Result<RawEvent, E>> {
         stream::unfold(self, |mut events| async move {
             let next = events.next().await?;
             Some((next, events))

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const RAW: &str = "toolway-raw:";
 
 /// The result as the server sent it.
-pub(super) fn unwrap(result: ServerResult) -> Value {
+pub(in crate::upstream::mcp) fn unwrap(result: ServerResult) -> Value {
     match result {
         ServerResult::CustomResult(CustomResult(Value::String(text))) => {
             let raw = text
@@ -47,7 +47,9 @@ fn wrap(raw: &Value) -> Value {
 }
 
 /// Readies an answer for rmcp.
-pub(super) fn wrap_message(message: ServerJsonRpcMessage) -> ServerJsonRpcMessage {
+pub(in crate::upstream::mcp) fn wrap_message(
+    message: ServerJsonRpcMessage,
+) -> ServerJsonRpcMessage {
     match message {
         ServerJsonRpcMessage::Response(mut response) => {
             if let ServerResult::CustomResult(CustomResult(raw)) = response.result {
@@ -62,7 +64,7 @@ pub(super) fn wrap_message(message: ServerJsonRpcMessage) -> ServerJsonRpcMessag
 }
 
 /// The answer, readied for rmcp, shows it tools whose arguments travel as headers.
-pub(super) fn shows_header_arguments(message: &ServerJsonRpcMessage) -> bool {
+pub(in crate::upstream::mcp) fn shows_header_arguments(message: &ServerJsonRpcMessage) -> bool {
     matches!(message, ServerJsonRpcMessage::Response(response)
         if matches!(response.result, ServerResult::ListToolsResult(_)))
 }
