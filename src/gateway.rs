@@ -7,6 +7,7 @@ mod backends;
 mod calls;
 pub mod chat;
 mod claims;
+mod completions;
 pub mod failure;
 pub mod listing;
 mod live_catalog;

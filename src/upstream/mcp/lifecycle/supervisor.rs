@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use super::{
     follow::{self, Subject},
     server_handle::ServerHandle,
-    watched,
+    subscriptions,
 };
 use crate::{
     health::Restarts,
@@ -149,7 +149,7 @@ async fn serve(
     if session.declares("logging") && !session.is_modern() {
         followers.spawn(follow::keep_log_level(Arc::clone(handle), session.clone()));
     }
-    followers.spawn(watched::keep(Arc::clone(handle), session.clone()));
+    followers.spawn(subscriptions::keep(Arc::clone(handle), session.clone()));
     let absence = Arc::clone(&session.absence);
     handle.set_ready(
         session,

@@ -1,42 +1,13 @@
-//! The resources that clients subscribe to, kept subscribed at their servers.
-//!
-//! The clients of each resource are counted here, per server. A task per connection ([`keep`]) subscribes and
-//! unsubscribes at the server, and subscribes again after a restart.
+//! Which resources of a server clients subscribe to: how many clients each has, and what the server said to it.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::HashMap;
 
-use rmcp::{model::SubscriptionFilter, service::Subscription};
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep, timeout},
-};
+use tokio::sync::watch;
 
-use super::server_handle::ServerHandle;
-use crate::{
-    health::Restarts,
-    upstream::mcp::{connection::Session, faults},
-};
-use toolway_protocol::{
-    mcp::rpc::code,
-    tool::{CallError, JsonObject},
-};
-
-/// Longest wait for a server to take a subscription.
-const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(30);
+use toolway_protocol::tool::CallError;
 
 /// Most resources of one server that are watched at once.
 const MAX_WATCHED: usize = 1_000;
-
-/// Keeps a resource subscribed to at its server while it lives.
-#[derive(Debug)]
-pub struct ResourceWatch {
-    handle: Arc<ServerHandle>,
-    uri: String,
-}
 
 /// The resources of one server that are watched, by URI.
 #[derive(Debug, Default)]
@@ -44,14 +15,14 @@ pub(super) struct Watched(watch::Sender<HashMap<String, Wanted>>);
 
 /// A resource that a client subscribes to.
 #[derive(Debug)]
-struct Wanted {
+pub(super) struct Wanted {
     /// How many do; at least one.
     count: usize,
-    state: State,
+    pub(super) state: State,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum State {
+pub(super) enum State {
     /// The server has not answered yet.
     Asked,
     Subscribed,
@@ -59,7 +30,12 @@ enum State {
 }
 
 impl Watched {
-    fn add(&self, uri: &str) -> Result<(), CallError> {
+    /// All of them, now and whenever they change.
+    pub(super) fn subscribe(&self) -> watch::Receiver<HashMap<String, Wanted>> {
+        self.0.subscribe()
+    }
+
+    pub(super) fn add(&self, uri: &str) -> Result<(), CallError> {
         let mut is_full = false;
         self.0.send_modify(|all| {
             is_full = all.len() >= MAX_WATCHED && !all.contains_key(uri);
@@ -82,7 +58,7 @@ impl Watched {
         }
     }
 
-    fn remove(&self, uri: &str) {
+    pub(super) fn remove(&self, uri: &str) {
         self.0.send_modify(|all| {
             if let Some(wanted) = all.get_mut(uri) {
                 wanted.count -= 1;
@@ -93,7 +69,7 @@ impl Watched {
         });
     }
 
-    fn set(&self, uri: &str, state: State) {
+    pub(super) fn set(&self, uri: &str, state: State) {
         self.0.send_if_modified(|all| {
             let Some(wanted) = all.get_mut(uri) else {
                 return false;
@@ -105,7 +81,7 @@ impl Watched {
     }
 
     /// What was not answered yet is refused.
-    fn refuse_asked(&self, error: &CallError) {
+    pub(super) fn refuse_asked(&self, error: &CallError) {
         self.0.send_if_modified(|all| {
             let mut is_new = false;
             for wanted in all.values_mut().filter(|it| it.state == State::Asked) {
@@ -117,211 +93,11 @@ impl Watched {
     }
 
     /// Nothing is kept any more: everything is asked for again.
-    fn renew(&self) {
+    pub(super) fn renew(&self) {
         self.0.send_modify(|all| {
             for wanted in all.values_mut() {
                 wanted.state = State::Asked;
             }
         });
-    }
-}
-
-/// Waits until the server has taken the subscription.
-pub(in crate::upstream::mcp) async fn watch(
-    handle: &Arc<ServerHandle>,
-    uri: &str,
-) -> Result<ResourceWatch, CallError> {
-    let deadline = Instant::now() + SUBSCRIBE_TIMEOUT;
-    handle.ready_session(deadline).await?;
-    handle.watched.add(uri)?;
-    let guard = ResourceWatch {
-        handle: Arc::clone(handle),
-        uri: uri.to_owned(),
-    };
-    let mut all = handle.watched.0.subscribe();
-    let is_answered =
-        |all: &HashMap<String, Wanted>| all.get(uri).is_none_or(|it| it.state != State::Asked);
-    match tokio::time::timeout_at(deadline, all.wait_for(is_answered)).await {
-        Ok(Ok(all)) => match all.get(uri).map(|it| it.state.clone()) {
-            Some(State::Refused(error)) => {
-                drop(all);
-                Err(error)
-            }
-            _ => {
-                drop(all);
-                Ok(guard)
-            }
-        },
-        Ok(Err(_)) => Err(faults::gone(true)),
-        Err(_) => Err(CallError::Timeout {
-            after: SUBSCRIBE_TIMEOUT,
-        }),
-    }
-}
-
-impl Drop for ResourceWatch {
-    fn drop(&mut self) {
-        self.handle.watched.remove(&self.uri);
-    }
-}
-
-/// Keeps the server subscribed to what is wanted, until the connection ends.
-pub(super) async fn keep(handle: Arc<ServerHandle>, session: Session) {
-    if session.is_modern() {
-        keep_listening(&handle, &session).await;
-    } else {
-        keep_subscribed(&handle, &session).await;
-    }
-}
-
-/// `resources/subscribe` and `resources/unsubscribe`, one by one (2024-11-05 to 2025-11-25).
-async fn keep_subscribed(handle: &ServerHandle, session: &Session) {
-    let mut wanted = handle.watched.0.subscribe();
-    let mut handshakes = session.pending.handshakes();
-    handshakes.mark_unchanged();
-    handle.watched.renew();
-    let mut kept = BTreeSet::new();
-    loop {
-        let (asked, unwanted) = differences(&wanted.borrow_and_update(), &kept);
-        for uri in unwanted {
-            kept.remove(&uri);
-            let _ = timeout(
-                SUBSCRIBE_TIMEOUT,
-                session.send("resources/unsubscribe", only(&uri)),
-            )
-            .await;
-        }
-        for uri in asked {
-            let state = if kept.contains(&uri) {
-                State::Subscribed
-            } else {
-                ask_for(session, &uri).await
-            };
-            if state == State::Subscribed {
-                kept.insert(uri.clone());
-            }
-            handle.watched.set(&uri, state);
-        }
-        tokio::select! {
-            changed = wanted.changed() => if changed.is_err() { return },
-            changed = handshakes.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-                kept.clear();
-                handle.watched.renew();
-            }
-        }
-    }
-}
-
-/// What the server is to be asked for, and what it need not tell any more.
-fn differences(
-    wanted: &HashMap<String, Wanted>,
-    kept: &BTreeSet<String>,
-) -> (Vec<String>, Vec<String>) {
-    let asked = wanted.iter().filter(|(_, it)| it.state == State::Asked);
-    let unwanted = kept.iter().filter(|uri| !wanted.contains_key(*uri));
-    (
-        asked.map(|(uri, _)| uri.clone()).collect(),
-        unwanted.cloned().collect(),
-    )
-}
-
-async fn ask_for(session: &Session, uri: &str) -> State {
-    match timeout(
-        SUBSCRIBE_TIMEOUT,
-        session.send("resources/subscribe", only(uri)),
-    )
-    .await
-    {
-        Ok(Ok(_)) => State::Subscribed,
-        Ok(Err(error)) => State::Refused(faults::of_call(error)),
-        Err(_) => State::Refused(CallError::Timeout {
-            after: SUBSCRIBE_TIMEOUT,
-        }),
-    }
-}
-
-fn only(uri: &str) -> JsonObject {
-    [("uri".to_owned(), uri.into())].into_iter().collect()
-}
-
-/// One `subscriptions/listen` for all of them, made anew when they change (2026-07-28).
-async fn keep_listening(handle: &ServerHandle, session: &Session) {
-    let mut wanted = handle.watched.0.subscribe();
-    handle.watched.renew();
-    let mut restarts = Restarts::default();
-    let (mut current, mut since) = (None, Instant::now());
-    let mut listened = BTreeSet::new();
-    loop {
-        let (uris, is_asked) = {
-            let all = wanted.borrow_and_update();
-            let uris: BTreeSet<String> = all.keys().cloned().collect();
-            // A client waits for the answer, also for a resource that was refused before.
-            (uris, all.values().any(|it| it.state == State::Asked))
-        };
-        if uris.is_empty() {
-            current = None;
-        } else if uris != listened || current.is_none() || is_asked {
-            // The old subscription stays until the new one stands, so that nothing is missed.
-            if let Some(subscription) = listen(handle, session, &uris).await {
-                (current, since) = (Some(subscription), Instant::now());
-            }
-        }
-        listened = uris;
-        tokio::select! {
-            changed = wanted.changed() => if changed.is_err() { return },
-            () = ended(&mut current), if !listened.is_empty() => {
-                current = None;
-                sleep(restarts.pause_after(since.elapsed())).await;
-                since = Instant::now();
-            }
-        }
-    }
-}
-
-/// Subscribes to these, and notes which of them the server takes.
-async fn listen(
-    handle: &ServerHandle,
-    session: &Session,
-    uris: &BTreeSet<String>,
-) -> Option<Subscription> {
-    let filter = SubscriptionFilter::builder().resource_subscriptions(uris.iter().cloned());
-    let refusal = match timeout(SUBSCRIBE_TIMEOUT, session.peer.listen(filter.build())).await {
-        Ok(Ok(subscription)) => {
-            let taken = subscription.acknowledged().resource_subscriptions.as_ref();
-            for uri in uris {
-                let is_taken = taken.is_some_and(|taken| taken.contains(uri));
-                let state = if is_taken {
-                    State::Subscribed
-                } else {
-                    State::Refused(not_taken())
-                };
-                handle.watched.set(uri, state);
-            }
-            return Some(subscription);
-        }
-        Ok(Err(error)) => faults::of_call(error),
-        Err(_) => CallError::Timeout {
-            after: SUBSCRIBE_TIMEOUT,
-        },
-    };
-    handle.watched.refuse_asked(&refusal);
-    None
-}
-
-fn not_taken() -> CallError {
-    CallError::Protocol {
-        code: code::INVALID_PARAMS,
-        message: "the server does not tell of changes of this resource".to_owned(),
-        data: None,
-    }
-}
-
-/// Waits until there is no subscription any more. Its notifications go another way.
-async fn ended(current: &mut Option<Subscription>) {
-    if let Some(subscription) = current {
-        while let Ok(Some(_)) = subscription.next().await {}
     }
 }

@@ -1,0 +1,248 @@
+//! Answers a chat request: which tools it is offered, what is restored of its conversation, and which form its answer
+//! has.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::AtomicU32},
+};
+
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::byte_budget::Reservation;
+use crate::{
+    store::FoundUnder,
+    upstream::{model::Upstream, read_text},
+};
+use toolway_core::{
+    agent::parked::{self, Found, NoRoom, Restored},
+    catalog::{Catalog, Selected, Selection},
+    translate::stream::StreamError,
+};
+use toolway_protocol::{
+    openai::request::{ChatRequest, RequestError},
+    tool::ServerId,
+};
+
+use super::{
+    Gateway,
+    chat::{Answer, Chat, Input},
+    failure::{Failed, Failure},
+    plain,
+    request_options::{self, refused},
+    sink::{self, Begun, Sink},
+    stream,
+};
+
+impl Gateway {
+    /// Answers a chat request.
+    ///
+    /// Dropping the future, or the body it gives, ends the model call and cancels every running tool.
+    pub async fn chat(self: &Arc<Gateway>, input: Input) -> Result<Answer, Failed> {
+        let gateway = self.clone();
+        // The whole story, `Some` with a plain answer, `None` when it was streamed into the sink. It is written here,
+        // since in a function of its own the sink would lie twice for as long as an answer lasts.
+        let answer = |sink: Sink| async move {
+            if gateway.servers.are_any_missing() && Instant::now() < gateway.start_ends {
+                // Boxed, because only the first chats wait.
+                Box::pin(gateway.wait_for_tools(&input)).await;
+            }
+            if gateway.current.is_behind() {
+                // A server that has just become ready counts as such before its tools are in the catalog.
+                let renewing = timeout(gateway.config.start_wait, gateway.current.renew());
+                let _ = Box::pin(renewing).await;
+            }
+            let chat = &gateway.prepare(&input).await.map_err(Failed::from)?;
+            match (chat.is_loop(), chat.request.stream()) {
+                // Boxed, for each of them takes kilobytes for as long as an answer lasts, and would take as much as
+                // the largest.
+                (false, true) => Box::pin(stream::pass_through(chat, sink))
+                    .await
+                    .map(|()| None),
+                (false, false) => Box::pin(plain::pass_through(chat)).await.map(Some),
+                (true, true) => Box::pin(stream::run(chat, sink)).await.map(|()| None),
+                (true, false) => Box::pin(plain::run(chat)).await.map(Some),
+            }
+        };
+        match sink::begin(self.config.keepalive, answer).await {
+            Begun::Stream(headers, body) => Ok(Answer::Stream { headers, body }),
+            Begun::Ended(Ok(Some((headers, body)))) => Ok(Answer::Plain { headers, body }),
+            Begun::Ended(Ok(None)) => Err(nothing().into()),
+            Begun::Ended(Err(failed)) => Err(failed),
+        }
+    }
+
+    async fn prepare<'a>(&'a self, input: &'a Input) -> Result<Chat<'a>, Failure> {
+        let parse = || ChatRequest::parse(&input.body, input.max_depth);
+        let request = read_text(input.body.len(), parse).map_err(refused)?;
+        let model = request.model();
+        let upstream = self.models.choose(model);
+        let upstream = upstream.ok_or_else(|| Failure::ModelNotFound {
+            model: model.to_owned(),
+        })?;
+        let catalog = self.catalog();
+        let selected = match request_options::applies(&request) {
+            true => self.select(&request, input, upstream, &catalog)?,
+            false => {
+                request_options::check(&request, &Selected::default())?;
+                Arc::default()
+            }
+        };
+        let options = request_options::options(&request)?;
+        let restored = match self.may_restore(&request) {
+            // Boxed, because only conversations with calls are restored.
+            true => Box::pin(self.restore(&request, input)).await?,
+            false => None,
+        };
+        Ok(Chat {
+            gateway: self,
+            input,
+            upstream,
+            catalog,
+            selected,
+            progress: options.or(input.progress).unwrap_or_default(),
+            restored,
+            claims: self.claimed.claims(),
+            deadline: Instant::now() + self.config.request_timeout,
+            request,
+            rounds: AtomicU32::new(0),
+            calls: AtomicU32::new(0),
+        })
+    }
+
+    /// The tools that the request is offered. What it may miss is said in warnings.
+    fn select(
+        &self,
+        request: &ChatRequest<'_>,
+        input: &Input,
+        upstream: &Upstream,
+        catalog: &Catalog,
+    ) -> Result<Arc<Selected>, Failure> {
+        let client = request.client_names();
+        let mut selection = selection(request, input, catalog).map_err(refused)?;
+        let missing = self.missing(&selection);
+        if request.n() > 1 {
+            let selected = catalog.select(&selection, &client, usize::MAX);
+            request_options::check(request, &selected)?;
+            if !selected.tools.is_empty() || !missing.is_empty() {
+                request_options::check_several(request, &selection, catalog)?;
+                input
+                    .record
+                    .warn(&request_options::not_offered(request.n()));
+            }
+            return Ok(Arc::default());
+        }
+        if !missing.is_empty() {
+            input.record.warn(&request_options::not_ready(&missing));
+        }
+        selection.prefer(request_options::forced(request.tool_choice(), catalog));
+        let max_tools = upstream.config.max_tools;
+        if catalog.offered().len() + client.len() > max_tools {
+            selection.mention(request_options::mentioned(
+                request.messages().get(),
+                catalog,
+            ));
+        }
+        let selected = catalog.select(&selection, &client, max_tools);
+        let nothing = missing
+            .is_empty()
+            .then(|| request_options::nothing_selected(request, input, &selection, &selected))
+            .flatten();
+        let left_out = request_options::left_out(&selected, &upstream.config.name, max_tools);
+        for text in nothing.iter().chain(&left_out) {
+            input.record.warn(text);
+        }
+        request_options::check(request, &selected)?;
+        Ok(selected)
+    }
+
+    /// Waits until the servers whose tools this request may be offered are ready or have failed, or the start is over.
+    async fn wait_for_tools(&self, input: &Input) {
+        let Some(missing) = self.awaited(input) else {
+            // It wants no tools, or is refused by `prepare`.
+            return;
+        };
+        let settled = self.servers.settled_of(&missing);
+        let _ = timeout_at(self.start_ends, settled).await;
+        self.current.renew().await;
+    }
+
+    fn awaited(&self, input: &Input) -> Option<Vec<ServerId>> {
+        let parse = || ChatRequest::parse(&input.body, input.max_depth);
+        let request = read_text(input.body.len(), parse).ok()?;
+        if !request_options::applies(&request) || request.n() > 1 {
+            return None;
+        }
+        let selection = selection(&request, input, &self.catalog()).ok()?;
+        let missing = self.missing(&selection);
+        (!missing.is_empty()).then_some(missing)
+    }
+
+    /// The servers that were never ready and may have tools for this selection.
+    fn missing(&self, selection: &Selection) -> Vec<ServerId> {
+        if !self.servers.are_any_missing() {
+            return Vec::new();
+        }
+        let missing = self.servers.missing();
+        let wanted = missing.filter(|server| selection.may_select_of(server));
+        wanted.cloned().collect()
+    }
+
+    /// There may be a turn to restore, or a mark to remove.
+    fn may_restore(&self, request: &ChatRequest<'_>) -> bool {
+        let messages = request.messages();
+        read_text(messages.get().len(), || {
+            parked::has_marks(messages) || (!self.turns.is_empty() && parked::may_concern(messages))
+        })
+    }
+
+    /// The conversation with what was parked, where there is something to restore.
+    async fn restore(
+        &self,
+        request: &ChatRequest<'_>,
+        input: &Input,
+    ) -> Result<Option<Box<(Restored, Reservation)>>, Failure> {
+        let messages = request.messages();
+        let mut reservation = input.bodies.take_nothing();
+        let mut loaded = 0;
+        let mut found: HashMap<String, Vec<Found>> = HashMap::new();
+        let keys = match self.turns.is_empty() {
+            true => Vec::new(),
+            false => read_text(messages.get().len(), || parked::keys(messages)),
+        };
+        if !keys.is_empty() {
+            let mut reserve = |bytes| {
+                loaded = bytes;
+                reservation.grow_to(bytes)
+            };
+            let all = self.turns.find(input.principal, &keys, &mut reserve);
+            for FoundUnder { id, found: turn } in all.await.map_err(|NoRoom| Failure::OverBudget)? {
+                found.entry(id).or_default().push(turn);
+            }
+        }
+        let restored = read_text(messages.get().len(), || {
+            parked::restore(messages, &found, &mut |bytes| {
+                reservation.grow_to(loaded + bytes)
+            })
+        });
+        let restored = restored.map_err(|NoRoom| Failure::OverBudget)?;
+        Ok(restored.map(|restored| Box::new((restored, reservation))))
+    }
+}
+
+/// Which tools the headers and the body ask for.
+fn selection(
+    request: &ChatRequest<'_>,
+    input: &Input,
+    catalog: &Catalog,
+) -> Result<Selection, RequestError> {
+    let (tools, servers) = (input.tools.as_deref(), input.servers.as_deref());
+    Selection::parse(tools, servers, request.mcp_tools(), catalog.servers())
+}
+
+/// The loop ended without an answer. This is a defect of toolway; it is reported so that no client hangs.
+fn nothing() -> Failure {
+    Failure::Answer {
+        upstream: "toolway".to_owned(),
+        error: StreamError::Ended,
+    }
+}
