@@ -119,7 +119,8 @@ pub enum OpenError {
 pub struct Sqlite {
     path: PathBuf,
     writer: mpsc::SyncSender<Write>,
-    reader: Arc<Mutex<Connection>>,
+    /// Opened when it is first needed: most gateways have no mixed turns.
+    reader: Arc<Mutex<Option<Connection>>>,
 }
 
 /// A turn to be written, and who waits for that.
@@ -144,10 +145,9 @@ impl Sqlite {
             writer.pragma_update(None, "journal_mode", "wal")?;
             let version = migrate(&mut writer)?;
             let damage: String = writer.query_row("PRAGMA quick_check(1)", (), |row| row.get(0))?;
-            let reader = connect(&path)?;
-            Ok((writer, reader, version, damage))
+            Ok((writer, version, damage))
         };
-        let (writer, reader, version, damage) = open().map_err(|error| refuse(&path, &error))?;
+        let (writer, version, damage) = open().map_err(|error| refuse(&path, &error))?;
         let shown = || path.display().to_string();
         if version > SCHEMA {
             return Err(OpenError::Newer {
@@ -172,7 +172,7 @@ impl Sqlite {
         Ok(Sqlite {
             path,
             writer: sender,
-            reader: Arc::new(Mutex::new(reader)),
+            reader: Arc::default(),
         })
     }
 
@@ -187,8 +187,14 @@ impl Sqlite {
         read: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let reader = Arc::clone(&self.reader);
-        let reading =
-            spawn_blocking(move || read(&reader.lock().unwrap_or_else(PoisonError::into_inner)));
+        let path = self.path.clone();
+        let reading = spawn_blocking(move || {
+            let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*reader {
+                Some(reader) => read(reader),
+                None => read(reader.insert(connect(&path).map_err(unavailable)?)),
+            }
+        });
         timeout(STORE_TIMEOUT, reading)
             .await
             .map_err(|_| too_slow())??
