@@ -43,8 +43,8 @@ struct Entry {
 }
 
 impl Memory {
-    /// Keeps a turn. One that is bigger than everything together may be is not kept, rather than all the others lost
-    /// for it.
+    /// Keeps a turn. A turn that is larger than the bound of the whole store is not kept, so that the others are not
+    /// lost for it.
     pub(super) fn keep(&self, turn: &Arc<NewTurn>) {
         let bytes = size(&turn.parked);
         if bytes > MAX_BYTES {

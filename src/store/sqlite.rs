@@ -356,8 +356,8 @@ fn write(connection: &mut Connection, batch: &[Write]) -> Result<(), StoreError>
     insert_all().map_err(unavailable)
 }
 
-/// Adds a turn, and removes others until all are within the bounds. One that is bigger than everything together may be
-/// is not kept.
+/// Adds a turn, and removes others until all are within the bounds. A turn that is larger than the bound of the whole
+/// store is not kept.
 fn insert(
     connection: &Connection,
     turn: &NewTurn,

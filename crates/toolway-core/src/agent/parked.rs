@@ -231,7 +231,7 @@ struct RestOfTurn<'a> {
     len: usize,
     /// The client's answers by the ids of their calls.
     answers: HashMap<String, &'a RawValue>,
-    /// Messages among them that belong to nobody's calls, such as one of the user. They move behind the turn, since a
+    /// Messages among them that are not about calls, such as one of the user. They move behind the turn, since a
     /// model takes nothing between calls and their answers.
     others: Vec<&'a RawValue>,
 }
