@@ -129,6 +129,7 @@ impl Check<'_> {
             base_url: base_url
                 .clone()
                 .unwrap_or(Url::parse(DEFAULT_BASE_URL).ok()?),
+            api: self.api(&key("api"), raw.api.as_deref()),
             api_key: api_key.flatten(),
             client_key: raw.client_key.unwrap_or(is_only),
             headers,
@@ -295,6 +296,16 @@ impl Check<'_> {
         }
         let has = |wanted: &str| written.iter().any(|word| word == wanted);
         (has("image"), has("audio"))
+    }
+
+    fn api(&mut self, path: &str, written: Option<&str>) -> model::Api {
+        let Some(written) = written else {
+            return model::Api::default();
+        };
+        model::Api::parse(written).unwrap_or_else(|| {
+            self.problem(path, unknown("API", written, &model::API_NAMES));
+            model::Api::default()
+        })
     }
 
     fn text_calls(&mut self, path: &str, written: Option<&[String]>) -> TextCalls {

@@ -209,7 +209,14 @@ impl Chat<'_> {
         self.rounds.fetch_add(1, Ordering::Relaxed);
         let body = self.body(ask);
         let headers = &self.input.headers;
-        Ok(self.upstream.chat(headers, &body, round).await?)
+        let model = self.request.model();
+        let incoming = self.upstream.chat(headers, model, &body, round).await?;
+        if ask.first {
+            for warning in &incoming.warnings {
+                self.input.record.warn(warning);
+            }
+        }
+        Ok(incoming)
     }
 
     /// Readies the calls of a turn.

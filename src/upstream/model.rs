@@ -5,6 +5,7 @@
 mod client_headers;
 mod error;
 mod incoming;
+mod native;
 pub mod retry;
 
 use std::{
@@ -30,11 +31,13 @@ use toolway_protocol::{
     tool::millis,
 };
 
+use self::native::Learned;
 use self::retry::Round;
 pub use self::{
     client_headers::{ClientHeaders, is_credential},
     error::{ModelError, Refused},
     incoming::Incoming,
+    native::{API_NAMES, Api},
 };
 
 /// One model provider, as configured and checked.
@@ -44,6 +47,8 @@ pub struct Config {
     pub name: String,
     /// Where its API is; `/chat/completions` is added to the path.
     pub base_url: Url,
+    /// The API that it speaks. Default: [`Api::Auto`].
+    pub api: Api,
     /// Its key. Default: none.
     pub api_key: Option<Secret>,
     /// The client's own credentials go to this upstream; at most one has it, and none with a key of its own.
@@ -161,6 +166,10 @@ pub struct Upstream {
     name: Arc<str>,
     /// Where chat completions are.
     chat: Uri,
+    /// Where responses are.
+    responses: Uri,
+    /// What was found out about its models.
+    learned: Learned,
     /// Where the list of models is.
     models: Uri,
     /// Its key and headers, which replace the client's.
@@ -176,6 +185,7 @@ impl Upstream {
     fn new(config: Config) -> Result<Upstream, SetupError> {
         let chat = uri(&below(&config.base_url, "chat/completions"))?;
         let models = uri(&below(&config.base_url, "models"))?;
+        let responses = uri(&below(&config.base_url, "responses"))?;
         let client = Client::new(&chat, config.connect_timeout)?;
         let uploads = wire::reqwest(config.connect_timeout)?.no_gzip();
         // Without TLS a late answer on a kept connection would be taken for the next one. `client` sees to that; here
@@ -196,6 +206,8 @@ impl Upstream {
         Ok(Upstream {
             name: config.name.as_str().into(),
             chat,
+            responses,
+            learned: Learned::default(),
             models,
             own: listed(&own),
             own_of_chats: listed(&own_of_chats),
@@ -224,12 +236,11 @@ impl Upstream {
         url
     }
 
-    /// Asks for a chat completion. `headers` are the client's; the upstream's own key is added here.
+    /// Sends a request to one of the addresses of chats. `headers` are the client's; the upstream's own key is added here.
     /// Sends again what is safe to send again; nothing has been shown to the client of this answer yet.
-    ///
-    /// Dropping the future, or the [`Incoming`], ends the call.
-    pub async fn chat(
+    async fn post(
         &self,
+        uri: &Uri,
         headers: &ClientHeaders,
         body: &SegmentedBody<'_>,
         round: Round,
@@ -240,7 +251,7 @@ impl Upstream {
             let upload = (body.len() > SHORT_BODY).then(Upload::begin);
             let request = Outgoing {
                 method: Method::POST,
-                uri: &self.chat,
+                uri,
                 headers: Headers::List(headers.shown_to(&self.config)),
                 own: &self.own_of_chats,
                 body,
@@ -495,6 +506,7 @@ impl Upstream {
             upstream: Arc::clone(&self.name),
             is_stream: false,
             headers,
+            warnings: Vec::new(),
             silence: self.config.silence_timeout,
             body,
             timer: None,

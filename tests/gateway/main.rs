@@ -41,6 +41,8 @@ mod log;
 mod mcp;
 /// Mixed turns: calls of the gateway's and of the client's own together.
 mod mixed;
+/// Models that speak another API than chat completions.
+mod native;
 /// The HTTP face as openapi.yaml describes it.
 mod openapi;
 /// Hosts, origins and pages elsewhere: who may call at all.

@@ -22,6 +22,8 @@ use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch};
 
+use crate::native::{Native, refusal_of_chat};
+
 /// One answer of the model.
 #[derive(Clone, Debug)]
 pub enum Reply {
@@ -139,11 +141,13 @@ struct Shared {
     /// The headers of each request for the list of models.
     listed: Mutex<Vec<HeaderMap>>,
     follows: AtomicBool,
+    refuses: Mutex<Vec<&'static str>>,
 }
 
 /// One request that the model got.
 #[derive(Clone, Debug)]
 pub struct Asked {
+    pub path: String,
     pub headers: HeaderMap,
     pub raw: Bytes,
     pub body: Value,
@@ -159,9 +163,11 @@ impl Model {
             models: Mutex::new(vec!["m".to_owned()]),
             listed: Mutex::default(),
             follows: AtomicBool::new(false),
+            refuses: Mutex::default(),
         });
         let router = Router::new()
             .route("/v1/chat/completions", post(complete))
+            .route("/v1/responses", post(complete))
             .route("/v1/models", get(models))
             .route("/v1/stalls", get(stall))
             .route("/v1/drips", get(drip))
@@ -183,6 +189,12 @@ impl Model {
     /// Has it answer by what it reads: it calls `calc__echo` with the last user message, then says what it was told.
     pub fn following_the_conversation(self) -> Model {
         self.shared.follows.store(true, Ordering::Relaxed);
+        self
+    }
+
+    /// Refuses what some models or upstreams refuse; see [`refusal_of_chat`] and [`Native::refusal`].
+    pub fn refusing(self, what: &[&'static str]) -> Model {
+        *self.shared.refuses.lock().unwrap() = what.to_vec();
         self
     }
 
@@ -259,8 +271,30 @@ async fn echo(
         .unwrap()
 }
 
-async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, raw: Bytes) -> Response {
+async fn complete(
+    State(shared): State<Arc<Shared>>,
+    uri: axum::http::Uri,
+    headers: HeaderMap,
+    raw: Bytes,
+) -> Response {
     let body: Value = serde_json::from_slice(&raw).unwrap_or_default();
+    let path = uri.path().to_owned();
+    let native = Native::of(&path);
+    let refusal = match &native {
+        Some(native) => native.refusal(&body, &shared.refuses.lock().unwrap()),
+        None => refusal_of_chat(&body, &shared.refuses.lock().unwrap()),
+    };
+    if let Some((status, error)) = refusal {
+        let asked = Asked {
+            path,
+            headers,
+            raw,
+            body,
+        };
+        shared.asked.send_modify(|all| all.push(asked));
+        let body = vec![Bytes::from(error.to_string())];
+        return respond(&shared, status, "application/json", &[], body, Then::End);
+    }
     let is_streamed = body["stream"] == json!(true);
     let wants_usage = body["stream_options"]["include_usage"] == json!(true);
     let next = if shared.follows.load(Ordering::Relaxed) {
@@ -269,9 +303,19 @@ async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, raw: By
         shared.script.lock().unwrap().pop_front()
     };
     let reply = next.or_else(|| shared.forever.lock().unwrap().clone());
-    shared
-        .asked
-        .send_modify(|asked| asked.push(Asked { headers, raw, body }));
+    shared.asked.send_modify(|asked| {
+        asked.push(Asked {
+            path,
+            headers,
+            raw,
+            body,
+        })
+    });
+    if let (Some(native), Some(Reply::Turn { text, calls, .. })) = (&native, &reply) {
+        let n = shared.asked.borrow().len();
+        let (content_type, pieces) = native.answer(n, text, calls, is_streamed);
+        return respond(&shared, 200, content_type, &[], pieces, Then::End);
+    }
     match reply {
         None => {
             let error = json!({"error": {"message": "the script is at its end", "type": "test", "param": null, "code": "script_ended"}});

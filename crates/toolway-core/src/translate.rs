@@ -3,6 +3,7 @@
 pub mod calls;
 pub mod completion;
 mod cut;
+pub mod dialect;
 pub mod era;
 pub mod functions;
 pub mod ids;

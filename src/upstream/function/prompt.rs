@@ -99,7 +99,9 @@ impl Prompt {
         let body = SegmentedBody::of(body.as_bytes());
         let no_client = ClientHeaders::default();
         // Asking twice does no harm, so the upstream may be asked again as in a round after the first.
-        let incoming = upstream.chat(&no_client, &body, Round::Later).await?;
+        let incoming = upstream
+            .chat(&no_client, &self.config.model, &body, Round::Later)
+            .await?;
         incoming.read_all(self.limit).await
     }
 

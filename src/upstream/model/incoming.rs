@@ -20,6 +20,8 @@ pub struct Incoming {
     pub is_stream: bool,
     /// Of a chat those of its headers that clients act on, of what is forwarded all.
     pub headers: HeaderMap,
+    /// What the client should know about how it was asked for.
+    pub warnings: Vec<String>,
     pub(super) silence: Duration,
     pub(super) body: Body,
     /// Ends a silence; created by the first wait.
@@ -131,6 +133,7 @@ mod tests {
             upstream: "u".into(),
             is_stream: false,
             headers: HeaderMap::new(),
+            warnings: Vec::new(),
             silence: SILENCE,
             body: Body::Other(body.map(Ok).boxed()),
             timer: None,

@@ -1,0 +1,343 @@
+//! One model of a conversation for every API: what chat completions, Responses, Messages and Gemini say in words of their
+//! own is here an ordered list of parts (issue 12).
+//!
+//! Each API is one file that reads its requests into a [`Request`] and writes them from one, reads its answers into
+//! [`Delta`]s and writes them. No API is translated into another directly. What an API cannot say is left out and named in
+//! [`Written::left_out`]; what would change the answer is refused.
+
+pub mod chat;
+pub mod responses;
+
+use serde_json::{Map, Number, Value};
+
+use toolway_protocol::{
+    openai::{ErrorBody, FinishReason},
+    tool::JsonObject,
+};
+
+use super::stream::CallKind;
+
+/// A request to a model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Request {
+    /// The model's name.
+    pub model: String,
+    /// The conversation, oldest first.
+    pub turns: Vec<Turn>,
+    /// What the model may call.
+    pub tools: Vec<ToolDefinition>,
+    /// Whether and what it must call. Absent: as the API has it, which is `Auto`.
+    pub tool_choice: Option<ToolChoice>,
+    /// Several calls in one answer. Absent: as the API has it.
+    pub parallel_tool_calls: Option<bool>,
+    /// Longest answer in tokens, thoughts included.
+    pub max_tokens: Option<u64>,
+    /// Sampling temperature.
+    pub temperature: Option<Number>,
+    /// Nucleus sampling.
+    pub top_p: Option<Number>,
+    /// Texts that end the answer.
+    pub stop: Vec<String>,
+    /// The form that the text of the answer must have.
+    pub format: Option<OutputFormat>,
+    /// How much it thinks: `none`, `minimal`, `low` and so on.
+    pub effort: Option<String>,
+    /// How much it writes: `low`, `medium`, `high`.
+    pub verbosity: Option<String>,
+    /// The answer comes as a stream.
+    pub stream: bool,
+    /// Members for which there is no field above, with their names in chat completions.
+    pub rest: JsonObject,
+}
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Instructions; the older name.
+    System,
+    /// Instructions; the newer name.
+    Developer,
+    /// The person.
+    User,
+    /// The model.
+    Assistant,
+    /// Results of the calls of the turn before.
+    Tool,
+}
+
+/// What one side says before the other speaks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Turn {
+    /// Who speaks.
+    pub role: Role,
+    /// The name of one of several participants.
+    pub name: Option<String>,
+    /// What is said, in its order.
+    pub parts: Vec<Part>,
+}
+
+/// One part of a turn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    /// Text.
+    Text(String),
+    /// The model refuses to answer, and says so.
+    Refusal(String),
+    /// What the model thought.
+    Reasoning(Reasoning),
+    /// The model calls a tool.
+    Call(Call),
+    /// What a call returned.
+    Result(CallResult),
+    /// A picture: a URL, which may be a `data:` URL, and the detail to look at it with.
+    Image(String, Option<String>),
+    /// Sound: Base64, and its format.
+    Audio(String, String),
+    /// A file, with the members of chat's `file`: `filename`, `file_data`, `file_id`.
+    File(JsonObject),
+    /// What is not known here, as chat completions have it.
+    Unknown(Value),
+}
+
+/// A piece of reasoning.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reasoning {
+    /// What may be read of it.
+    pub text: String,
+    /// What only the provider can read, and wants to be given back unchanged.
+    pub sealed: Option<Sealed>,
+}
+
+/// Reasoning as its provider signed or encrypted it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sealed {
+    /// Whose it is; no other provider accepts it.
+    pub source: Source,
+    /// The id that the provider gave the piece.
+    pub id: Option<String>,
+    /// The signature or the encrypted text, byte for byte.
+    pub data: String,
+}
+
+/// The API that sealed a piece of reasoning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// OpenAI's Responses.
+    OpenAi,
+    /// Anthropic's Messages.
+    Anthropic,
+    /// Google's Gemini.
+    Gemini,
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// Its id, which its result names.
+    pub id: String,
+    /// The tool's name.
+    pub name: String,
+    /// Arguments as the model wrote them: JSON, or the text of a custom tool.
+    pub arguments: String,
+    /// What kind of tool it calls.
+    pub kind: CallKind,
+    /// The signature of the thought that led to it.
+    pub sealed: Option<Sealed>,
+}
+
+/// What a call returned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallResult {
+    /// The id of the call.
+    pub id: String,
+    /// Texts, pictures and so on.
+    pub parts: Vec<Part>,
+    /// The call failed.
+    pub is_error: bool,
+}
+
+/// A tool that a request offers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolDefinition {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub description: Option<String>,
+    /// The JSON Schema of its arguments; of a custom tool its `format`.
+    pub parameters: Option<Value>,
+    /// The provider keeps the model to the schema.
+    pub strict: Option<bool>,
+    /// What kind of tool it is.
+    pub kind: CallKind,
+}
+
+/// Whether and what the model must call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ToolChoice {
+    /// It may.
+    Auto,
+    /// It must not.
+    None,
+    /// It must call something.
+    Required,
+    /// It must call this tool.
+    Named(String, CallKind),
+    /// It may (or, with `true`, must) call one of these.
+    Allowed(Vec<(String, CallKind)>, bool),
+}
+
+/// The form of the answer's text.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OutputFormat {
+    /// Any text.
+    Text,
+    /// A JSON object.
+    JsonObject,
+    /// JSON of a schema: `name`, `schema`, `strict` and `description`.
+    JsonSchema(JsonObject),
+}
+
+/// A request in an API's own form.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// The body.
+    pub body: JsonObject,
+    /// Members of the request that the API does not have, with their names in chat completions.
+    pub left_out: Vec<String>,
+}
+
+/// A request that an API cannot be asked for: leaving the member out would change what the client gets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Unsupported {
+    /// The member, with its name in the API in which it was read.
+    pub param: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl Unsupported {
+    /// The request is not JSON that can be translated.
+    pub fn unreadable(error: &serde_json::Error) -> Unsupported {
+        Unsupported::new(
+            "messages",
+            format!("the request cannot be translated: {error}"),
+        )
+    }
+
+    fn new(param: impl Into<String>, message: impl Into<String>) -> Unsupported {
+        Unsupported {
+            param: param.into(),
+            message: message.into(),
+        }
+    }
+}
+
+/// What one event of an answer adds to it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Delta {
+    /// The answer begins.
+    Begin(Head),
+    /// More text.
+    Text(String),
+    /// More of the refusal.
+    Refusal(String),
+    /// More of the thoughts.
+    Thought(String),
+    /// A piece of reasoning is complete: the whole of it, with its seal. Its text came before as [`Delta::Thought`].
+    Sealed(Reasoning),
+    /// A call begins, with what is known of its arguments. Calls are numbered from 0 in the order of their deltas.
+    Call(usize, Call),
+    /// More arguments of a call.
+    Arguments(usize, String),
+    /// A source of the text, as chat completions have it.
+    Annotation(Value),
+    /// Tokens; the last that comes counts.
+    Usage(Usage),
+    /// The answer ends.
+    Finish(FinishReason),
+    /// The answer failed.
+    Failed(ErrorBody),
+}
+
+/// Reads the answers of one API.
+pub trait AnswerReader: Send {
+    /// What an event of a stream adds; nothing for one that is not known here.
+    fn read(&mut self, event: JsonObject) -> Vec<Delta>;
+
+    /// What a whole answer says.
+    fn read_whole(&mut self, answer: JsonObject) -> Vec<Delta>;
+}
+
+/// Where an answer comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// The answer's id.
+    pub id: String,
+    /// The model that answers.
+    pub model: String,
+    /// When it was made, in seconds since 1970; 0 where the API does not say.
+    pub created: u64,
+}
+
+/// Tokens of an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Of the question, those in a cache included.
+    pub input: u64,
+    /// Those of `input` that were read from a cache.
+    pub cached: u64,
+    /// Of the answer, thoughts included.
+    pub output: u64,
+    /// Those of `output` that are thoughts.
+    pub reasoning: u64,
+}
+
+/// The member as a text.
+fn text<'v>(object: &'v JsonObject, key: &str) -> Option<&'v str> {
+    object.get(key).and_then(Value::as_str)
+}
+
+/// The member as a count.
+fn count(object: &JsonObject, path: &[&str]) -> u64 {
+    let mut value = path.first().and_then(|key| object.get(*key));
+    for key in path.iter().skip(1) {
+        value = value.and_then(|value| value.get(key));
+    }
+    value.and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// Takes a member that is there and not null.
+fn take(object: &mut JsonObject, key: &str) -> Option<Value> {
+    object.shift_remove(key).filter(|value| !value.is_null())
+}
+
+fn take_text(object: &mut JsonObject, key: &str) -> Option<String> {
+    match take(object, key)? {
+        Value::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn take_list(object: &mut JsonObject, key: &str) -> Vec<Value> {
+    match take(object, key) {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    }
+}
+
+/// An object of the members that have a value.
+fn object<const N: usize>(members: [(&str, Option<Value>); N]) -> JsonObject {
+    let members = members.into_iter();
+    members
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+        .collect()
+}
+
+/// The schema of a tool that takes no arguments.
+fn no_parameters() -> Value {
+    let mut schema = Map::new();
+    schema.insert("type".to_owned(), "object".into());
+    schema.insert("properties".to_owned(), Map::new().into());
+    Value::Object(schema)
+}

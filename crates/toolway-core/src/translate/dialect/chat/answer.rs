@@ -1,0 +1,279 @@
+//! Answers of chat completions, streamed and whole.
+
+use serde_json::{Value, json};
+
+use super::{DETAILS, read_detail, read_signature, request::write_call, write_detail};
+use crate::translate::{
+    dialect::{Call, Delta, Head, Usage, count, object, take, take_list, take_text, text},
+    stream::CallKind,
+};
+use toolway_protocol::{
+    openai::{ErrorBody, FinishReason},
+    tool::JsonObject,
+};
+
+/// Writes an answer as the events of a stream.
+#[derive(Debug)]
+pub struct ChunkWriter {
+    head: Head,
+    include_usage: bool,
+    has_role: bool,
+    is_over: bool,
+}
+
+impl ChunkWriter {
+    /// A stream that tells the tokens if the client asked for them. `created` counts where the API does not say when
+    /// the answer was made, in seconds since 1970.
+    pub fn new(include_usage: bool, created: u64) -> ChunkWriter {
+        ChunkWriter {
+            head: Head {
+                created,
+                ..Head::default()
+            },
+            include_usage,
+            has_role: false,
+            is_over: false,
+        }
+    }
+
+    /// Appends the event for `delta`, if it has one. Nothing follows an error or [`finish`](ChunkWriter::finish).
+    pub fn write(&mut self, delta: Delta, out: &mut Vec<u8>) {
+        if self.is_over {
+            return;
+        }
+        let delta = match delta {
+            Delta::Begin(head) => {
+                self.head = with_time(head, self.head.created);
+                return;
+            }
+            Delta::Finish(reason) => return self.chunk(json!({}), Some(reason), out),
+            Delta::Usage(usage) if self.include_usage => {
+                let mut chunk = envelope(&self.head, "chat.completion.chunk");
+                chunk.insert("choices".to_owned(), Value::Array(Vec::new()));
+                chunk.insert("usage".to_owned(), write_usage(usage));
+                return event(&chunk.into(), out);
+            }
+            Delta::Usage(_) => return,
+            Delta::Failed(error) => {
+                self.is_over = true;
+                return event(&error.to_value(), out);
+            }
+            Delta::Sealed(reasoning) => match write_detail(&reasoning) {
+                Some(detail) => json!({DETAILS: [detail]}),
+                None => return,
+            },
+            Delta::Text(text) => json!({"content": text}),
+            Delta::Refusal(text) => json!({"refusal": text}),
+            Delta::Thought(text) => json!({"reasoning_content": text}),
+            Delta::Annotation(annotation) => json!({"annotations": [annotation]}),
+            Delta::Call(at, call) => {
+                let mut call = write_call(&call);
+                call["index"] = at.into();
+                json!({"tool_calls": [call]})
+            }
+            Delta::Arguments(at, text) => {
+                json!({"tool_calls": [{"index": at, "function": {"arguments": text}}]})
+            }
+        };
+        self.chunk(delta, None, out);
+    }
+
+    /// Appends the end of the stream.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            out.extend_from_slice(b"data: [DONE]\n\n");
+        }
+    }
+
+    fn chunk(&mut self, mut delta: Value, finish: Option<FinishReason>, out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.has_role, true) {
+            delta["role"] = "assistant".into();
+        }
+        let mut chunk = envelope(&self.head, "chat.completion.chunk");
+        let finish = finish.map(FinishReason::as_str);
+        chunk.insert(
+            "choices".to_owned(),
+            json!([{"index": 0, "delta": delta, "finish_reason": finish}]),
+        );
+        event(&chunk.into(), out);
+    }
+}
+
+fn with_time(mut head: Head, created: u64) -> Head {
+    if head.created == 0 {
+        head.created = created;
+    }
+    head
+}
+
+fn envelope(head: &Head, object_name: &str) -> JsonObject {
+    object([
+        ("id", Some(head.id.as_str().into())),
+        ("object", Some(object_name.into())),
+        ("created", Some(head.created.into())),
+        ("model", Some(head.model.as_str().into())),
+    ])
+}
+
+fn event(data: &Value, out: &mut Vec<u8>) {
+    out.extend_from_slice(format!("data: {data}\n\n").as_bytes());
+}
+
+/// The members of `usage`.
+fn write_usage(usage: Usage) -> Value {
+    json!({
+        "prompt_tokens": usage.input,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.input + usage.output,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    })
+}
+
+/// Writes a whole answer, which its deltas make up. `created` as in [`ChunkWriter::new`].
+///
+/// # Errors
+/// When the answer failed.
+pub fn write_answer(deltas: Vec<Delta>, created: u64) -> Result<JsonObject, ErrorBody> {
+    let mut head = Head::default();
+    let (mut content, mut refusal, mut thoughts) = (String::new(), String::new(), String::new());
+    let (mut details, mut annotations) = (Vec::new(), Vec::new());
+    let mut calls: Vec<Call> = Vec::new();
+    let mut finish = FinishReason::Stop;
+    let mut usage = None;
+    for delta in deltas {
+        match delta {
+            Delta::Begin(begun) => head = begun,
+            Delta::Text(text) => content.push_str(&text),
+            Delta::Refusal(text) => refusal.push_str(&text),
+            Delta::Thought(text) => thoughts.push_str(&text),
+            Delta::Sealed(reasoning) => details.extend(write_detail(&reasoning)),
+            Delta::Annotation(annotation) => annotations.push(annotation),
+            Delta::Call(_, call) => calls.push(call),
+            Delta::Arguments(at, text) => {
+                if let Some(call) = calls.get_mut(at) {
+                    call.arguments.push_str(&text);
+                }
+            }
+            Delta::Usage(counted) => usage = Some(write_usage(counted)),
+            Delta::Finish(reason) => finish = reason,
+            Delta::Failed(error) => return Err(error),
+        }
+    }
+    let some = |text: String| (!text.is_empty()).then_some(text);
+    let calls: Vec<Value> = calls.iter().map(write_call).collect();
+    let mut message = object([("role", Some("assistant".into()))]);
+    message.insert("content".to_owned(), some(content).into());
+    message.insert("refusal".to_owned(), some(refusal).into());
+    message.extend(object([
+        ("reasoning_content", some(thoughts).map(Value::from)),
+        (DETAILS, (!details.is_empty()).then(|| details.into())),
+        (
+            "annotations",
+            (!annotations.is_empty()).then(|| annotations.into()),
+        ),
+        ("tool_calls", (!calls.is_empty()).then(|| calls.into())),
+    ]));
+    let mut body = envelope(&with_time(head, created), "chat.completion");
+    body.insert(
+        "choices".to_owned(),
+        json!([{"index": 0, "message": message, "logprobs": null, "finish_reason": finish.as_str()}]),
+    );
+    body.extend(object([("usage", usage)]));
+    Ok(body)
+}
+
+/// Reads the events of a stream, or a whole answer, that keeps to OpenAI's contract: one that toolway wrote.
+#[derive(Debug, Default)]
+pub struct ChunkReader {
+    has_begun: bool,
+}
+
+impl ChunkReader {
+    /// What a chunk or a whole completion adds.
+    pub fn read(&mut self, mut chunk: JsonObject) -> Vec<Delta> {
+        let mut deltas = Vec::new();
+        if let Some((error, _)) = ErrorBody::in_ok_value(&chunk.clone().into()) {
+            return vec![Delta::Failed(error)];
+        }
+        if !std::mem::replace(&mut self.has_begun, true) {
+            deltas.push(Delta::Begin(Head {
+                id: text(&chunk, "id").unwrap_or_default().to_owned(),
+                model: text(&chunk, "model").unwrap_or_default().to_owned(),
+                created: count(&chunk, &["created"]),
+            }));
+        }
+        let choice = take_list(&mut chunk, "choices").into_iter().next();
+        if let Some(Value::Object(mut choice)) = choice {
+            let said = take(&mut choice, "delta").or(take(&mut choice, "message"));
+            if let Some(Value::Object(said)) = said {
+                read_message(said, &mut deltas);
+            }
+            let finish = text(&choice, "finish_reason").and_then(FinishReason::parse);
+            deltas.extend(finish.map(Delta::Finish));
+        }
+        if let Some(Value::Object(usage)) = take(&mut chunk, "usage") {
+            deltas.push(Delta::Usage(Usage {
+                input: count(&usage, &["prompt_tokens"]),
+                cached: count(&usage, &["prompt_tokens_details", "cached_tokens"]),
+                output: count(&usage, &["completion_tokens"]),
+                reasoning: count(&usage, &["completion_tokens_details", "reasoning_tokens"]),
+            }));
+        }
+        deltas
+    }
+}
+
+fn read_message(mut said: JsonObject, deltas: &mut Vec<Delta>) {
+    let thoughts = take_text(&mut said, "reasoning_content").or(take_text(&mut said, "reasoning"));
+    let some = |text: &String| !text.is_empty();
+    deltas.extend(thoughts.filter(some).map(Delta::Thought));
+    let details = take_list(&mut said, DETAILS);
+    let sealed = details.iter().filter_map(read_detail);
+    let sealed = sealed.filter(|reasoning| reasoning.sealed.is_some());
+    deltas.extend(sealed.map(Delta::Sealed));
+    deltas.extend(
+        take_text(&mut said, "content")
+            .filter(some)
+            .map(Delta::Text),
+    );
+    deltas.extend(
+        take_text(&mut said, "refusal")
+            .filter(some)
+            .map(Delta::Refusal),
+    );
+    deltas.extend(
+        take_list(&mut said, "annotations")
+            .into_iter()
+            .map(Delta::Annotation),
+    );
+    for (place, call) in take_list(&mut said, "tool_calls").iter().enumerate() {
+        deltas.extend(read_call(place, call));
+    }
+}
+
+/// A call with an id begins, one without goes on.
+fn read_call(place: usize, call: &Value) -> Option<Delta> {
+    let kind = match call.get("custom") {
+        Some(_) => CallKind::Custom,
+        None => CallKind::Function,
+    };
+    let (body, arguments) = kind.members();
+    let at = call.get("index").and_then(Value::as_u64);
+    let at = at.map_or(place, |at| usize::try_from(at).unwrap_or(place));
+    let body = call.get(body)?.as_object()?;
+    let arguments = text(body, arguments).unwrap_or_default().to_owned();
+    match call.get("id").and_then(Value::as_str) {
+        Some(id) => Some(Delta::Call(
+            at,
+            Call {
+                id: id.to_owned(),
+                name: text(body, "name").unwrap_or_default().to_owned(),
+                arguments,
+                kind,
+                sealed: read_signature(call),
+            },
+        )),
+        None => Some(Delta::Arguments(at, arguments)),
+    }
+}

@@ -1,0 +1,6 @@
+//! OpenAI's Responses API.
+
+mod events;
+mod request;
+
+pub use self::{events::EventReader, request::write_request};

@@ -1,0 +1,261 @@
+//! Answers of Responses, streamed and whole, as an upstream sends them.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use crate::translate::{
+    dialect::{
+        AnswerReader, Call, Delta, Head, Reasoning, Sealed, Source, Usage, count, take, take_list,
+        take_text, text,
+    },
+    stream::CallKind,
+};
+use toolway_protocol::{
+    openai::{ErrorBody, FinishReason},
+    tool::JsonObject,
+};
+
+/// Reads one answer: the events of a stream in their order, or the whole.
+#[derive(Debug, Default)]
+pub struct EventReader {
+    /// By `output_index`: what came of an item so far.
+    items: HashMap<u64, Seen>,
+    calls: usize,
+    /// The answer has begun.
+    has_begun: bool,
+    /// Texts of thoughts came, so that a further one is another paragraph.
+    has_thought: bool,
+}
+
+/// What came of one item of the output.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Its number among the calls.
+    call: Option<usize>,
+    /// Deltas of it came, and its end repeats them.
+    has_deltas: bool,
+}
+
+impl AnswerReader for EventReader {
+    fn read(&mut self, mut event: JsonObject) -> Vec<Delta> {
+        let at = count(&event, &["output_index"]);
+        let kind = take_text(&mut event, "type").unwrap_or_default();
+        match kind.as_str() {
+            "response.created" | "response.in_progress" => {
+                let response = taken(&mut event, "response");
+                self.begin(&response).into_iter().collect()
+            }
+            "response.output_item.added" => self.added(at, taken(&mut event, "item")),
+            "response.output_item.done" => self.done(at, taken(&mut event, "item")),
+            "response.output_text.delta" => self.piece(at, event, Delta::Text),
+            "response.refusal.delta" => self.piece(at, event, Delta::Refusal),
+            "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
+                self.has_thought = true;
+                self.piece(at, event, Delta::Thought)
+            }
+            "response.reasoning_summary_part.added" if self.has_thought => {
+                vec![Delta::Thought("\n\n".to_owned())]
+            }
+            "response.output_text.annotation.added" => {
+                let annotation = take(&mut event, "annotation");
+                let annotation = annotation.and_then(|it| write_annotation(&it));
+                annotation.map(Delta::Annotation).into_iter().collect()
+            }
+            "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" => {
+                let Some(call) = self.items.entry(at).or_default().call else {
+                    return Vec::new();
+                };
+                self.piece(at, event, |text| Delta::Arguments(call, text))
+            }
+            "response.completed" | "response.incomplete" => {
+                self.finish(taken(&mut event, "response"))
+            }
+            "response.failed" => {
+                let mut response = taken(&mut event, "response");
+                vec![failed(taken(&mut response, "error"))]
+            }
+            "error" => match event.get("error") {
+                Some(Value::Object(_)) => vec![failed(taken(&mut event, "error"))],
+                _ => vec![failed(event)],
+            },
+            _ => Vec::new(),
+        }
+    }
+
+    fn read_whole(&mut self, mut response: JsonObject) -> Vec<Delta> {
+        let mut deltas: Vec<Delta> = self.begin(&response).into_iter().collect();
+        for (at, item) in (0..).zip(take_list(&mut response, "output")) {
+            if let Value::Object(item) = item {
+                deltas.extend(self.done(at, item));
+            }
+        }
+        deltas.extend(self.finish(response));
+        deltas
+    }
+}
+
+impl EventReader {
+    fn begin(&mut self, response: &JsonObject) -> Option<Delta> {
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        is_first.then(|| {
+            Delta::Begin(Head {
+                id: text(response, "id").unwrap_or_default().to_owned(),
+                model: text(response, "model").unwrap_or_default().to_owned(),
+                created: count(response, &["created_at"]),
+            })
+        })
+    }
+
+    fn piece(
+        &mut self,
+        at: u64,
+        mut event: JsonObject,
+        delta: impl FnOnce(String) -> Delta,
+    ) -> Vec<Delta> {
+        self.items.entry(at).or_default().has_deltas = true;
+        let piece = take_text(&mut event, "delta").filter(|piece| !piece.is_empty());
+        piece.map(delta).into_iter().collect()
+    }
+
+    fn added(&mut self, at: u64, item: JsonObject) -> Vec<Delta> {
+        let Some(mut call) = read_call(&item) else {
+            return Vec::new();
+        };
+        // Some servers give the arguments here and again in deltas; the end of the item has them as well.
+        call.arguments = String::new();
+        let number = self.calls;
+        self.calls += 1;
+        self.items.entry(at).or_default().call = Some(number);
+        vec![Delta::Call(number, call)]
+    }
+
+    fn done(&mut self, at: u64, mut item: JsonObject) -> Vec<Delta> {
+        let seen = self.items.remove(&at).unwrap_or_default();
+        if let Some(call) = read_call(&item) {
+            return match seen.call {
+                Some(_) if seen.has_deltas => Vec::new(),
+                Some(number) => vec![Delta::Arguments(number, call.arguments)],
+                None => {
+                    self.calls += 1;
+                    vec![Delta::Call(self.calls - 1, call)]
+                }
+            };
+        }
+        match text(&item, "type") {
+            Some("message") if !seen.has_deltas => {
+                let content = take_list(&mut item, "content");
+                content.iter().flat_map(read_content).collect()
+            }
+            Some("reasoning") => {
+                let reasoning = read_reasoning(&item);
+                let said = (!seen.has_deltas && !reasoning.text.is_empty())
+                    .then(|| Delta::Thought(reasoning.text.clone()));
+                let sealed = reasoning
+                    .sealed
+                    .is_some()
+                    .then_some(Delta::Sealed(reasoning));
+                said.into_iter().chain(sealed).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn finish(&mut self, mut response: JsonObject) -> Vec<Delta> {
+        if text(&response, "status") == Some("failed") {
+            return vec![failed(taken(&mut response, "error"))];
+        }
+        let mut deltas: Vec<Delta> = self.begin(&response).into_iter().collect();
+        let why = response
+            .get("incomplete_details")
+            .and_then(|why| why.get("reason"));
+        let finish = match why.and_then(Value::as_str) {
+            Some("content_filter") => FinishReason::ContentFilter,
+            Some(_) => FinishReason::Length,
+            None if self.calls > 0 => FinishReason::ToolCalls,
+            None => FinishReason::Stop,
+        };
+        deltas.push(Delta::Finish(finish));
+        if let Some(Value::Object(usage)) = take(&mut response, "usage") {
+            deltas.push(Delta::Usage(Usage {
+                input: count(&usage, &["input_tokens"]),
+                cached: count(&usage, &["input_tokens_details", "cached_tokens"]),
+                output: count(&usage, &["output_tokens"]),
+                reasoning: count(&usage, &["output_tokens_details", "reasoning_tokens"]),
+            }));
+        }
+        deltas
+    }
+}
+
+fn taken(object: &mut JsonObject, key: &str) -> JsonObject {
+    match take(object, key) {
+        Some(Value::Object(object)) => object,
+        _ => JsonObject::new(),
+    }
+}
+
+fn read_call(item: &JsonObject) -> Option<Call> {
+    let (kind, arguments) = match text(item, "type")? {
+        "function_call" => (CallKind::Function, "arguments"),
+        "custom_tool_call" => (CallKind::Custom, "input"),
+        _ => return None,
+    };
+    Some(Call {
+        id: text(item, "call_id").or(text(item, "id"))?.to_owned(),
+        name: text(item, "name")?.to_owned(),
+        arguments: text(item, arguments).unwrap_or_default().to_owned(),
+        kind,
+        sealed: None,
+    })
+}
+
+fn read_content(part: &Value) -> Vec<Delta> {
+    let Some(part) = part.as_object() else {
+        return Vec::new();
+    };
+    let said = match text(part, "type") {
+        Some("refusal") => text(part, "refusal").map(|text| Delta::Refusal(text.to_owned())),
+        _ => text(part, "text").map(|text| Delta::Text(text.to_owned())),
+    };
+    let annotations = part.get("annotations").and_then(Value::as_array);
+    let annotations = annotations
+        .into_iter()
+        .flatten()
+        .filter_map(write_annotation);
+    said.into_iter()
+        .chain(annotations.map(Delta::Annotation))
+        .collect()
+}
+
+fn read_reasoning(item: &JsonObject) -> Reasoning {
+    let texts = ["summary", "content"].map(|key| item.get(key).and_then(Value::as_array));
+    let texts = texts.into_iter().flatten().flatten();
+    let texts: Vec<&str> = texts
+        .filter_map(|part| part.get("text")?.as_str())
+        .collect();
+    Reasoning {
+        text: texts.join("\n\n"),
+        sealed: text(item, "encrypted_content").map(|data| Sealed {
+            source: Source::OpenAi,
+            id: text(item, "id").map(str::to_owned),
+            data: data.to_owned(),
+        }),
+    }
+}
+
+/// A citation of a URL as chat completions have it; other annotations are none there.
+fn write_annotation(annotation: &Value) -> Option<Value> {
+    let mut citation = annotation.as_object()?.clone();
+    let kind = citation.shift_remove("type")?;
+    (kind == "url_citation").then(|| json!({"type": kind, "url_citation": citation}))
+}
+
+fn failed(error: JsonObject) -> Delta {
+    let error = json!({"error": error});
+    let read = ErrorBody::in_ok_value(&error).map(|(error, _)| error);
+    Delta::Failed(read.unwrap_or_else(|| {
+        let message = "the upstream's answer failed without a reason";
+        ErrorBody::new("server_error", "upstream_error", message)
+    }))
+}

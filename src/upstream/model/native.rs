@@ -1,0 +1,417 @@
+//! Models whose API is not chat completions: requests and answers are translated on their way (`translate::dialect`), so
+//! that everything above sees a chat.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{HeaderMap, StatusCode};
+use serde_json::Value;
+
+use super::{Body, ClientHeaders, HttpError, Incoming, ModelError, Refused, Round, Upstream};
+use crate::upstream::read_text;
+use toolway_core::translate::dialect::{
+    AnswerReader, Delta, Request, Unsupported, Written,
+    chat::{self, ChunkWriter},
+    responses,
+};
+use toolway_protocol::{
+    json_size::{MAX_VALUES, check_values},
+    openai::ErrorBody,
+    segmented_body::SegmentedBody,
+    sse::{self, Event, FrameError, Framer},
+    tool::JsonObject,
+};
+
+/// Most models of which something is remembered.
+const MAX_LEARNED: usize = 1000;
+/// Longest event of an answer, in bytes.
+const MAX_EVENT_BYTES: usize = 16 << 20;
+/// Longest whole answer, in bytes.
+const MAX_BODY_BYTES: usize = 64 << 20;
+
+/// The API that an upstream speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Api {
+    /// Chat completions; Responses for models that say that they want it.
+    #[default]
+    Auto,
+    /// Chat completions.
+    Chat,
+    /// OpenAI's Responses.
+    Responses,
+}
+
+/// The names of the APIs in the configuration.
+pub const API_NAMES: [&str; 3] = ["auto", "chat", "responses"];
+
+impl Api {
+    /// The API of this name.
+    pub fn parse(name: &str) -> Option<Api> {
+        Some(match name {
+            "auto" => Api::Auto,
+            "chat" => Api::Chat,
+            "responses" => Api::Responses,
+            _ => return None,
+        })
+    }
+}
+
+/// How a model is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// With the request as it is.
+    Chat,
+    /// With `reasoning_effort: "none"`, for it takes tools in no other way.
+    WithoutReasoning,
+    /// As a response; reasoning comes back encrypted if it is `sealed`.
+    Responses { sealed: bool },
+}
+
+/// What was found out about models by asking them.
+#[derive(Debug, Default)]
+pub(super) struct Learned {
+    any: AtomicBool,
+    ways: Mutex<HashMap<String, Way>>,
+}
+
+impl Learned {
+    fn way(&self, model: &str) -> Option<Way> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        // A thread that panicked with it has written whole entries.
+        let ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        ways.get(model).copied()
+    }
+
+    fn remember(&self, model: &str, way: Way) {
+        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        if ways.len() < MAX_LEARNED || ways.contains_key(model) {
+            ways.insert(model.to_owned(), way);
+        }
+        self.any.store(true, Ordering::Release);
+    }
+}
+
+impl Upstream {
+    /// Asks for a chat completion, in whatever API the model is to be asked. `headers` are the client's; the upstream's
+    /// own key is added here. Sends again what is safe to send again; nothing has been shown to the client of this
+    /// answer yet.
+    ///
+    /// Dropping the future, or the [`Incoming`], ends the call.
+    pub async fn chat(
+        &self,
+        headers: &ClientHeaders,
+        model: &str,
+        body: &SegmentedBody<'_>,
+        round: Round,
+    ) -> Result<Incoming, ModelError> {
+        let call = Asking {
+            upstream: self,
+            headers,
+            model,
+            round,
+        };
+        let way = self.learned.way(model).unwrap_or(match self.config.api {
+            Api::Auto | Api::Chat => Way::Chat,
+            Api::Responses => Way::Responses { sealed: true },
+        });
+        if way != Way::Chat {
+            return Box::pin(call.ask(way, body)).await;
+        }
+        match self.post(&self.chat, headers, body, round).await {
+            Err(ModelError::Refused(refused))
+                if self.config.api == Api::Auto && wants_responses(&refused) =>
+            {
+                Box::pin(call.ask_otherwise(body, refused)).await
+            }
+            answered => answered,
+        }
+    }
+}
+
+/// One question to a model that does not take it as a chat completion.
+struct Asking<'a> {
+    upstream: &'a Upstream,
+    headers: &'a ClientHeaders,
+    model: &'a str,
+    round: Round,
+}
+
+impl Asking<'_> {
+    /// Asks a model that has refused a chat completion.
+    async fn ask_otherwise(
+        &self,
+        body: &SegmentedBody<'_>,
+        refused: Box<Refused>,
+    ) -> Result<Incoming, ModelError> {
+        let sealed = Way::Responses { sealed: true };
+        match self.ask(sealed, body).await {
+            Err(ModelError::Refused(other)) if is_missing_route(&other) => {}
+            answered => return answered,
+        }
+        // What the second refusal says is about a request that the client did not make.
+        match self.ask(Way::WithoutReasoning, body).await {
+            Err(ModelError::Refused(_)) => Err(ModelError::Refused(refused)),
+            answered => answered,
+        }
+    }
+
+    /// Asks in this way, and remembers it for the model when that works.
+    async fn ask(&self, way: Way, body: &SegmentedBody<'_>) -> Result<Incoming, ModelError> {
+        let bytes = body.to_bytes();
+        let parse = || serde_json::from_slice::<JsonObject>(&bytes);
+        let body = read_text(bytes.len(), parse)
+            .map_err(|error| self.unsupported(&Unsupported::unreadable(&error)))?;
+        match way {
+            Way::Responses { sealed } => {
+                let request = chat::read_request(body).map_err(|error| self.unsupported(&error))?;
+                let mut answered = self.respond(&request, sealed).await;
+                let mut way = way;
+                if sealed && matches!(&answered, Err(ModelError::Refused(it)) if is_about_seals(it))
+                {
+                    way = Way::Responses { sealed: false };
+                    answered = self.respond(&request, false).await;
+                }
+                self.note(way, answered)
+            }
+            Way::Chat | Way::WithoutReasoning => {
+                let mut body = body;
+                body.insert("reasoning_effort".to_owned(), "none".into());
+                let mut answered = self.send(&self.upstream.chat, &body).await;
+                if let Ok(incoming) = &mut answered {
+                    let warning = format!("{} does not think here when it has tools", self.model);
+                    incoming.warnings.push(warning);
+                }
+                self.note(way, answered)
+            }
+        }
+    }
+
+    fn note(
+        &self,
+        way: Way,
+        answered: Result<Incoming, ModelError>,
+    ) -> Result<Incoming, ModelError> {
+        if answered.is_ok() && self.upstream.learned.way(self.model) != Some(way) {
+            tracing::info!(
+                model = self.model,
+                ?way,
+                "Found out how the model is to be asked"
+            );
+            self.upstream.learned.remember(self.model, way);
+        }
+        answered
+    }
+
+    async fn respond(&self, request: &Request, sealed: bool) -> Result<Incoming, ModelError> {
+        let Written { body, left_out } = responses::write_request(request, sealed);
+        let incoming = self.send(&self.upstream.responses, &body).await?;
+        let reader = Box::new(responses::EventReader::default());
+        let mut incoming = self.translate(incoming, request, reader).await?;
+        if !left_out.is_empty() {
+            let names = left_out.join(", ");
+            let warning = format!("{} was asked without: {names}", self.model);
+            incoming.warnings.push(warning);
+        }
+        Ok(incoming)
+    }
+
+    async fn send(&self, uri: &http::Uri, body: &JsonObject) -> Result<Incoming, ModelError> {
+        let body = serde_json::to_vec(body).unwrap_or_default();
+        let body = SegmentedBody::of(&body);
+        self.upstream
+            .post(uri, self.headers, &body, self.round)
+            .await
+    }
+
+    /// The answer as a chat completion.
+    async fn translate(
+        &self,
+        mut incoming: Incoming,
+        request: &Request,
+        reader: Box<dyn AnswerReader>,
+    ) -> Result<Incoming, ModelError> {
+        let options = request.rest.get("stream_options");
+        let include_usage = options.is_some_and(|options| options["include_usage"] == true);
+        if incoming.is_stream {
+            let begun = std::mem::replace(&mut incoming.body, Body::Other(stream::empty().boxed()));
+            let answer = Answer {
+                body: begun,
+                framer: Framer::new(MAX_EVENT_BYTES),
+                reader,
+                writer: ChunkWriter::new(include_usage, now()),
+                is_over: false,
+            };
+            incoming.body = Body::Other(answer.into_stream());
+            return Ok(incoming);
+        }
+        let headers: HeaderMap = std::mem::take(&mut incoming.headers);
+        let body = incoming.read_all(MAX_BODY_BYTES).await?;
+        let chat = read_text(body.len(), || whole(&body, reader));
+        let pieces = stream::iter([Ok(Bytes::from(chat))]).boxed();
+        Ok(self.upstream.incoming(Body::Other(pieces), headers))
+    }
+
+    /// An error like those of an upstream, about a request that cannot be made of the client's.
+    fn unsupported(&self, error: &Unsupported) -> ModelError {
+        let mut body = ErrorBody::new(
+            "invalid_request_error",
+            "unsupported_parameter",
+            error.message.clone(),
+        );
+        body.param = Some(error.param.clone());
+        ModelError::Refused(Box::new(Refused {
+            upstream: self.upstream.config.name.clone(),
+            status: StatusCode::BAD_REQUEST,
+            error: body,
+            headers: HeaderMap::new(),
+        }))
+    }
+}
+
+/// The model does not take the request as a chat completion, and names the API that it wants.
+fn wants_responses(refused: &Refused) -> bool {
+    matches!(refused.status.as_u16(), 400 | 404) && refused.error.message.contains("v1/responses")
+}
+
+/// The upstream has no Responses API: a 404 that does not speak of the model.
+fn is_missing_route(refused: &Refused) -> bool {
+    let is_of_model = refused
+        .error
+        .code
+        .as_ref()
+        .is_some_and(|code| code == "model_not_found");
+    matches!(refused.status.as_u16(), 404 | 405 | 501) && !is_of_model
+}
+
+/// The model does not think, so it has nothing to encrypt.
+fn is_about_seals(refused: &Refused) -> bool {
+    let ErrorBody { param, message, .. } = &refused.error;
+    refused.status == StatusCode::BAD_REQUEST
+        && (param.as_deref() == Some("include")
+            || message.to_lowercase().contains("encrypted content"))
+}
+
+/// A whole answer as the body of a chat completion.
+fn whole(body: &[u8], mut reader: Box<dyn AnswerReader>) -> Vec<u8> {
+    let deltas = if sse::is_begun_by(body) {
+        let mut framer = Framer::new(body.len());
+        framer.push(Bytes::copy_from_slice(body));
+        let events = std::iter::from_fn(|| framer.next());
+        events.flat_map(|event| read(event, &mut *reader)).collect()
+    } else {
+        match parse(body) {
+            Ok(answer) => reader.read_whole(answer),
+            Err(failed) => vec![failed],
+        }
+    };
+    match chat::write_answer(deltas, now()) {
+        Ok(answer) => Value::Object(answer).to_string().into_bytes(),
+        Err(error) => error.to_json(),
+    }
+}
+
+/// What an event adds to the answer.
+fn read(event: Result<Event, FrameError>, reader: &mut dyn AnswerReader) -> Vec<Delta> {
+    match event {
+        Ok(event) => match event.data() {
+            Some(data) if !data.trim().is_empty() && data.trim() != "[DONE]" => {
+                match parse(data.as_bytes()) {
+                    Ok(event) => reader.read(event),
+                    Err(failed) => vec![failed],
+                }
+            }
+            _ => Vec::new(),
+        },
+        Err(error) => vec![invalid(&error.to_string())],
+    }
+}
+
+fn parse(text: &[u8]) -> Result<JsonObject, Delta> {
+    check_values(text, MAX_VALUES).map_err(|error| invalid(&error.to_string()))?;
+    serde_json::from_slice(text).map_err(|error| invalid(&error.to_string()))
+}
+
+fn invalid(why: &str) -> Delta {
+    let message = format!("the upstream sent something that cannot be read: {why}");
+    Delta::Failed(ErrorBody::new(
+        "server_error",
+        "upstream_invalid_response",
+        message,
+    ))
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// A streamed answer that is translated while it arrives.
+struct Answer {
+    body: Body,
+    framer: Framer,
+    reader: Box<dyn AnswerReader>,
+    writer: ChunkWriter,
+    is_over: bool,
+}
+
+impl Answer {
+    fn into_stream(self) -> stream::BoxStream<'static, Result<Bytes, HttpError>> {
+        stream::unfold(self, |mut answer| async {
+            let piece = answer.next().await?;
+            Some((piece, answer))
+        })
+        .boxed()
+    }
+
+    /// What the next piece of the upstream's answer comes to. A comment where it comes to nothing: the model is at work,
+    /// and who waits should know.
+    async fn next(&mut self) -> Option<Result<Bytes, HttpError>> {
+        if self.is_over {
+            // Whatever follows the end is read, so that the connection can be used again.
+            while self.body.next().await?.is_ok() {}
+            return None;
+        }
+        let mut out = Vec::new();
+        match self.body.next().await {
+            Some(Ok(piece)) => {
+                self.framer.push(piece);
+                while let Some(event) = self.framer.next() {
+                    self.write(event, &mut out);
+                }
+            }
+            Some(Err(error)) => return Some(Err(error)),
+            None => {
+                self.is_over = true;
+                let event = self.framer.finish()?;
+                self.write(event, &mut out);
+            }
+        }
+        if out.is_empty() {
+            out.extend_from_slice(b":\n\n");
+        }
+        Some(Ok(out.into()))
+    }
+
+    fn write(&mut self, event: Result<Event, FrameError>, out: &mut Vec<u8>) {
+        let deltas = read(event, &mut *self.reader);
+        let is_end = |delta: &Delta| matches!(delta, Delta::Finish(_) | Delta::Failed(_));
+        let ends = deltas.iter().any(is_end);
+        for delta in deltas {
+            self.writer.write(delta, out);
+        }
+        if ends {
+            self.writer.finish(out);
+            self.is_over = true;
+        }
+    }
+}
