@@ -90,8 +90,8 @@ pub struct RawUpstream {
     pub headers: Option<BTreeMap<String, String>>,
     /// Patterns of the names of its models; `*` matches any characters. Default: every model.
     pub models: Option<Vec<String>>,
-    /// The API that it speaks: `"chat"` (chat completions), `"responses"`, or `"auto"`: chat completions, and Responses
-    /// for the models that refuse tools there. Default: `"auto"`.
+    /// The API that it speaks: `"chat"` (chat completions), `"responses"`, `"anthropic"` (Messages), or `"auto"`: chat
+    /// completions, and Responses for the models that refuse tools there. Default: `"auto"`.
     pub api: Option<String>,
     /// Most tools that it accepts in one request, 1 to 10000. Default: `128`.
     pub max_tools: Option<i64>,

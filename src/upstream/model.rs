@@ -120,6 +120,15 @@ const OF_CHATS: [(HeaderName, HeaderValue); 2] = [
     ),
 ];
 
+/// What Anthropic calls the header of its keys.
+const ANTHROPIC_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// Anthropic refuses requests without it.
+const ANTHROPIC_VERSION: (HeaderName, HeaderValue) = (
+    HeaderName::from_static("anthropic-version"),
+    HeaderValue::from_static("2023-06-01"),
+);
+
 /// All model providers, in the order of the configuration.
 #[derive(Debug)]
 pub struct Models {
@@ -168,6 +177,8 @@ pub struct Upstream {
     chat: Uri,
     /// Where responses are.
     responses: Uri,
+    /// Where messages are.
+    messages: Uri,
     /// What was found out about its models.
     learned: Learned,
     /// Where the list of models is.
@@ -186,6 +197,7 @@ impl Upstream {
         let chat = uri(&below(&config.base_url, "chat/completions"))?;
         let models = uri(&below(&config.base_url, "models"))?;
         let responses = uri(&below(&config.base_url, "responses"))?;
+        let messages = uri(&below(&config.base_url, "messages"))?;
         let client = Client::new(&chat, config.connect_timeout)?;
         let uploads = wire::reqwest(config.connect_timeout)?.no_gzip();
         // Without TLS a late answer on a kept connection would be taken for the next one. `client` sees to that; here
@@ -194,12 +206,19 @@ impl Upstream {
             "http" => uploads.pool_max_idle_per_host(0),
             _ => uploads,
         };
-        let key = config.api_key.as_ref();
-        let key = key.and_then(|key| sensitive(&format!("Bearer {}", key.expose())));
+        let is_anthropic = config.api == Api::Anthropic;
+        let key = config.api_key.as_ref().and_then(|key| match is_anthropic {
+            true => Some((ANTHROPIC_KEY, sensitive(key.expose())?)),
+            false => Some((
+                header::AUTHORIZATION,
+                sensitive(&format!("Bearer {}", key.expose()))?,
+            )),
+        });
+        let version = is_anthropic.then_some(ANTHROPIC_VERSION);
         let headers = config.headers.iter();
         let headers =
             headers.filter_map(|(name, value)| Some((name.clone(), sensitive(value.expose())?)));
-        let own = key.map(|key| (header::AUTHORIZATION, key)).into_iter();
+        let own = key.into_iter().chain(version);
         // A later one of the same name takes the place of an earlier one.
         let own: HeaderMap = own.chain(headers).fold(HeaderMap::new(), with);
         let own_of_chats = OF_CHATS.into_iter().fold(own.clone(), with);
@@ -207,6 +226,7 @@ impl Upstream {
             name: config.name.as_str().into(),
             chat,
             responses,
+            messages,
             learned: Learned::default(),
             models,
             own: listed(&own),

@@ -168,6 +168,7 @@ impl Model {
         let router = Router::new()
             .route("/v1/chat/completions", post(complete))
             .route("/v1/responses", post(complete))
+            .route("/v1/messages", post(complete))
             .route("/v1/models", get(models))
             .route("/v1/stalls", get(stall))
             .route("/v1/drips", get(drip))
@@ -281,7 +282,7 @@ async fn complete(
     let path = uri.path().to_owned();
     let native = Native::of(&path);
     let refusal = match &native {
-        Some(native) => native.refusal(&body, &shared.refuses.lock().unwrap()),
+        Some(native) => native.refusal(&headers, &body, &shared.refuses.lock().unwrap()),
         None => refusal_of_chat(&body, &shared.refuses.lock().unwrap()),
     };
     if let Some((status, error)) = refusal {

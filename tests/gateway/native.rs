@@ -1,9 +1,10 @@
 //! Models that do not speak chat completions, or not with tools. The scripted model is strict: it refuses what the real
 //! APIs refuse.
 
+mod messages_api;
 mod responses_api;
 
-use axum::body::Bytes;
+use axum::{body::Bytes, http::HeaderMap};
 use serde_json::{Value, json};
 
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
 /// An API besides chat completions.
 pub enum Native {
     Responses,
+    Messages,
 }
 
 impl Native {
@@ -22,13 +24,20 @@ impl Native {
     pub fn of(path: &str) -> Option<Native> {
         match path {
             "/v1/responses" => Some(Native::Responses),
+            "/v1/messages" => Some(Native::Messages),
             _ => None,
         }
     }
 
     /// What the API does not take, as (status, body). `refuses` has what this model does not take besides.
-    pub fn refusal(&self, body: &Value, refuses: &[&str]) -> Option<(u16, Value)> {
+    pub fn refusal(
+        &self,
+        headers: &HeaderMap,
+        body: &Value,
+        refuses: &[&str],
+    ) -> Option<(u16, Value)> {
         match self {
+            Native::Messages => messages_api::refusal(headers, body),
             Native::Responses => responses_api::refusal(body, refuses),
         }
     }
@@ -42,6 +51,7 @@ impl Native {
         is_streamed: bool,
     ) -> (&'static str, Vec<Bytes>) {
         match self {
+            Native::Messages => messages_api::answer(n, text, calls, is_streamed),
             Native::Responses => responses_api::answer(n, text, calls, is_streamed),
         }
     }
@@ -305,5 +315,130 @@ async fn a_model_that_begins_and_says_nothing_more_is_silent() {
     let response = gw.send(json!({"stream": true}), &[]).await;
     let text = response.text().await.unwrap();
     assert!(text.contains("silent"), "{text}");
+    gw.join().await;
+}
+
+const ANTHROPIC: &str = "[[upstreams]]\nname = \"u\"\nbase_url = \"MODEL\"\napi = \"anthropic\"\napi_key = \"sk-ant\"\nretries = 0\n";
+
+#[tokio::test]
+async fn a_loop_over_anthropic_gives_thoughts_back_unchanged_and_all_results_in_one_message() {
+    for is_streamed in [false, true] {
+        let calls = [
+            ("c1", "calc__add", json!({"a": 1, "b": 2})),
+            ("c2", "calc__add", json!({"a": 3, "b": 4})),
+        ];
+        let model = Model::start([say_and_call("Let me see. ", &calls), say("3 and 3")]).await;
+        let gw = toolway(model)
+            .config(ANTHROPIC)
+            .server("calc", tools().add())
+            .start()
+            .await;
+        let messages = json!([
+            {"role": "system", "content": "be brief"},
+            {"role": "user", "content": "hello"},
+        ]);
+        let body = json!({"model": "claude-opus-4-8", "messages": messages, "temperature": 0.2,
+            "stream_options": {"include_usage": true}});
+        if is_streamed {
+            let answer = gw.streamed(body).await;
+            assert_eq!(answer.text(), "Let me see. 3 and 3");
+            assert_eq!(answer.finishes(), ["stop"]);
+            assert_eq!(
+                answer.usages()[0]["usage"]["prompt_tokens"],
+                10 + 1 + 20 + 2,
+                "cached tokens count"
+            );
+        } else {
+            let answer = gw.plain(body).await;
+            let choice = &answer["choices"][0];
+            assert_eq!(choice["message"]["content"], "Let me see. 3 and 3");
+            assert_eq!(
+                choice["message"]["reasoning_content"],
+                "thinking 1thinking 2"
+            );
+            assert_eq!(
+                answer["usage"]["prompt_tokens_details"]["cached_tokens"],
+                1 + 2
+            );
+        }
+        let asked = gw.model.asked();
+        let second = &asked[1].body;
+        assert_eq!(
+            second["system"],
+            json!([{"type": "text", "text": "be brief"}])
+        );
+        assert_eq!(
+            second["messages"],
+            json!([
+                {"role": "user", "content": [{"type": "text", "text": "hello"}]},
+                {"role": "assistant", "content": [
+                    {"type": "thinking", "thinking": "thinking 1", "signature": "signed 1"},
+                    {"type": "text", "text": "Let me see. "},
+                    {"type": "tool_use", "id": "c1", "name": "calc__add", "input": {"a": 1, "b": 2}},
+                    {"type": "tool_use", "id": "c2", "name": "calc__add", "input": {"a": 3, "b": 4}},
+                ]},
+                {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "3"}]},
+                    {"type": "tool_result", "tool_use_id": "c2", "content": [{"type": "text", "text": "3"}]},
+                ]},
+            ])
+        );
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn sampling_that_a_new_claude_refuses_is_left_out_and_named() {
+    let model = Model::start([say("fine"), say("fine")]).await;
+    let gw = toolway(model).config(ANTHROPIC).start().await;
+    let ask = async |model: &str| {
+        let body = json!({"model": model, "temperature": 0.2, "max_tokens": 100});
+        let response = gw.send(body, &[]).await;
+        assert_eq!(response.status(), 200);
+        let warning = response.headers().get("x-toolway-warning");
+        warning.map(|warning| warning.to_str().unwrap().to_owned())
+    };
+    let warning = ask("claude-opus-4-8").await;
+    assert_eq!(
+        warning.as_deref(),
+        Some("claude-opus-4-8 was asked without: temperature")
+    );
+    assert_eq!(ask("claude-sonnet-4-5").await, None);
+    assert_eq!(gw.model.asked()[1].body["temperature"], 0.2);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_call_without_arguments_is_an_empty_object() {
+    let model = Model::start([call(&[("c", "calc__add", json!("{}"))]), say("done")]).await;
+    let gw = toolway(model)
+        .config(ANTHROPIC)
+        .server("calc", tools().add())
+        .start()
+        .await;
+    assert_eq!(gw.streamed(json!({})).await.text(), "done");
+    assert_eq!(
+        gw.model.asked()[1].body["messages"][1]["content"][1]["input"],
+        json!({})
+    );
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn an_overloaded_provider_is_an_error_in_openais_form() {
+    let body = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"r"}"#;
+    let event = format!("event: error\ndata: {body}\n\n");
+    let model = Model::start([
+        raw(529, "application/json", body),
+        events(&[&event], Then::End),
+    ])
+    .await;
+    let gw = toolway(model).config(ANTHROPIC).start().await;
+    for is_streamed in [false, true] {
+        let response = gw.send(json!({"stream": is_streamed}), &[]).await;
+        let error: Value = response.json().await.unwrap();
+        assert_eq!(error["error"]["message"], "Overloaded");
+        assert_eq!(error["error"]["type"], "overloaded_error");
+    }
     gw.join().await;
 }

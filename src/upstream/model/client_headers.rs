@@ -1,6 +1,6 @@
 //! The client's headers that go on to an upstream, and which of them only one upstream may see.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::Config;
 
@@ -47,6 +47,25 @@ impl ClientHeaders {
         }
         let others = self.0.iter().position(|(name, _)| !is_credential(name));
         &self.0[others.unwrap_or(self.0.len())..]
+    }
+}
+
+impl ClientHeaders {
+    /// With the client's key in the header in which Anthropic expects it. Tokens of OAuth stay where they are.
+    pub(super) fn for_anthropic(&self) -> ClientHeaders {
+        let moved = self.0.iter().map(|(name, value)| {
+            let key = value.as_bytes().strip_prefix(b"Bearer ");
+            let key =
+                key.filter(|key| *name == header::AUTHORIZATION && !key.starts_with(b"sk-ant-oat"));
+            match key.and_then(|key| HeaderValue::from_bytes(key).ok()) {
+                Some(mut key) => {
+                    key.set_sensitive(true);
+                    (HeaderName::from_static("x-api-key"), key)
+                }
+                None => (name.clone(), value.clone()),
+            }
+        });
+        moved.collect()
     }
 }
 

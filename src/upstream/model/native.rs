@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::{Body, ClientHeaders, HttpError, Incoming, ModelError, Refused, Round, Upstream};
 use crate::upstream::read_text;
 use toolway_core::translate::dialect::{
-    AnswerReader, Delta, Request, Unsupported, Written,
+    AnswerReader, AnswerWriter, Delta, Request, Unsupported, Written, anthropic,
     chat::{self, ChunkWriter},
     responses,
 };
@@ -47,10 +47,12 @@ pub enum Api {
     Chat,
     /// OpenAI's Responses.
     Responses,
+    /// Anthropic's Messages.
+    Anthropic,
 }
 
 /// The names of the APIs in the configuration.
-pub const API_NAMES: [&str; 3] = ["auto", "chat", "responses"];
+pub const API_NAMES: [&str; 4] = ["auto", "chat", "responses", "anthropic"];
 
 impl Api {
     /// The API of this name.
@@ -59,6 +61,7 @@ impl Api {
             "auto" => Api::Auto,
             "chat" => Api::Chat,
             "responses" => Api::Responses,
+            "anthropic" => Api::Anthropic,
             _ => return None,
         })
     }
@@ -73,6 +76,8 @@ enum Way {
     WithoutReasoning,
     /// As a response; reasoning comes back encrypted if it is `sealed`.
     Responses { sealed: bool },
+    /// As a message.
+    Anthropic,
 }
 
 /// What was found out about models by asking them.
@@ -123,6 +128,7 @@ impl Upstream {
         let way = self.learned.way(model).unwrap_or(match self.config.api {
             Api::Auto | Api::Chat => Way::Chat,
             Api::Responses => Way::Responses { sealed: true },
+            Api::Anthropic => Way::Anthropic,
         });
         if way != Way::Chat {
             return Box::pin(call.ask(way, body)).await;
@@ -183,6 +189,13 @@ impl Asking<'_> {
                 }
                 self.note(way, answered)
             }
+            Way::Anthropic => {
+                let request = chat::read_request(body).map_err(|error| self.unsupported(&error))?;
+                let written = anthropic::write_request(&request);
+                let reader = Box::new(anthropic::EventReader::default());
+                self.ask_native(&self.upstream.messages, &request, written, reader)
+                    .await
+            }
             Way::Chat | Way::WithoutReasoning => {
                 let mut body = body;
                 body.insert("reasoning_effort".to_owned(), "none".into());
@@ -213,9 +226,21 @@ impl Asking<'_> {
     }
 
     async fn respond(&self, request: &Request, sealed: bool) -> Result<Incoming, ModelError> {
-        let Written { body, left_out } = responses::write_request(request, sealed);
-        let incoming = self.send(&self.upstream.responses, &body).await?;
+        let written = responses::write_request(request, sealed);
         let reader = Box::new(responses::EventReader::default());
+        self.ask_native(&self.upstream.responses, request, written, reader)
+            .await
+    }
+
+    /// Sends what was written, and translates what is answered.
+    async fn ask_native(
+        &self,
+        uri: &http::Uri,
+        request: &Request,
+        Written { body, left_out }: Written,
+        reader: Box<dyn AnswerReader>,
+    ) -> Result<Incoming, ModelError> {
+        let incoming = self.send(uri, &body).await?;
         let mut incoming = self.translate(incoming, request, reader).await?;
         if !left_out.is_empty() {
             let names = left_out.join(", ");
@@ -228,9 +253,10 @@ impl Asking<'_> {
     async fn send(&self, uri: &http::Uri, body: &JsonObject) -> Result<Incoming, ModelError> {
         let body = serde_json::to_vec(body).unwrap_or_default();
         let body = SegmentedBody::of(&body);
-        self.upstream
-            .post(uri, self.headers, &body, self.round)
-            .await
+        let is_anthropic = self.upstream.config.api == Api::Anthropic;
+        let moved = is_anthropic.then(|| self.headers.for_anthropic());
+        let headers = moved.as_ref().unwrap_or(self.headers);
+        self.upstream.post(uri, headers, &body, self.round).await
     }
 
     /// The answer as a chat completion.

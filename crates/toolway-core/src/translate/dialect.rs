@@ -5,6 +5,7 @@
 //! [`Delta`]s and writes them. No API is translated into another directly. What an API cannot say is left out and named in
 //! [`Written::left_out`]; what would change the answer is refused.
 
+pub mod anthropic;
 pub mod chat;
 pub mod responses;
 
@@ -46,6 +47,8 @@ pub struct Request {
     pub verbosity: Option<String>,
     /// The answer comes as a stream.
     pub stream: bool,
+    /// Entries of `tools` that are no definitions, such as `mcp`, as chat completions have them.
+    pub other_tools: Vec<Value>,
     /// Members for which there is no field above, with their names in chat completions.
     pub rest: JsonObject,
 }
@@ -129,6 +132,45 @@ pub enum Source {
     /// Google's Gemini.
     Gemini,
 }
+
+impl Sealed {
+    /// The text for the field in which clients of the API `home` keep a seal. What another provider sealed has its source
+    /// before it, so that a client that stores nothing else brings it back.
+    fn wrapped(&self, home: Source) -> String {
+        let source = match self.source {
+            source if source == home => return self.data.clone(),
+            Source::OpenAi => "openai",
+            Source::Anthropic => "anthropic",
+            Source::Gemini => "gemini",
+        };
+        let id = self.id.as_deref().unwrap_or_default();
+        format!("{WRAPPED}{source}:{id}:{}", self.data)
+    }
+
+    /// The reverse of [`wrapped`](Sealed::wrapped). `id` is that of a piece that was not wrapped.
+    fn unwrapped(text: &str, home: Source, id: Option<&str>) -> Sealed {
+        let wrapped = || {
+            let mut fields = text.strip_prefix(WRAPPED)?.splitn(3, ':');
+            let source = match fields.next()? {
+                "openai" => Source::OpenAi,
+                "anthropic" => Source::Anthropic,
+                "gemini" => Source::Gemini,
+                _ => return None,
+            };
+            let id = fields.next().filter(|id| !id.is_empty()).map(str::to_owned);
+            let data = fields.next()?.to_owned();
+            Some(Sealed { source, id, data })
+        };
+        wrapped().unwrap_or_else(|| Sealed {
+            source: home,
+            id: id.map(str::to_owned),
+            data: text.to_owned(),
+        })
+    }
+}
+
+/// What a wrapped seal begins with.
+const WRAPPED: &str = "toolway:";
 
 /// A call of a tool.
 #[derive(Clone, Debug, PartialEq)]
@@ -267,6 +309,15 @@ pub trait AnswerReader: Send {
 
     /// What a whole answer says.
     fn read_whole(&mut self, answer: JsonObject) -> Vec<Delta>;
+}
+
+/// Writes one streamed answer of one API. Everything that is appended is whole events.
+pub trait AnswerWriter: Send {
+    /// Appends the events for `delta`. Nothing follows a failure or the end.
+    fn write(&mut self, delta: Delta, out: &mut Vec<u8>);
+
+    /// Appends what is missing at the end of the answer.
+    fn finish(&mut self, out: &mut Vec<u8>);
 }
 
 /// Where an answer comes from.

@@ -1,6 +1,13 @@
 //! OpenAI's Responses API.
 
 mod events;
+mod read;
 mod request;
+mod writer;
 
-pub use self::{events::EventReader, request::write_request};
+pub use self::{
+    events::EventReader,
+    read::{Read, ToolNames, read_request},
+    request::write_request,
+    writer::ResponseWriter,
+};

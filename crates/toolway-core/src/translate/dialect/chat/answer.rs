@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::{DETAILS, read_detail, read_signature, request::write_call, write_detail};
 use crate::translate::{
-    dialect::{Call, Delta, Head, Usage, count, object, take, take_list, take_text, text},
+    dialect::{
+        AnswerWriter, Call, Delta, Head, Usage, count, object, take, take_list, take_text, text,
+    },
     stream::CallKind,
 };
 use toolway_protocol::{
@@ -35,9 +37,10 @@ impl ChunkWriter {
             is_over: false,
         }
     }
+}
 
-    /// Appends the event for `delta`, if it has one. Nothing follows an error or [`finish`](ChunkWriter::finish).
-    pub fn write(&mut self, delta: Delta, out: &mut Vec<u8>) {
+impl AnswerWriter for ChunkWriter {
+    fn write(&mut self, delta: Delta, out: &mut Vec<u8>) {
         if self.is_over {
             return;
         }
@@ -78,13 +81,14 @@ impl ChunkWriter {
         self.chunk(delta, None, out);
     }
 
-    /// Appends the end of the stream.
-    pub fn finish(&mut self, out: &mut Vec<u8>) {
+    fn finish(&mut self, out: &mut Vec<u8>) {
         if !std::mem::replace(&mut self.is_over, true) {
             out.extend_from_slice(b"data: [DONE]\n\n");
         }
     }
+}
 
+impl ChunkWriter {
     fn chunk(&mut self, mut delta: Value, finish: Option<FinishReason>, out: &mut Vec<u8>) {
         if !std::mem::replace(&mut self.has_role, true) {
             delta["role"] = "assistant".into();

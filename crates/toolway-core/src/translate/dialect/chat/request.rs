@@ -37,6 +37,9 @@ pub fn read_request(mut body: JsonObject) -> Result<Request, Unsupported> {
             _ => turns.push(turn),
         }
     }
+    let (tools, other_tools): (Vec<Value>, Vec<Value>) = take_list(&mut body, "tools")
+        .into_iter()
+        .partition(|tool| tool.get("function").or(tool.get("custom")).is_some());
     let max_tokens = ["max_completion_tokens", "max_tokens"].map(|key| take(&mut body, key));
     let number = |value: Value| match value {
         Value::Number(number) => Some(number),
@@ -45,10 +48,7 @@ pub fn read_request(mut body: JsonObject) -> Result<Request, Unsupported> {
     Ok(Request {
         model: take_text(&mut body, "model").unwrap_or_default(),
         turns,
-        tools: take_list(&mut body, "tools")
-            .into_iter()
-            .filter_map(read_tool)
-            .collect(),
+        tools: tools.into_iter().filter_map(read_tool).collect(),
         tool_choice: take(&mut body, "tool_choice")
             .as_ref()
             .and_then(read_choice),
@@ -72,6 +72,7 @@ pub fn read_request(mut body: JsonObject) -> Result<Request, Unsupported> {
         effort: take_text(&mut body, "reasoning_effort"),
         verbosity: take_text(&mut body, "verbosity"),
         stream: take(&mut body, "stream") == Some(Value::Bool(true)),
+        other_tools,
         rest: {
             body.retain(|_, value| !value.is_null());
             body
@@ -238,7 +239,8 @@ fn read_format(format: Value) -> Option<OutputFormat> {
 /// Writes the body of a request.
 pub fn write_request(request: &Request) -> JsonObject {
     let messages: Vec<Value> = request.turns.iter().flat_map(write_turn).collect();
-    let tools: Vec<Value> = request.tools.iter().map(write_tool).collect();
+    let tools = request.tools.iter().map(write_tool);
+    let tools: Vec<Value> = tools.chain(request.other_tools.iter().cloned()).collect();
     let number = |number: &serde_json::Number| Value::Number(number.clone());
     let mut body = object([
         ("model", Some(request.model.as_str().into())),

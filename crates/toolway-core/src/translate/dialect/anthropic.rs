@@ -1,0 +1,42 @@
+//! Anthropic's Messages API.
+
+mod events;
+mod models;
+mod read;
+mod write;
+mod writer;
+
+pub use self::{
+    events::EventReader,
+    read::read_request,
+    write::write_request,
+    writer::{MessageWriter, write_message},
+};
+
+use toolway_protocol::openai::ErrorBody;
+
+/// The error types of the API and the statuses that they come with.
+const ERROR_TYPES: [(u16, &str); 10] = [
+    (400, "invalid_request_error"),
+    (401, "authentication_error"),
+    (402, "billing_error"),
+    (403, "permission_error"),
+    (404, "not_found_error"),
+    (413, "request_too_large"),
+    (429, "rate_limit_error"),
+    (500, "api_error"),
+    (504, "timeout_error"),
+    (529, "overloaded_error"),
+];
+
+/// An error as the API has it: `{"type": "error", "error": {"type", "message"}}`. `status` is 500 where the answer has
+/// begun.
+pub fn write_error(status: u16, error: &ErrorBody) -> serde_json::Value {
+    let known = ERROR_TYPES.iter().find(|(known, _)| *known == status);
+    let kind = match (known, status) {
+        (Some((_, kind)), _) => *kind,
+        (None, 400..=499) => "invalid_request_error",
+        (None, _) => "api_error",
+    };
+    serde_json::json!({"type": "error", "error": {"type": kind, "message": error.message}})
+}

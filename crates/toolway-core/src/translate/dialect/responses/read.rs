@@ -1,0 +1,446 @@
+//! Requests of clients that speak Responses.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use crate::translate::{
+    dialect::{
+        Call, CallResult, OutputFormat, Part, Reasoning, Request, Role, Sealed, Source, ToolChoice,
+        ToolDefinition, Turn, Unsupported, no_parameters, object, take, take_list, take_text, text,
+    },
+    stream::CallKind,
+};
+use toolway_protocol::tool::JsonObject;
+
+/// Members that chat completions have as well, with the same meaning.
+const SHARED: [&str; 4] = [
+    "prompt_cache_key",
+    "safety_identifier",
+    "service_tier",
+    "user",
+];
+
+/// A request of a client.
+#[derive(Debug)]
+pub struct Read {
+    /// What is asked of the model.
+    pub request: Request,
+    /// How its tools are called on either side.
+    pub names: ToolNames,
+    /// The response without what the answer adds: what the client asked for, which every response repeats.
+    pub resource: JsonObject,
+    /// What of it is not understood, as a warning for the client.
+    pub dropped: Vec<String>,
+}
+
+/// What the tools of a request are called by the client, where models know them otherwise: custom tools as functions with
+/// one text, tools of a namespace by both names.
+#[derive(Clone, Debug, Default)]
+pub struct ToolNames(HashMap<String, Named>);
+
+/// The client's side of a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    pub(super) is_custom: bool,
+}
+
+impl ToolNames {
+    /// The client's side of the tool that models know by this name; none if it is the same.
+    pub(super) fn find(&self, name: &str) -> Option<&Named> {
+        self.0.get(name)
+    }
+
+    /// The name for models.
+    fn offered(&self, namespace: Option<&str>, name: &str) -> String {
+        match namespace {
+            Some(namespace) => format!("{namespace}__{name}"),
+            None => name.to_owned(),
+        }
+    }
+}
+
+/// Reads the body of a request.
+///
+/// # Errors
+/// When it needs what only a provider with a store of its own has.
+pub fn read_request(mut body: JsonObject) -> Result<Read, Unsupported> {
+    let resource = resource(&body);
+    refuse(&body)?;
+    let mut reading = Reading::default();
+    for tool in take_list(&mut body, "tools") {
+        reading.tool(tool, None);
+    }
+    if let Some(instructions) = take_text(&mut body, "instructions") {
+        reading.say(Role::System, vec![Part::Text(instructions)]);
+    }
+    match take(&mut body, "input") {
+        Some(Value::String(text)) => reading.say(Role::User, vec![Part::Text(text)]),
+        Some(Value::Array(items)) => {
+            for item in items {
+                reading.item(item)?;
+            }
+        }
+        _ => {
+            return Err(Unsupported::new(
+                "input",
+                "`input` is a text or a list of items",
+            ));
+        }
+    }
+    let choice = take(&mut body, "tool_choice").unwrap_or_default();
+    let mut settings = take(&mut body, "text").unwrap_or_default();
+    let number = |value: Option<Value>| match value {
+        Some(Value::Number(number)) => Some(number),
+        _ => None,
+    };
+    let reasoning = take(&mut body, "reasoning").unwrap_or_default();
+    let shared = SHARED
+        .iter()
+        .filter_map(|key| Some(((*key).to_owned(), take(&mut body, key)?)));
+    let rest: JsonObject = shared.collect();
+    let request = Request {
+        model: take_text(&mut body, "model").unwrap_or_default(),
+        tool_choice: reading.choice(&choice),
+        turns: reading.turns,
+        tools: reading.tools,
+        other_tools: reading.other_tools,
+        parallel_tool_calls: take(&mut body, "parallel_tool_calls").and_then(|it| it.as_bool()),
+        max_tokens: take(&mut body, "max_output_tokens").and_then(|tokens| tokens.as_u64()),
+        temperature: number(take(&mut body, "temperature")),
+        top_p: number(take(&mut body, "top_p")),
+        stop: Vec::new(),
+        format: settings
+            .get_mut("format")
+            .map(Value::take)
+            .and_then(read_format),
+        effort: reasoning["effort"].as_str().map(str::to_owned),
+        verbosity: settings["verbosity"].as_str().map(str::to_owned),
+        stream: take(&mut body, "stream") == Some(Value::Bool(true)),
+        rest,
+    };
+    Ok(Read {
+        request,
+        names: reading.names,
+        resource,
+        dropped: reading.dropped,
+    })
+}
+
+fn refuse(body: &JsonObject) -> Result<(), Unsupported> {
+    let is_given = |key: &str| {
+        body.get(key)
+            .is_some_and(|value| !value.is_null() && *value != false)
+    };
+    for (key, why) in [
+        (
+            "background",
+            "toolway answers while the client waits; leave out `background`",
+        ),
+        (
+            "conversation",
+            "toolway keeps no conversations; send all items in `input`",
+        ),
+        (
+            "prompt",
+            "toolway has no stored prompts; send `instructions` and `input`",
+        ),
+    ] {
+        if is_given(key) {
+            return Err(Unsupported::new(key, why));
+        }
+    }
+    Ok(())
+}
+
+/// What every response repeats of its request. All members are there, because strict clients want them.
+fn resource(body: &JsonObject) -> JsonObject {
+    let given = |key: &str, otherwise: Value| {
+        let value = body.get(key).filter(|value| !value.is_null());
+        (key.to_owned(), value.cloned().unwrap_or(otherwise))
+    };
+    let tools = body
+        .get("tools")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let tools: Vec<Value> = tools.cloned().map(complete_tool).collect();
+    let mut text = body.get("text").cloned().unwrap_or_else(|| json!({}));
+    if text.get("format").is_none() {
+        text["format"] = json!({"type": "text"});
+    }
+    let null = Value::Null;
+    [
+        given("instructions", null.clone()),
+        given("max_output_tokens", null.clone()),
+        given("max_tool_calls", null.clone()),
+        given("metadata", json!({})),
+        given("parallel_tool_calls", true.into()),
+        given("previous_response_id", null.clone()),
+        given("prompt_cache_key", null.clone()),
+        given("reasoning", json!({"effort": null, "summary": null})),
+        given("safety_identifier", null.clone()),
+        given("service_tier", "default".into()),
+        given("temperature", 1.0.into()),
+        given("tool_choice", "auto".into()),
+        given("top_logprobs", 0.into()),
+        given("top_p", 1.0.into()),
+        given("truncation", "disabled".into()),
+        given("user", null),
+        ("store".to_owned(), false.into()),
+        ("background".to_owned(), false.into()),
+        ("presence_penalty".to_owned(), 0.0.into()),
+        ("frequency_penalty".to_owned(), 0.0.into()),
+        ("text".to_owned(), text),
+        ("tools".to_owned(), tools.into()),
+    ]
+    .into_iter()
+    .collect()
+}
+
+/// A function with the members that may be null.
+fn complete_tool(mut tool: Value) -> Value {
+    if tool["type"] == "function" {
+        for key in ["description", "parameters", "strict"] {
+            if tool.get(key).is_none() {
+                tool[key] = Value::Null;
+            }
+        }
+    }
+    tool
+}
+
+/// A request that is being read.
+#[derive(Debug, Default)]
+struct Reading {
+    turns: Vec<Turn>,
+    tools: Vec<ToolDefinition>,
+    other_tools: Vec<Value>,
+    names: ToolNames,
+    dropped: Vec<String>,
+}
+
+impl Reading {
+    /// Adds to the turn of this role, or begins one. Instructions are never joined: each stays where it was said.
+    fn say(&mut self, role: Role, parts: Vec<Part>) {
+        match self.turns.last_mut() {
+            Some(last) if last.role == role && matches!(role, Role::Assistant | Role::Tool) => {
+                last.parts.extend(parts);
+            }
+            _ => self.turns.push(Turn {
+                role,
+                name: None,
+                parts,
+            }),
+        }
+    }
+
+    fn item(&mut self, item: Value) -> Result<(), Unsupported> {
+        let Value::Object(mut item) = item else {
+            return Err(Unsupported::new(
+                "input",
+                "an item of `input` is not an object",
+            ));
+        };
+        let owned = |key| text(&item, key).unwrap_or_default().to_owned();
+        let kind = text(&item, "type").unwrap_or("message").to_owned();
+        match kind.as_str() {
+            "message" => {
+                let role = match text(&item, "role") {
+                    Some("assistant") => Role::Assistant,
+                    Some("system") => Role::System,
+                    Some("developer") => Role::Developer,
+                    _ => Role::User,
+                };
+                let parts = read_content(take(&mut item, "content"));
+                self.say(role, parts);
+            }
+            "function_call" | "custom_tool_call" => {
+                let name = self.names.offered(text(&item, "namespace"), &owned("name"));
+                let arguments = match kind == "custom_tool_call" {
+                    true => json!({"input": owned("input")}).to_string(),
+                    false => owned("arguments"),
+                };
+                let call = Call {
+                    id: owned("call_id"),
+                    name,
+                    arguments,
+                    kind: CallKind::Function,
+                    sealed: None,
+                };
+                self.say(Role::Assistant, vec![Part::Call(call)]);
+            }
+            "function_call_output" | "custom_tool_call_output" => {
+                let result = CallResult {
+                    id: owned("call_id"),
+                    parts: read_content(take(&mut item, "output")),
+                    is_error: false,
+                };
+                self.say(Role::Tool, vec![Part::Result(result)]);
+            }
+            "reasoning" => {
+                let reasoning = read_reasoning(&item);
+                self.say(Role::Assistant, vec![Part::Reasoning(reasoning)]);
+            }
+            "additional_tools" => {
+                for tool in take_list(&mut item, "tools") {
+                    self.tool(tool, None);
+                }
+            }
+            "item_reference" => {
+                let message = format!("Item with id '{}' not found.", owned("id"));
+                return Err(Unsupported::new("input", message));
+            }
+            // What the provider's own tools left behind says nothing to another model.
+            other => self.dropped.push(format!("item {other}")),
+        }
+        Ok(())
+    }
+
+    fn tool(&mut self, tool: Value, namespace: Option<&str>) {
+        let Value::Object(mut definition) = tool else {
+            return;
+        };
+        let name = text(&definition, "name").unwrap_or_default().to_owned();
+        let kind = text(&definition, "type").unwrap_or("function").to_owned();
+        match kind.as_str() {
+            "function" | "custom" if !name.is_empty() => {
+                let is_custom = kind == "custom";
+                let offered = self.names.offered(namespace, &name);
+                let tool = read_tool(definition, offered.clone(), is_custom);
+                if is_custom || namespace.is_some() {
+                    let named = Named {
+                        namespace: namespace.map(str::to_owned),
+                        name,
+                        is_custom,
+                    };
+                    self.names.0.insert(offered, named);
+                }
+                self.tools.push(tool);
+            }
+            "namespace" if namespace.is_none() => {
+                for tool in take_list(&mut definition, "tools") {
+                    self.tool(tool, Some(&name));
+                }
+            }
+            "mcp" => self.other_tools.push(definition.into()),
+            other => self.dropped.push(format!("tool {other}")),
+        }
+    }
+
+    fn choice(&self, choice: &Value) -> Option<ToolChoice> {
+        let named = |choice: &Value| {
+            let name = choice["name"].as_str()?;
+            Some(self.names.offered(choice["namespace"].as_str(), name))
+        };
+        let choice = match (choice.as_str(), choice["type"].as_str()) {
+            (Some("auto"), _) => ToolChoice::Auto,
+            (Some("none"), _) => ToolChoice::None,
+            (Some("required"), _) => ToolChoice::Required,
+            (_, Some("function" | "custom")) => {
+                ToolChoice::Named(named(choice)?, CallKind::Function)
+            }
+            (_, Some("allowed_tools")) => {
+                let tools = choice["tools"].as_array()?.iter().filter_map(named);
+                let tools = tools.map(|name| (name, CallKind::Function)).collect();
+                ToolChoice::Allowed(tools, choice["mode"] == "required")
+            }
+            _ => return None,
+        };
+        let has_tools = !self.tools.is_empty() || !self.other_tools.is_empty();
+        has_tools.then_some(choice)
+    }
+}
+
+/// A tool as a function. A custom tool takes one text; its grammar is told in words, since few models can be held to it.
+fn read_tool(mut tool: JsonObject, name: String, is_custom: bool) -> ToolDefinition {
+    let mut description = take_text(&mut tool, "description");
+    let parameters = match is_custom {
+        false => take(&mut tool, "parameters").unwrap_or_else(no_parameters),
+        true => {
+            if let Some(definition) = tool.get("format").and_then(|it| it["definition"].as_str()) {
+                let described = description.unwrap_or_default();
+                description = Some(format!(
+                    "{described}\n\nThe input must match this grammar:\n{definition}"
+                ));
+            }
+            json!({"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]})
+        }
+    };
+    ToolDefinition {
+        name,
+        description,
+        parameters: Some(parameters),
+        strict: take(&mut tool, "strict").and_then(|strict| strict.as_bool()),
+        kind: CallKind::Function,
+    }
+}
+
+fn read_content(content: Option<Value>) -> Vec<Part> {
+    match content {
+        Some(Value::String(text)) => vec![Part::Text(text)],
+        Some(Value::Array(parts)) => parts.into_iter().map(read_part).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn read_part(part: Value) -> Part {
+    let known = || {
+        let part = part.as_object()?;
+        Some(match text(part, "type")? {
+            "input_text" | "output_text" | "text" | "summary_text" => {
+                Part::Text(text(part, "text")?.to_owned())
+            }
+            "refusal" => Part::Refusal(text(part, "refusal")?.to_owned()),
+            "input_image" => {
+                let detail = text(part, "detail").map(str::to_owned);
+                Part::Image(text(part, "image_url")?.to_owned(), detail)
+            }
+            "input_audio" => {
+                let audio = part.get("input_audio")?.as_object()?;
+                let format = text(audio, "format").unwrap_or("wav");
+                Part::Audio(text(audio, "data")?.to_owned(), format.to_owned())
+            }
+            "input_file" => {
+                let mut file = part.clone();
+                file.shift_remove("type");
+                Part::File(file)
+            }
+            _ => return None,
+        })
+    };
+    known().unwrap_or(Part::Unknown(part))
+}
+
+fn read_reasoning(item: &JsonObject) -> Reasoning {
+    let texts = ["summary", "content"].map(|key| item.get(key).and_then(Value::as_array));
+    let texts = texts.into_iter().flatten().flatten();
+    let texts: Vec<&str> = texts.filter_map(|part| part["text"].as_str()).collect();
+    let sealed = text(item, "encrypted_content").filter(|data| !data.is_empty());
+    Reasoning {
+        text: texts.join("\n\n"),
+        sealed: sealed.map(|data| Sealed::unwrapped(data, Source::OpenAi, text(item, "id"))),
+    }
+}
+
+fn read_format(format: Value) -> Option<OutputFormat> {
+    let Value::Object(mut format) = format else {
+        return None;
+    };
+    match take_text(&mut format, "type")?.as_str() {
+        "text" => Some(OutputFormat::Text),
+        "json_object" => Some(OutputFormat::JsonObject),
+        "json_schema" => Some(OutputFormat::JsonSchema(object([
+            (
+                "name",
+                Some(take(&mut format, "name").unwrap_or_else(|| "answer".into())),
+            ),
+            ("description", take(&mut format, "description")),
+            ("schema", take(&mut format, "schema")),
+            ("strict", take(&mut format, "strict")),
+        ]))),
+        _ => None,
+    }
+}

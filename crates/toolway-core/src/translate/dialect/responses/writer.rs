@@ -1,0 +1,501 @@
+//! Answers for clients that speak Responses.
+
+use serde_json::{Value, json};
+
+use super::read::ToolNames;
+use crate::translate::dialect::{AnswerWriter, Call, Delta, Reasoning, Source, Usage};
+use toolway_protocol::{
+    openai::{ErrorBody, FinishReason},
+    tool::JsonObject,
+};
+
+/// Writes an answer as the events of a stream, and puts the response together on the way.
+#[derive(Debug)]
+pub struct ResponseWriter {
+    /// The response without its output.
+    resource: JsonObject,
+    names: ToolNames,
+    /// What ids of items end with.
+    suffix: String,
+    events: u64,
+    is_over: bool,
+    output: Vec<Item>,
+    finish: FinishReason,
+    usage: Option<Usage>,
+}
+
+/// An item of the output, complete or not.
+#[derive(Debug)]
+struct Item {
+    id: String,
+    is_open: bool,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Message {
+        text: String,
+        annotations: Vec<Value>,
+    },
+    Refusal(String),
+    Reasoning(Reasoning),
+    Call {
+        number: usize,
+        call: Call,
+    },
+}
+
+impl ResponseWriter {
+    /// `resource` and `names` are those of the request; `id` is the response's, without its beginning `resp_`; `created` is
+    /// in seconds since 1970.
+    pub fn new(
+        mut resource: JsonObject,
+        names: ToolNames,
+        id: String,
+        created: u64,
+    ) -> ResponseWriter {
+        let members = json!({"id": format!("resp_{id}"), "object": "response", "created_at": created,
+            "completed_at": null, "status": "in_progress", "incomplete_details": null, "error": null,
+            "model": "", "output": [], "usage": null});
+        resource.extend(members.as_object().cloned().unwrap_or_default());
+        ResponseWriter {
+            resource,
+            names,
+            suffix: id,
+            events: 0,
+            is_over: false,
+            output: Vec::new(),
+            finish: FinishReason::Stop,
+            usage: None,
+        }
+    }
+
+    /// The response as it is now.
+    pub fn response(&self) -> JsonObject {
+        let mut response = self.resource.clone();
+        let output = self.output.iter().map(|item| self.item(item));
+        response.insert("output".to_owned(), output.collect());
+        response
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        if self.events > 0 {
+            return;
+        }
+        for name in ["response.created", "response.in_progress"] {
+            self.event(name, json!({"response": self.response()}), out);
+        }
+    }
+
+    fn event(&mut self, name: &str, mut data: Value, out: &mut Vec<u8>) {
+        data["type"] = name.into();
+        data["sequence_number"] = self.events.into();
+        self.events += 1;
+        out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
+    }
+
+    /// An event of the item at this place.
+    fn item_event(&mut self, at: usize, name: &str, mut data: Value, out: &mut Vec<u8>) {
+        data["item_id"] = self.output[at].id.as_str().into();
+        data["output_index"] = at.into();
+        self.event(&format!("response.{name}"), data, out);
+    }
+
+    /// The item as the response has it.
+    fn item(&self, item: &Item) -> Value {
+        let status = if item.is_open {
+            "in_progress"
+        } else {
+            "completed"
+        };
+        match &item.kind {
+            Kind::Message { text, annotations } => {
+                let content = json!([{"type": "output_text", "text": text, "annotations": annotations, "logprobs": []}]);
+                let content = if item.is_open && text.is_empty() {
+                    json!([])
+                } else {
+                    content
+                };
+                json!({"type": "message", "id": item.id, "status": status, "role": "assistant", "content": content})
+            }
+            Kind::Refusal(refusal) => {
+                let content = json!([{"type": "refusal", "refusal": refusal}]);
+                let content = if item.is_open && refusal.is_empty() {
+                    json!([])
+                } else {
+                    content
+                };
+                json!({"type": "message", "id": item.id, "status": status, "role": "assistant", "content": content})
+            }
+            Kind::Reasoning(reasoning) => {
+                let summary = match reasoning.text.is_empty() {
+                    true => json!([]),
+                    false => json!([{"type": "summary_text", "text": reasoning.text}]),
+                };
+                let mut written = json!({"type": "reasoning", "id": item.id, "summary": summary});
+                if let Some(sealed) = &reasoning.sealed {
+                    written["encrypted_content"] = sealed.wrapped(Source::OpenAi).into();
+                }
+                written
+            }
+            Kind::Call { call, .. } => {
+                let named = self.names.find(&call.name);
+                let name = named.map_or(call.name.as_str(), |named| named.name.as_str());
+                let mut written = match named.is_some_and(|named| named.is_custom) {
+                    true => {
+                        json!({"type": "custom_tool_call", "id": item.id, "status": status, "call_id": call.id,
+                        "name": name, "input": input(&call.arguments)})
+                    }
+                    false => {
+                        json!({"type": "function_call", "id": item.id, "status": status, "call_id": call.id,
+                        "name": name, "arguments": call.arguments})
+                    }
+                };
+                if let Some(namespace) = named.and_then(|named| named.namespace.as_deref()) {
+                    written["namespace"] = namespace.into();
+                }
+                written
+            }
+        }
+    }
+
+    /// The place of the open item that `is_meant`, which is opened if there is none. Everything but calls is closed before
+    /// another item begins.
+    fn open(
+        &mut self,
+        is_meant: impl Fn(&Kind) -> bool,
+        kind: impl FnOnce() -> Kind,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let last = self.output.last();
+        if last.is_some_and(|item| item.is_open && is_meant(&item.kind)) {
+            return self.output.len() - 1;
+        }
+        self.close(false, out);
+        let kind = kind();
+        let prefix = match &kind {
+            Kind::Message { .. } | Kind::Refusal(_) => "msg",
+            Kind::Reasoning(_) => "rs",
+            Kind::Call { call, .. } if self.is_custom(call) => "ctc",
+            Kind::Call { .. } => "fc",
+        };
+        let at = self.output.len();
+        let id = format!("{prefix}_{}_{at}", self.suffix);
+        let item = Item {
+            id,
+            is_open: true,
+            kind,
+        };
+        let added = json!({"output_index": at, "item": self.item(&item)});
+        self.output.push(item);
+        self.event("response.output_item.added", added, out);
+        let begun = match &self.output[at].kind {
+            Kind::Message { .. } => Some((
+                "content_part.added",
+                json!({"content_index": 0, "part": text_part("", &[])}),
+            )),
+            Kind::Refusal(_) => Some((
+                "content_part.added",
+                json!({"content_index": 0, "part": {"type": "refusal", "refusal": ""}}),
+            )),
+            Kind::Reasoning(_) | Kind::Call { .. } => None,
+        };
+        if let Some((name, data)) = begun {
+            self.item_event(at, name, data, out);
+        }
+        at
+    }
+
+    fn is_custom(&self, call: &Call) -> bool {
+        self.names
+            .find(&call.name)
+            .is_some_and(|named| named.is_custom)
+    }
+
+    /// Closes what is open; calls only if nothing more comes of them.
+    fn close(&mut self, with_calls: bool, out: &mut Vec<u8>) {
+        for at in 0..self.output.len() {
+            let is_call = matches!(self.output[at].kind, Kind::Call { .. });
+            if self.output[at].is_open && (with_calls || !is_call) {
+                self.close_item(at, out);
+            }
+        }
+    }
+
+    fn close_item(&mut self, at: usize, out: &mut Vec<u8>) {
+        let ends = match &mut self.output[at].kind {
+            Kind::Message { text, annotations } => vec![
+                (
+                    "output_text.done",
+                    json!({"content_index": 0, "text": text, "logprobs": []}),
+                ),
+                (
+                    "content_part.done",
+                    json!({"content_index": 0, "part": text_part(text, annotations)}),
+                ),
+            ],
+            Kind::Refusal(refusal) => vec![
+                (
+                    "refusal.done",
+                    json!({"content_index": 0, "refusal": refusal}),
+                ),
+                (
+                    "content_part.done",
+                    json!({"content_index": 0, "part": {"type": "refusal", "refusal": refusal}}),
+                ),
+            ],
+            Kind::Reasoning(reasoning) if reasoning.text.is_empty() => Vec::new(),
+            Kind::Reasoning(reasoning) => {
+                let part = json!({"type": "summary_text", "text": reasoning.text});
+                vec![
+                    (
+                        "reasoning_summary_text.done",
+                        json!({"summary_index": 0, "text": reasoning.text}),
+                    ),
+                    (
+                        "reasoning_summary_part.done",
+                        json!({"summary_index": 0, "part": part}),
+                    ),
+                ]
+            }
+            Kind::Call { call, .. } => {
+                if call.arguments.trim().is_empty() {
+                    call.arguments = "{}".to_owned();
+                }
+                let call = call.clone();
+                match self.is_custom(&call) {
+                    true => {
+                        let input = input(&call.arguments);
+                        vec![
+                            ("custom_tool_call_input.delta", json!({"delta": input})),
+                            ("custom_tool_call_input.done", json!({"input": input})),
+                        ]
+                    }
+                    false => {
+                        let named = self.names.find(&call.name);
+                        let name = named.map_or(call.name.as_str(), |named| named.name.as_str());
+                        vec![(
+                            "function_call_arguments.done",
+                            json!({"name": name, "arguments": call.arguments}),
+                        )]
+                    }
+                }
+            }
+        };
+        for (name, data) in ends {
+            self.item_event(at, name, data, out);
+        }
+        self.output[at].is_open = false;
+        let item = self.item(&self.output[at]);
+        self.event(
+            "response.output_item.done",
+            json!({"output_index": at, "item": item}),
+            out,
+        );
+    }
+
+    fn arguments(&mut self, wanted: usize, piece: &str, out: &mut Vec<u8>) {
+        let is_meant =
+            |item: &Item| matches!(&item.kind, Kind::Call { number, .. } if *number == wanted);
+        let Some(at) = self.output.iter().position(is_meant) else {
+            return;
+        };
+        let Kind::Call { call, .. } = &mut self.output[at].kind else {
+            return;
+        };
+        call.arguments.push_str(piece);
+        let call = call.clone();
+        // The text of a custom tool lies in JSON, so it can be told only when that is complete.
+        if !piece.is_empty() && !self.is_custom(&call) {
+            self.item_event(
+                at,
+                "function_call_arguments.delta",
+                json!({"delta": piece}),
+                out,
+            );
+        }
+    }
+
+    fn thought(&mut self, piece: &str, out: &mut Vec<u8>) {
+        let is_reasoning = |kind: &Kind| matches!(kind, Kind::Reasoning(it) if it.sealed.is_none());
+        let at = self.open(is_reasoning, || Kind::Reasoning(Reasoning::default()), out);
+        let Kind::Reasoning(reasoning) = &mut self.output[at].kind else {
+            return;
+        };
+        let is_first = reasoning.text.is_empty();
+        reasoning.text.push_str(piece);
+        if is_first {
+            let part = json!({"type": "summary_text", "text": ""});
+            self.item_event(
+                at,
+                "reasoning_summary_part.added",
+                json!({"summary_index": 0, "part": part}),
+                out,
+            );
+        }
+        self.item_event(
+            at,
+            "reasoning_summary_text.delta",
+            json!({"summary_index": 0, "delta": piece}),
+            out,
+        );
+    }
+
+    fn end(&mut self, status: &str, out: &mut Vec<u8>) {
+        self.resource.insert("status".to_owned(), status.into());
+        let response = self.response();
+        self.event(
+            &format!("response.{status}"),
+            json!({"response": response}),
+            out,
+        );
+        self.is_over = true;
+    }
+}
+
+impl AnswerWriter for ResponseWriter {
+    fn write(&mut self, delta: Delta, out: &mut Vec<u8>) {
+        if self.is_over {
+            return;
+        }
+        match delta {
+            Delta::Begin(head) => {
+                self.resource.insert("model".to_owned(), head.model.into());
+                self.begin(out);
+            }
+            Delta::Text(piece) => {
+                let is_message = |kind: &Kind| matches!(kind, Kind::Message { .. });
+                let empty = || Kind::Message {
+                    text: String::new(),
+                    annotations: Vec::new(),
+                };
+                let at = self.open(is_message, empty, out);
+                if let Kind::Message { text, .. } = &mut self.output[at].kind {
+                    text.push_str(&piece);
+                }
+                let delta = json!({"content_index": 0, "delta": piece, "logprobs": []});
+                self.item_event(at, "output_text.delta", delta, out);
+            }
+            Delta::Refusal(piece) => {
+                let is_refusal = |kind: &Kind| matches!(kind, Kind::Refusal(_));
+                let at = self.open(is_refusal, || Kind::Refusal(String::new()), out);
+                if let Kind::Refusal(text) = &mut self.output[at].kind {
+                    text.push_str(&piece);
+                }
+                self.item_event(
+                    at,
+                    "refusal.delta",
+                    json!({"content_index": 0, "delta": piece}),
+                    out,
+                );
+            }
+            Delta::Thought(piece) => self.thought(&piece, out),
+            Delta::Sealed(sealed) => {
+                let is_reasoning =
+                    |kind: &Kind| matches!(kind, Kind::Reasoning(it) if it.sealed.is_none());
+                let at = self.open(is_reasoning, || Kind::Reasoning(Reasoning::default()), out);
+                if let Kind::Reasoning(reasoning) = &mut self.output[at].kind {
+                    reasoning.sealed = sealed.sealed;
+                }
+                self.close_item(at, out);
+            }
+            Delta::Call(number, mut call) => {
+                let arguments = std::mem::take(&mut call.arguments);
+                self.open(|_| false, || Kind::Call { number, call }, out);
+                self.arguments(number, &arguments, out);
+            }
+            Delta::Arguments(number, piece) => self.arguments(number, &piece, out),
+            Delta::Annotation(annotation) => {
+                if let Some(Item {
+                    kind: Kind::Message { annotations, .. },
+                    ..
+                }) = self.output.last_mut()
+                {
+                    let mut flat = annotation["url_citation"].clone();
+                    flat["type"] = "url_citation".into();
+                    annotations.push(flat);
+                }
+            }
+            Delta::Usage(usage) => self.usage = Some(usage),
+            Delta::Finish(reason) => self.finish = reason,
+            Delta::Failed(error) => {
+                self.begin(out);
+                let code = error
+                    .code
+                    .as_ref()
+                    .and_then(Value::as_str)
+                    .unwrap_or("server_error");
+                let error = json!({"code": code, "message": error.message});
+                self.resource.insert("error".to_owned(), error);
+                self.end("failed", out);
+            }
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        if self.is_over {
+            return;
+        }
+        self.begin(out);
+        self.close(true, out);
+        let usage = self.usage.unwrap_or_default();
+        let usage = json!({
+            "input_tokens": usage.input,
+            "input_tokens_details": {"cached_tokens": usage.cached},
+            "output_tokens": usage.output,
+            "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+            "total_tokens": usage.input + usage.output,
+        });
+        self.resource.insert("usage".to_owned(), usage);
+        let cut = match self.finish {
+            FinishReason::Length => Some("max_output_tokens"),
+            FinishReason::ContentFilter => Some("content_filter"),
+            FinishReason::Stop | FinishReason::ToolCalls | FinishReason::FunctionCall => None,
+        };
+        match cut {
+            Some(reason) => {
+                self.resource
+                    .insert("incomplete_details".to_owned(), json!({"reason": reason}));
+                self.end("incomplete", out);
+            }
+            None => {
+                let created = self.resource["created_at"].clone();
+                self.resource.insert("completed_at".to_owned(), created);
+                self.end("completed", out);
+            }
+        }
+    }
+}
+
+impl ResponseWriter {
+    /// The whole response, which the deltas make up.
+    ///
+    /// # Errors
+    /// When the answer failed.
+    pub fn write_response(mut self, deltas: Vec<Delta>) -> Result<JsonObject, ErrorBody> {
+        let mut events = Vec::new();
+        for delta in deltas {
+            if let Delta::Failed(error) = delta {
+                return Err(error);
+            }
+            self.write(delta, &mut events);
+            events.clear();
+        }
+        self.finish(&mut events);
+        Ok(self.response())
+    }
+}
+
+fn text_part(text: &str, annotations: &[Value]) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": annotations, "logprobs": []})
+}
+
+/// The text for a custom tool, in the arguments of the function that stands for it; as it is where it is no such object.
+fn input(arguments: &str) -> String {
+    let object = serde_json::from_str::<JsonObject>(arguments).ok();
+    let input = object
+        .as_ref()
+        .and_then(|object| object.get("input")?.as_str());
+    input.unwrap_or(arguments).to_owned()
+}
