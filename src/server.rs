@@ -7,6 +7,7 @@ mod body;
 mod chat;
 mod connections;
 mod cors;
+mod dialects;
 mod ended;
 pub mod error;
 mod forward;
@@ -39,7 +40,7 @@ use axum::{
     Router,
     extract::Request,
     http::{HeaderName, Uri},
-    routing::{any, get, post},
+    routing::{any, get, head, post},
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 
@@ -194,6 +195,14 @@ fn routes(app: Arc<App>) -> Router {
             "/v1/models/{*id}",
             get(models::show).fallback(forward::forward),
         )
+        // Other APIs of models.
+        .route("/", head(dialects::greet).get(not_found))
+        .route(
+            "/v1/responses",
+            post(dialects::responses).fallback(forward::forward),
+        )
+        .route("/v1/messages", post(dialects::messages))
+        .route("/v1/messages/count_tokens", post(dialects::count_tokens))
         .route("/v1/{*path}", any(forward::forward))
         // The Model Context Protocol.
         .route("/mcp", any(mcp::everything))
@@ -218,7 +227,11 @@ fn routes(app: Arc<App>) -> Router {
         .route("/readyz", get(status::readyz))
         .route("/health", get(status::health))
         .route("/tools", get(status::tools))
-        .fallback(async |uri: Uri| Refusal::NotFound(uri.path().to_owned()))
+        .fallback(not_found)
         .method_not_allowed_fallback(async || Refusal::MethodNotAllowed)
         .with_state(app)
+}
+
+async fn not_found(uri: Uri) -> Refusal {
+    Refusal::NotFound(uri.path().to_owned())
 }

@@ -41,7 +41,7 @@ impl Record {
 
     /// Warns the client with a header `X-Toolway-Warning`; to be said before the response begins. Characters that a
     /// header cannot hold are sent as `?`.
-    pub(super) fn warn(&self, warning: &str) {
+    pub fn warn(&self, warning: &str) {
         let fits = |c: char| c.is_ascii_graphic() || c == ' ';
         let warning = warning.chars().take(MAX_WARNING);
         let warning = warning.map(|c| if fits(c) { c } else { '?' }).collect();

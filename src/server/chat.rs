@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
-    body::Body,
+    body::{Body, Bytes},
     extract::{Request, State},
     http::{HeaderMap, HeaderValue, Method, header},
     response::{IntoResponse, Response},
@@ -31,35 +31,50 @@ pub(super) async fn complete(State(app): State<Arc<App>>, request: Request) -> R
         Ok(body) => body,
         Err(refusal) => return refusal.into_response(),
     };
-    let chosen = match Chosen::read(&parts.headers) {
-        Ok(chosen) => chosen,
+    let input = match input(&app, &parts.headers, body, record) {
+        Ok(input) => input,
         Err(failure) => return error::response(failure.into()),
     };
-    let input = Input {
-        headers: headers::to_model(&parts.headers, &app.config),
+    // With it goes the buffer that the head of the request was read into.
+    drop(parts);
+    match app.gateway.chat(input).await {
+        Ok(Answer::Plain { headers, body }) => {
+            respond(Body::from(body), headers, "application/json")
+        }
+        Ok(Answer::Stream { headers, body }) => {
+            respond(Body::from_stream(body), headers, "text/event-stream")
+        }
+        Err(failed) => error::response(failed),
+    }
+}
+
+/// A chat request with this body, and what its headers choose.
+///
+/// # Errors
+/// When a header is not valid.
+pub(super) fn input(
+    app: &App,
+    headers: &HeaderMap,
+    body: Bytes,
+    record: Option<Arc<Record>>,
+) -> Result<Input, Failure> {
+    let chosen = Chosen::read(headers)?;
+    Ok(Input {
+        headers: headers::to_model(headers, &app.config),
         body,
         max_depth: app.config.max_body_depth,
         bodies: app.bodies.clone(),
         tools: chosen.tools.map(Into::into),
         servers: chosen.servers.map(Into::into),
         progress: chosen.progress,
-        principal: headers::principal(&parts.headers),
+        principal: headers::principal(headers),
         tell: error::in_band,
         record: record.unwrap_or_default(),
-    };
-    // With it goes the buffer that the head of the request was read into.
-    drop(parts);
-    match app.gateway.chat(input).await {
-        Ok(answer) => respond(answer),
-        Err(failed) => error::response(failed),
-    }
+    })
 }
 
-fn respond(answer: Answer) -> Response {
-    let (headers, content_type, body) = match answer {
-        Answer::Plain { headers, body } => (headers, "application/json", Body::from(body)),
-        Answer::Stream { headers, body } => (headers, "text/event-stream", Body::from_stream(body)),
-    };
+/// The response with this body and these headers of the upstream.
+pub(super) fn respond(body: Body, headers: HeaderMap, content_type: &'static str) -> Response {
     let mut response = Response::new(body);
     *response.headers_mut() = headers;
     let own = response.headers_mut();

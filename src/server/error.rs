@@ -202,9 +202,17 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
+        self.into_response_in(|_, error| error.to_value())
+    }
+}
+
+impl Refusal {
+    /// The response in the form of another API.
+    pub(super) fn into_response_in(self, form: Form) -> Response {
         let failing = self.failing();
         let (status, kind, code, message) = self.parts();
-        let mut response = respond(status, &body(kind, message, None, code));
+        let error = body(kind, message, None, code);
+        let mut response = respond(status, &form(status.as_u16(), &error));
         response.extensions_mut().insert(failing);
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response
@@ -215,15 +223,23 @@ impl IntoResponse for Refusal {
     }
 }
 
+/// How a face writes an error that has this status.
+pub(super) type Form = fn(u16, &ErrorBody) -> Value;
+
 /// A failure as an HTTP response. Once a tool has run, no SDK is to send the whole request again.
 pub fn response(failed: Failed) -> Response {
+    response_in(failed, |_, error| error.to_value())
+}
+
+/// The same in the form of another API.
+pub(super) fn response_in(failed: Failed, form: Form) -> Response {
     let failing = Failing {
         outcome: failed.failure.outcome(),
         error: failed.failure.to_string(),
     };
     let is_ending = matches!(failed.failure, Failure::ShuttingDown);
     let (status, error, headers) = parts(failed.failure);
-    let mut response = respond(status, &error);
+    let mut response = respond(status, &form(status.as_u16(), &error));
     response.extensions_mut().insert(failing);
     response.headers_mut().extend(headers);
     if failed.tools_ran {
@@ -336,8 +352,8 @@ fn body(kind: &str, message: String, param: Option<String>, code: &str) -> Error
     }
 }
 
-fn respond(status: StatusCode, error: &ErrorBody) -> Response {
-    let mut response = Response::new(Body::from(error.to_json()));
+fn respond(status: StatusCode, error: &Value) -> Response {
+    let mut response = Response::new(Body::from(error.to_string()));
     *response.status_mut() = status;
     response.headers_mut().insert(
         header::CONTENT_TYPE,

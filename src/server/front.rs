@@ -26,13 +26,13 @@ use tracing::{Instrument, Span};
 use super::{
     App, REQUEST_ID, chat,
     connections::Ticket,
-    cors,
+    cors, dialects,
     ended::{Ended, Lasting},
     error::Refusal,
     guard, mcp, mcp_sessions,
 };
 use crate::upstream::model::is_credential;
-use toolway_core::translate::paths;
+use toolway_core::translate::{dialect::anthropic, paths};
 
 /// Longest id that a client can give its request, in bytes: it goes into every line of the log about it.
 const LONGEST_ID: usize = 256;
@@ -118,6 +118,9 @@ fn checked(
     let refused = match admitted {
         Ok(()) => return work(app, routes, request),
         Err(refusal) if mcp::is_here(request.uri().path()) => mcp::reply::refusal(refusal),
+        Err(refusal) if dialects::is_messages(request.uri().path()) => {
+            refusal.into_response_in(anthropic::write_error)
+        }
         Err(refusal) => refusal.into_response(),
     };
     Box::pin(ready(refused))
@@ -127,7 +130,10 @@ fn checked(
 /// an upstream.
 fn is_read_whole(request: &Request) -> bool {
     let path = request.uri().path();
-    chat::is_meant(request) || mcp::is_here(path) || mcp_sessions::is_below(path)
+    chat::is_meant(request)
+        || dialects::is_messages(path)
+        || mcp::is_here(path)
+        || mcp_sessions::is_below(path)
 }
 
 /// The place of a request is free again when its response has been sent, or at once if that lasts.

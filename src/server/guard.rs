@@ -13,7 +13,7 @@ use axum::{
 
 use crate::secret::Secret;
 
-use super::{App, Config, cors, error::Refusal, headers::bearer, mcp_sessions, places::Holder};
+use super::{App, Config, cors, error::Refusal, headers::shown_key, mcp_sessions, places::Holder};
 
 /// Who takes a place for the request, if it needs one. `key` is the [`position`] of the key that was shown.
 pub(super) fn admit(
@@ -71,7 +71,7 @@ pub(super) fn position(config: &Config, headers: &HeaderMap) -> Option<usize> {
     if config.api_keys.is_empty() {
         return None;
     }
-    let shown = Secret::new(bearer(headers)?);
+    let shown = Secret::new(shown_key(headers)?);
     let keys = config.api_keys.iter().enumerate();
     keys.fold(None, |known, (at, key)| match *key == shown {
         true => Some(at),

@@ -101,7 +101,12 @@ pub(super) fn principal(client: &HeaderMap) -> Principal {
     hasher.finish()
 }
 
-/// The key that was shown, right or wrong.
+/// The key that was shown, right or wrong: as a bearer token, or in the header that Anthropic's SDKs use.
+pub(super) fn shown_key(headers: &HeaderMap) -> Option<&str> {
+    bearer(headers).or_else(|| headers.get("x-api-key")?.to_str().ok())
+}
+
+/// The bearer token that was shown.
 pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, key) = value.split_once(' ')?;

@@ -23,6 +23,8 @@ mod api;
 mod bounds;
 /// Clients that would keep others out.
 mod crowding;
+/// Clients that speak Responses or Messages.
+mod dialects;
 /// Servers that die, and results that are too big.
 mod dying;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.

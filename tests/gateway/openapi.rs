@@ -82,6 +82,7 @@ fn body_for(path: &str) -> Value {
     match path {
         "/v1/mcp_sessions" => json!({"tools": [{"name": "f"}]}),
         path if path.ends_with("/tool_responses") => json!({"tool_responses": []}),
+        "/v1/responses" => json!({"model": "m", "input": "hello"}),
         _ => json!({"model": "m", "messages": [{"role": "user", "content": "hello"}]}),
     }
 }

@@ -344,6 +344,24 @@ pub struct Usage {
     pub reasoning: u64,
 }
 
+/// Models of this name take `reasoning_effort`, as far as names tell. Other chat APIs may refuse it.
+pub fn thinks(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    let known = [
+        "claude",
+        "gemini",
+        "gpt-5",
+        "gpt-6",
+        "gpt-oss",
+        "o1",
+        "o3",
+        "o4",
+        "qwen3",
+        "deepseek-r",
+    ];
+    known.iter().any(|known| name.starts_with(known))
+}
+
 /// The member as a text.
 fn text<'v>(object: &'v JsonObject, key: &str) -> Option<&'v str> {
     object.get(key).and_then(Value::as_str)

@@ -144,6 +144,10 @@ fn refuse(body: &JsonObject) -> Result<(), Unsupported> {
             "toolway keeps no conversations; send all items in `input`",
         ),
         (
+            "previous_response_id",
+            "toolway keeps no responses; send all items in `input`",
+        ),
+        (
             "prompt",
             "toolway has no stored prompts; send `instructions` and `input`",
         ),

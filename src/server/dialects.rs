@@ -1,0 +1,362 @@
+//! `POST /v1/responses` and `POST /v1/messages`: chats of clients that speak another API than chat completions.
+//!
+//! A request becomes a chat and goes through the same loop; the answer is translated on its way back. Where the upstream
+//! speaks the client's API and no tool is offered, requests are forwarded untouched.
+
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use axum::{
+    Json,
+    body::{Body, Bytes},
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, request::Parts},
+    response::{IntoResponse, Response},
+};
+use futures::{Stream, StreamExt, stream};
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::{chat::Answer, failure::Failure, record::Record, sink},
+    upstream::{model::Api, read_text},
+};
+use toolway_core::translate::dialect::{
+    self, AnswerWriter, Delta, Unsupported,
+    anthropic::{self, MessageWriter},
+    chat::{self, ChunkReader},
+    responses::{self, ResponseWriter, ToolNames},
+};
+use toolway_protocol::{
+    json_size::{MAX_VALUES, check_values},
+    openai::ErrorBody,
+    sse::{Event, Framer},
+    tool::JsonObject,
+};
+
+use super::{App, body, chat as chat_face, error, forward};
+
+/// Longest event that the gateway writes, in bytes.
+const MAX_EVENT_BYTES: usize = 64 << 20;
+
+/// The API of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Face {
+    Responses,
+    Messages,
+}
+
+/// The path is one of Anthropic's API, so that refusals have its form.
+pub(super) fn is_messages(path: &str) -> bool {
+    path.starts_with("/v1/messages")
+}
+
+/// Answers `POST /v1/responses`.
+pub(super) async fn responses(State(app): State<Arc<App>>, request: Request) -> Response {
+    complete(app, request, Face::Responses).await
+}
+
+/// Answers `POST /v1/messages`.
+pub(super) async fn messages(State(app): State<Arc<App>>, request: Request) -> Response {
+    complete(app, request, Face::Messages).await
+}
+
+/// Answers `POST /v1/messages/count_tokens` with an estimate: four bytes of the request count as a token. Where the
+/// upstream is Anthropic's, it counts itself.
+pub(super) async fn count_tokens(State(app): State<Arc<App>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = match body::receive(&app, &parts.headers, body, app.config.max_body_bytes).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal.into_response_in(Face::Messages.form()),
+    };
+    let model = read(&body)
+        .ok()
+        .and_then(|body| Some(body.get("model")?.as_str()?.to_owned()));
+    let upstream = model.and_then(|model| app.gateway.models().choose(&model));
+    if upstream.is_some_and(|upstream| upstream.config.api == Api::Anthropic) {
+        return forward::forward(State(app), Request::from_parts(parts, Body::from(body))).await;
+    }
+    Json(json!({"input_tokens": body.len().div_ceil(4)})).into_response()
+}
+
+/// Claude Code asks with HEAD whether anybody is there.
+pub(super) async fn greet() -> StatusCode {
+    StatusCode::OK
+}
+
+async fn complete(app: Arc<App>, request: Request, face: Face) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = match body::receive(&app, &parts.headers, body, app.config.max_body_bytes).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal.into_response_in(face.form()),
+    };
+    let translated = read_text(body.len(), || face.read(&app, &body));
+    let is_forwarded = match &translated {
+        Ok(asked) => face.is_forwarded(&app, &asked.model),
+        // What toolway cannot translate, the upstream may still understand.
+        Err(unreadable) => unreadable
+            .model
+            .as_deref()
+            .is_some_and(|model| face.is_forwarded(&app, model)),
+    };
+    if is_forwarded {
+        let request = Request::from_parts(parts.clone(), Body::from(body));
+        let response = forward::forward(State(Arc::clone(&app)), request).await;
+        let has_route = !matches!(response.status().as_u16(), 404 | 405 | 501);
+        if has_route || translated.is_err() {
+            return response;
+        }
+    }
+    match translated {
+        Ok(asked) => answer(app, parts, face, asked).await,
+        Err(unreadable) => failed(face, unreadable.failure),
+    }
+}
+
+/// Sends the chat through the gateway, and its answer back in the client's words.
+async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Response {
+    let record = parts.extensions.remove::<Arc<Record>>();
+    if let Some(record) = &record {
+        for warning in &asked.warnings {
+            record.warn(warning);
+        }
+    }
+    let input = match chat_face::input(&app, &parts.headers, asked.chat, record) {
+        Ok(input) => input,
+        Err(failure) => return failed(face, failure),
+    };
+    drop(parts);
+    match app.gateway.chat(input).await {
+        Ok(Answer::Plain { headers, body }) => plain(face, headers, &body, asked.writer),
+        Ok(Answer::Stream { headers, body }) => {
+            let body = Translated {
+                body,
+                framer: Framer::new(MAX_EVENT_BYTES),
+                reader: ChunkReader::default(),
+                writer: asked.writer.into_stream(),
+            };
+            chat_face::respond(
+                Body::from_stream(body.into_stream()),
+                headers,
+                "text/event-stream",
+            )
+        }
+        Err(failure) => error::response_in(failure, face.form()),
+    }
+}
+
+fn plain(face: Face, headers: HeaderMap, body: &[u8], writer: Writer) -> Response {
+    let written = read_text(body.len(), || {
+        let chat: JsonObject = serde_json::from_slice(body)
+            .map_err(|error| ErrorBody::new("server_error", "internal_error", error.to_string()))?;
+        writer.write_whole(ChunkReader::default().read(chat))
+    });
+    match written {
+        Ok(body) => {
+            let body = Body::from(Value::Object(body).to_string());
+            chat_face::respond(body, headers, "application/json")
+        }
+        Err(error) => {
+            let body = Json(face.form()(502, &error));
+            (StatusCode::BAD_GATEWAY, body).into_response()
+        }
+    }
+}
+
+fn failed(face: Face, failure: Failure) -> Response {
+    error::response_in(failure.into(), face.form())
+}
+
+/// A request in the words of chat completions.
+struct Asked {
+    model: String,
+    chat: Bytes,
+    warnings: Vec<String>,
+    writer: Writer,
+}
+
+/// A request that cannot be translated.
+struct Unreadable {
+    model: Option<String>,
+    failure: Failure,
+}
+
+impl Face {
+    /// How errors are written.
+    fn form(self) -> error::Form {
+        match self {
+            Face::Responses => |_, error| error.to_value(),
+            Face::Messages => anthropic::write_error,
+        }
+    }
+
+    /// The upstream speaks this API, and toolway has nothing to add.
+    fn is_forwarded(self, app: &App, model: &str) -> bool {
+        let Some(upstream) = app.gateway.models().choose(model) else {
+            return false;
+        };
+        let speaks_it = match self {
+            Face::Responses => matches!(upstream.config.api, Api::Auto | Api::Responses),
+            Face::Messages => upstream.config.api == Api::Anthropic,
+        };
+        speaks_it && app.gateway.catalog().offered().is_empty()
+    }
+
+    fn read(self, app: &App, body: &[u8]) -> Result<Asked, Unreadable> {
+        let body = read(body).map_err(|failure| Unreadable {
+            model: None,
+            failure,
+        })?;
+        let model = body.get("model").and_then(Value::as_str).map(str::to_owned);
+        let translated = match self {
+            Face::Responses => responses::read_request(body).map(|read| {
+                let writer = Writer::Response {
+                    resource: read.resource,
+                    names: read.names,
+                    id: format!("{:016x}{:016x}", app.gateway.seed(), app.gateway.seed()),
+                };
+                (read.request, read.dropped, writer)
+            }),
+            Face::Messages => anthropic::read_request(body)
+                .map(|(request, dropped)| (request, dropped, Writer::Message)),
+        };
+        let (request, dropped, writer) = translated.map_err(|unsupported| Unreadable {
+            model: model.clone(),
+            failure: refused(unsupported),
+        })?;
+        let warnings = match dropped.is_empty() {
+            true => Vec::new(),
+            false => vec![format!(
+                "not understood and left out: {}",
+                dropped.join(", ")
+            )],
+        };
+        Ok(Asked {
+            model: model.unwrap_or_default(),
+            chat: write_chat(&request),
+            warnings,
+            writer,
+        })
+    }
+}
+
+fn read(body: &[u8]) -> Result<JsonObject, Failure> {
+    let invalid = |message: String| Failure::Request {
+        message,
+        param: None,
+        code: "invalid_body",
+    };
+    check_values(body, MAX_VALUES).map_err(|error| invalid(format!("the body has {error}")))?;
+    serde_json::from_slice(body)
+        .map_err(|error| invalid(format!("the body is not a JSON object: {error}")))
+}
+
+fn refused(unsupported: Unsupported) -> Failure {
+    Failure::Request {
+        message: unsupported.message,
+        param: Some(unsupported.param),
+        code: "unsupported_parameter",
+    }
+}
+
+/// The body of the chat. A stream always tells its tokens, because these APIs do.
+fn write_chat(request: &dialect::Request) -> Bytes {
+    let mut chat = chat::write_request(request);
+    if !dialect::thinks(&request.model) {
+        chat.shift_remove("reasoning_effort");
+    }
+    if request.stream {
+        chat.insert("stream_options".to_owned(), json!({"include_usage": true}));
+    }
+    Value::Object(chat).to_string().into()
+}
+
+/// What writes the answer.
+enum Writer {
+    Message,
+    Response {
+        resource: JsonObject,
+        names: ToolNames,
+        id: String,
+    },
+}
+
+impl Writer {
+    fn into_stream(self) -> Box<dyn AnswerWriter> {
+        match self {
+            Writer::Message => Box::new(MessageWriter::default()),
+            Writer::Response {
+                resource,
+                names,
+                id,
+            } => Box::new(ResponseWriter::new(resource, names, id, now())),
+        }
+    }
+
+    fn write_whole(self, deltas: Vec<Delta>) -> Result<JsonObject, ErrorBody> {
+        match self {
+            Writer::Message => anthropic::write_message(deltas),
+            Writer::Response {
+                resource,
+                names,
+                id,
+            } => ResponseWriter::new(resource, names, id, now()).write_response(deltas),
+        }
+    }
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// A streamed answer that is translated while it is written.
+struct Translated {
+    body: sink::Body,
+    framer: Framer,
+    reader: ChunkReader,
+    writer: Box<dyn AnswerWriter>,
+}
+
+impl Translated {
+    fn into_stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+        stream::unfold(self, |mut translated| async {
+            let piece = translated.next().await?;
+            Some((Ok(piece), translated))
+        })
+    }
+
+    /// The next events; those of one piece go out in one write, because some clients lose an event that is torn.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            let Ok(piece) = self.body.next().await?;
+            self.framer.push(piece);
+            let mut out = Vec::new();
+            while let Some(Ok(event)) = self.framer.next() {
+                self.write(&event, &mut out);
+            }
+            if !out.is_empty() {
+                return Some(out.into());
+            }
+        }
+    }
+
+    fn write(&mut self, event: &Event, out: &mut Vec<u8>) {
+        if event.is_comment() {
+            out.extend_from_slice(event.raw());
+            return;
+        }
+        let Some(data) = event.data() else {
+            return;
+        };
+        if data == "[DONE]" {
+            return self.writer.finish(out);
+        }
+        let chunk = serde_json::from_str::<JsonObject>(&data);
+        for delta in chunk.map_or_else(|_| Vec::new(), |chunk| self.reader.read(chunk)) {
+            self.writer.write(delta, out);
+        }
+    }
+}

@@ -1,0 +1,558 @@
+//! Clients that speak Responses or Messages, over models of every API.
+
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{Toolway, toolway},
+    model::{Model, Then, call, events, raw, say, say_and_call},
+    tools::tools,
+};
+
+/// The upstreams that a face is tried over.
+const APIS: [&str; 3] = ["chat", "responses", "anthropic"];
+
+fn upstream(api: &str) -> String {
+    format!(
+        "[[upstreams]]\nname = \"u\"\nbase_url = \"MODEL\"\napi = \"{api}\"\napi_key = \"k\"\nretries = 0\n"
+    )
+}
+
+/// A toolway with a tool before a model of this API.
+async fn over(api: &str, script: Vec<crate::model::Reply>) -> Toolway {
+    toolway(Model::start(script).await)
+        .config(&upstream(api))
+        .server("calc", tools().add())
+        .start()
+        .await
+}
+
+async fn post(gw: &Toolway, path: &str, body: &Value) -> reqwest::Response {
+    let request = gw.http.post(format!("{}{path}", gw.base));
+    let request = request.header("content-type", "application/json");
+    request.body(body.to_string()).send().await.unwrap()
+}
+
+async fn plain(gw: &Toolway, path: &str, body: Value) -> Value {
+    let response = post(gw, path, &body).await;
+    let status = response.status();
+    let text = response.text().await.unwrap();
+    assert_eq!(status, 200, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The events of a stream: (name, data). Each name is the data's type.
+async fn streamed(gw: &Toolway, path: &str, mut body: Value) -> Vec<Value> {
+    body["stream"] = true.into();
+    let response = post(gw, path, &body).await;
+    assert_eq!(response.status(), 200);
+    let text = response.text().await.unwrap();
+    let events = text
+        .split("\n\n")
+        .filter(|event| !event.is_empty() && !event.starts_with(':'));
+    events
+        .map(|event| {
+            let (name, data) = event.split_once('\n').unwrap();
+            let data: Value = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
+            assert_eq!(
+                name.strip_prefix("event: "),
+                data["type"].as_str(),
+                "{event}"
+            );
+            data
+        })
+        .collect()
+}
+
+fn kinds(events: &[Value]) -> Vec<&str> {
+    events
+        .iter()
+        .map(|event| event["type"].as_str().unwrap())
+        .collect()
+}
+
+fn two_rounds() -> Vec<crate::model::Reply> {
+    vec![
+        say_and_call(
+            "Let me see. ",
+            &[("c", "calc__add", json!({"a": 1, "b": 2}))],
+        ),
+        say("It is 3."),
+    ]
+}
+
+/// What the message of a Messages stream is, put together as the SDKs do it: they keep blocks in a list, and a delta for a
+/// block that is not open is a crash.
+fn message(events: &[Value]) -> Value {
+    assert_eq!(events[0]["type"], "message_start");
+    assert_eq!(events.last().unwrap()["type"], "message_stop");
+    let mut message = events[0]["message"].clone();
+    let mut arguments = String::new();
+    let mut open = None;
+    for event in &events[1..] {
+        let at = event["index"].as_u64();
+        match event["type"].as_str().unwrap() {
+            "content_block_start" => {
+                assert_eq!(open, None, "one block at a time");
+                let content = message["content"].as_array_mut().unwrap();
+                assert_eq!(at, Some(content.len() as u64), "indices count from 0");
+                content.push(event["content_block"].clone());
+                open = at;
+            }
+            "content_block_delta" => {
+                assert_eq!(open, at);
+                let block = message["content"]
+                    .as_array_mut()
+                    .unwrap()
+                    .last_mut()
+                    .unwrap();
+                let delta = &event["delta"];
+                let append = |block: &mut Value, key: &str| {
+                    let text = format!(
+                        "{}{}",
+                        block[key].as_str().unwrap(),
+                        delta[key].as_str().unwrap()
+                    );
+                    block[key] = text.into();
+                };
+                match delta["type"].as_str().unwrap() {
+                    "text_delta" => append(block, "text"),
+                    "thinking_delta" => append(block, "thinking"),
+                    "signature_delta" => append(block, "signature"),
+                    "input_json_delta" => {
+                        arguments.push_str(delta["partial_json"].as_str().unwrap())
+                    }
+                    other => panic!("{other}"),
+                }
+            }
+            "content_block_stop" => {
+                let block = message["content"]
+                    .as_array_mut()
+                    .unwrap()
+                    .last_mut()
+                    .unwrap();
+                if block["type"] == "tool_use" {
+                    block["input"] = serde_json::from_str(&arguments).unwrap();
+                    arguments.clear();
+                }
+                open = None;
+            }
+            "message_delta" => {
+                message["stop_reason"] = event["delta"]["stop_reason"].clone();
+                message["usage"] = event["usage"].clone();
+            }
+            "message_stop" => {}
+            other => panic!("{other}"),
+        }
+    }
+    message
+}
+
+#[tokio::test]
+async fn a_loop_is_one_message_over_every_api() {
+    for api in APIS {
+        for is_streamed in [false, true] {
+            let gw = over(api, two_rounds()).await;
+            let body = json!({"model": "claude-x", "max_tokens": 1000, "system": "be brief",
+                "messages": [{"role": "user", "content": "hello"}]});
+            let message = match is_streamed {
+                false => plain(&gw, "/v1/messages", body).await,
+                true => message(&streamed(&gw, "/v1/messages?beta=true", body).await),
+            };
+            let texts = message["content"].as_array().unwrap().iter();
+            let texts: String = texts.filter_map(|block| block["text"].as_str()).collect();
+            assert_eq!(texts, "Let me see. It is 3.", "{api}");
+            assert_eq!(message["stop_reason"], "end_turn");
+            assert_eq!(message["role"], "assistant");
+            assert!(message["id"].as_str().unwrap().starts_with("msg_"));
+            assert!(
+                message["usage"]["input_tokens"].as_u64().unwrap() > 0,
+                "{message}"
+            );
+            gw.join().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_loop_is_one_response_over_every_api() {
+    for api in APIS {
+        let gw = over(api, [two_rounds(), two_rounds()].concat()).await;
+        let body = json!({"model": "m", "instructions": "be brief", "input": "hello"});
+        let response = plain(&gw, "/v1/responses", body.clone()).await;
+        let events = streamed(&gw, "/v1/responses", body).await;
+        let numbers: Vec<u64> = events
+            .iter()
+            .map(|it| it["sequence_number"].as_u64().unwrap())
+            .collect();
+        assert_eq!(numbers, (0..events.len() as u64).collect::<Vec<_>>());
+        let last = events.last().unwrap();
+        assert_eq!(last["type"], "response.completed");
+        for response in [&response, &last["response"]] {
+            assert_eq!(response["status"], "completed");
+            let texts: Vec<&str> = response["output"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|item| item["type"] == "message")
+                .filter_map(|item| item["content"][0]["text"].as_str())
+                .collect();
+            assert_eq!(texts.concat(), "Let me see. It is 3.", "{api}");
+            assert!(
+                !response["output"].to_string().contains("calc__add"),
+                "the gateway's calls stay hidden"
+            );
+            assert_eq!(response["instructions"], "be brief");
+            assert!(
+                response["usage"]["input_tokens_details"]["cached_tokens"]
+                    .as_u64()
+                    .unwrap()
+                    > 0
+            );
+        }
+        let deltas = events
+            .iter()
+            .filter(|it| it["type"] == "response.output_text.delta");
+        let text: String = deltas.map(|it| it["delta"].as_str().unwrap()).collect();
+        assert_eq!(text, "Let me see. It is 3.");
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn the_events_of_a_response_come_in_openais_order() {
+    let gw = over("chat", vec![say("hi")]).await;
+    let events = streamed(
+        &gw,
+        "/v1/responses",
+        json!({"model": "m", "input": "hello"}),
+    )
+    .await;
+    assert_eq!(
+        kinds(&events),
+        [
+            "response.created",
+            "response.in_progress",
+            "response.output_item.added",
+            "response.content_part.added",
+            "response.output_text.delta",
+            "response.output_text.done",
+            "response.content_part.done",
+            "response.output_item.done",
+            "response.completed",
+        ]
+    );
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_mixed_turn_works_in_the_words_of_messages() {
+    for api in APIS {
+        let both = [
+            ("c1", "calc__add", json!({"a": 1, "b": 2})),
+            ("c2", "own", json!({"x": 1})),
+        ];
+        let gw = over(api, vec![say_and_call("Look. ", &both), say("done")]).await;
+        let tools = json!([{"name": "own", "input_schema": {"type": "object"}}]);
+        let first = json!({"role": "user", "content": "hello"});
+        let body = json!({"model": "m", "max_tokens": 1000, "tools": tools, "messages": [first]});
+        let answer = message(&streamed(&gw, "/v1/messages", body).await);
+        assert_eq!(answer["stop_reason"], "tool_use", "{api}");
+        let calls = answer["content"].as_array().unwrap().iter();
+        let calls: Vec<&Value> = calls.filter(|block| block["type"] == "tool_use").collect();
+        assert_eq!(calls.len(), 1);
+        assert_eq!(
+            (&calls[0]["name"], &calls[0]["input"]),
+            (&json!("own"), &json!({"x": 1}))
+        );
+        let result = json!({"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": calls[0]["id"], "content": "mine", "is_error": false}]});
+        let said = json!({"role": "assistant", "content": answer["content"]});
+        let body = json!({"model": "m", "max_tokens": 1000, "tools": tools, "messages": [first, said, result]});
+        let answer = message(&streamed(&gw, "/v1/messages", body).await);
+        assert_eq!(answer["stop_reason"], "end_turn");
+        let second = gw.model.asked()[1].body.to_string();
+        assert!(
+            second.contains("mine") && second.contains("c1"),
+            "both results: {second}"
+        );
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn a_mixed_turn_works_in_the_words_of_responses() {
+    for api in APIS {
+        let both = [
+            ("c1", "calc__add", json!({"a": 1, "b": 2})),
+            ("c2", "own", json!({"x": 1})),
+        ];
+        let gw = over(api, vec![call(&both), say("done")]).await;
+        let tools = json!([{"type": "function", "name": "own", "parameters": {"type": "object"}}]);
+        let body = json!({"model": "m", "tools": tools, "input": "hello"});
+        let events = streamed(&gw, "/v1/responses", body).await;
+        let output = events.last().unwrap()["response"]["output"]
+            .as_array()
+            .unwrap()
+            .clone();
+        let call = output.last().unwrap();
+        assert_eq!(
+            (&call["type"], &call["name"]),
+            (&json!("function_call"), &json!("own")),
+            "{api}"
+        );
+        let mut input = vec![json!({"role": "user", "content": "hello"})];
+        input.extend(output.clone());
+        input.push(
+            json!({"type": "function_call_output", "call_id": call["call_id"], "output": "mine"}),
+        );
+        let response = plain(
+            &gw,
+            "/v1/responses",
+            json!({"model": "m", "tools": tools, "input": input}),
+        )
+        .await;
+        assert!(response["output"].to_string().contains("done"));
+        let second = gw.model.asked()[1].body.to_string();
+        assert!(
+            second.contains("mine") && second.contains("c1"),
+            "both results: {second}"
+        );
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn custom_and_namespaced_tools_come_back_under_the_names_of_the_client() {
+    let calls = [
+        ("c1", "exec", json!({"input": "print(1)"})),
+        ("c2", "files__read", json!({"path": "a"})),
+    ];
+    let gw = over("chat", vec![call(&calls), say("done")]).await;
+    let tools = json!([
+        {"type": "custom", "name": "exec", "format": {"type": "grammar", "syntax": "lark", "definition": "start: /x/"}},
+        {"type": "namespace", "name": "files", "tools": [{"type": "function", "name": "read", "parameters": {"type": "object"}}]},
+    ]);
+    let body = json!({"model": "m", "tools": tools, "input": "hello"});
+    let events = streamed(&gw, "/v1/responses", body).await;
+    let output = events.last().unwrap()["response"]["output"]
+        .as_array()
+        .unwrap()
+        .clone();
+    assert_eq!(output[0]["type"], "custom_tool_call");
+    assert_eq!(output[0]["input"], "print(1)");
+    assert_eq!(output[1]["namespace"], "files");
+    assert_eq!(output[1]["name"], "read");
+    let deltas = events
+        .iter()
+        .find(|it| it["type"] == "response.custom_tool_call_input.delta");
+    assert_eq!(deltas.unwrap()["delta"], "print(1)");
+    let mut input = vec![json!({"role": "user", "content": "hello"})];
+    input.extend(output);
+    input.push(json!({"type": "custom_tool_call_output", "call_id": "c1", "output": "1"}));
+    input.push(json!({"type": "function_call_output", "call_id": "c2", "output": "text"}));
+    plain(
+        &gw,
+        "/v1/responses",
+        json!({"model": "m", "tools": tools, "input": input}),
+    )
+    .await;
+    let messages = gw.model.messages(1);
+    assert_eq!(messages.len(), 4, "one assistant message with both calls");
+    assert_eq!(
+        messages[1]["tool_calls"][1]["function"]["name"],
+        "files__read"
+    );
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn seals_of_a_provider_survive_the_way_through_another_api() {
+    // A client of one API, a provider of the other: the client brings back what it was given.
+    let gw = over(
+        "anthropic",
+        vec![call(&[("c", "own", json!({}))]), say("done")],
+    )
+    .await;
+    let tools = json!([{"type": "function", "name": "own", "parameters": {"type": "object"}}]);
+    let response = plain(
+        &gw,
+        "/v1/responses",
+        json!({"model": "m", "tools": tools, "input": "hello"}),
+    )
+    .await;
+    let mut input = vec![json!({"role": "user", "content": "hello"})];
+    input.extend(response["output"].as_array().unwrap().clone());
+    input.push(json!({"type": "function_call_output", "call_id": "c", "output": "mine"}));
+    plain(
+        &gw,
+        "/v1/responses",
+        json!({"model": "m", "tools": tools, "input": input}),
+    )
+    .await;
+    let thought = gw.model.asked()[1].body["messages"][1]["content"][0].clone();
+    assert_eq!(
+        thought,
+        json!({"type": "thinking", "thinking": "thinking 1", "signature": "signed 1"})
+    );
+    gw.join().await;
+
+    let gw = over(
+        "responses",
+        vec![call(&[("c", "own", json!({}))]), say("done")],
+    )
+    .await;
+    let tools = json!([{"name": "own", "input_schema": {"type": "object"}}]);
+    let first = json!({"role": "user", "content": "hello"});
+    let body = |messages: Value| json!({"model": "m", "max_tokens": 100, "tools": tools, "messages": messages});
+    let answer = plain(&gw, "/v1/messages", body(json!([first]))).await;
+    let result = json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "mine"}]});
+    let said = json!({"role": "assistant", "content": answer["content"]});
+    plain(&gw, "/v1/messages", body(json!([first, said, result]))).await;
+    let item = gw.model.asked()[1].body["input"][1].clone();
+    assert_eq!(
+        (&item["id"], &item["encrypted_content"]),
+        (&json!("rs_1"), &json!("sealed 1"))
+    );
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn what_claude_code_sends_is_taken_by_a_chat_upstream() {
+    let gw = over(
+        "chat",
+        vec![call(&[("c", "Bash", json!({"command": "ls"}))])],
+    )
+    .await;
+    let head = gw.http.head(format!("{}/", gw.base)).send().await.unwrap();
+    assert_eq!(head.status(), 200);
+    let body = json!({
+        "model": "local", "max_tokens": 64000, "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015"}]},
+        "metadata": {"user_id": "{\"session_id\":\"s\"}"},
+        "system": [
+            {"type": "text", "text": "x-anthropic-billing-header: cc_version=1.2.3"},
+            {"type": "text", "text": "You are", "cache_control": {"type": "ephemeral"}},
+            {"type": "text", "text": "helpful"},
+        ],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "hello"}]},
+            {"role": "system", "content": "a reminder"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "Bash", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [], "is_error": false}]},
+        ],
+        "tools": [{"name": "Bash", "description": "d", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}}],
+    });
+    let answer = message(&streamed(&gw, "/v1/messages?beta=true", body).await);
+    assert_eq!(answer["stop_reason"], "tool_use");
+    let asked = gw.model.asked().remove(0).body;
+    let roles = asked["messages"].as_array().unwrap().iter();
+    let roles: Vec<&str> = roles
+        .map(|message| message["role"].as_str().unwrap())
+        .collect();
+    assert_eq!(roles, ["system", "user", "system", "assistant", "tool"]);
+    assert_eq!(asked["messages"][0]["content"], "You are\n\nhelpful");
+    for member in [
+        "thinking",
+        "context_management",
+        "metadata",
+        "reasoning_effort",
+    ] {
+        assert!(asked.get(member).is_none(), "{member}");
+    }
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn errors_have_the_form_of_the_clients_api() {
+    let refusal = r#"{"error":{"message":"slow down","type":"rate_limit","code":"x"}}"#;
+    let cut = "data: {\"id\":\"c\",\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n";
+    let script = vec![
+        raw(429, "application/json", refusal),
+        events(&[cut], Then::End),
+    ];
+    let gw = over("chat", [script.clone(), script].concat()).await;
+    let body =
+        json!({"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "x"}]});
+    let response = post(&gw, "/v1/messages", &body).await;
+    assert_eq!(response.status(), 429);
+    let error: Value = response.json().await.unwrap();
+    assert_eq!(error["type"], "error");
+    assert_eq!(error["error"]["type"], "rate_limit_error");
+    let events = streamed(&gw, "/v1/messages", body).await;
+    assert_eq!(kinds(&events).last(), Some(&"error"));
+    let body = json!({"model": "m", "input": "x"});
+    let response = post(&gw, "/v1/responses", &body).await;
+    assert_eq!(response.status(), 429);
+    let events = streamed(&gw, "/v1/responses", body).await;
+    let last = events.last().unwrap();
+    assert_eq!(last["type"], "response.failed");
+    assert_eq!(last["response"]["status"], "failed");
+    assert!(last["response"]["error"]["message"].is_string());
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_refused_by_name() {
+    let gw = over("chat", Vec::new()).await;
+    for (body, param) in [
+        (
+            json!({"model": "m", "input": "x", "background": true}),
+            "background",
+        ),
+        (
+            json!({"model": "m", "input": "x", "conversation": "c"}),
+            "conversation",
+        ),
+        (
+            json!({"model": "m", "input": "x", "previous_response_id": "resp_1"}),
+            "previous_response_id",
+        ),
+        (
+            json!({"model": "m", "input": [{"type": "item_reference", "id": "msg_1"}]}),
+            "input",
+        ),
+        (json!({"model": "m"}), "input"),
+    ] {
+        let response = post(&gw, "/v1/responses", &body).await;
+        assert_eq!(response.status(), 400, "{body}");
+        let error: Value = response.json().await.unwrap();
+        assert_eq!(error["error"]["param"], param, "{error}");
+    }
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_key_in_the_header_of_anthropics_sdks_is_a_key() {
+    let gw = toolway(Model::start([say("hi")]).await)
+        .config("api_keys = [\"secret\"]\n")
+        .server("calc", tools().add())
+        .start()
+        .await;
+    let body =
+        json!({"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "x"}]});
+    let refused = post(&gw, "/v1/messages", &body).await;
+    assert_eq!(refused.status(), 401);
+    let error: Value = refused.json().await.unwrap();
+    assert_eq!(error["error"]["type"], "authentication_error");
+    let request = gw.http.post(format!("{}/v1/messages", gw.base));
+    let request = request.header("x-api-key", "secret").body(body.to_string());
+    assert_eq!(request.send().await.unwrap().status(), 200);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn without_tools_the_same_api_is_forwarded_untouched() {
+    let gw = toolway(Model::start([raw(200, "application/json", "{\"own\": 1}")]).await)
+        .config(&upstream("anthropic"))
+        .start()
+        .await;
+    let body = json!({"model": "m", "unknown": true, "max_tokens": 10, "messages": []});
+    let response = post(&gw, "/v1/messages", &body).await;
+    let text = response.text().await.unwrap();
+    assert!(
+        text.contains("Extra inputs") || text.contains("unknown"),
+        "{text}"
+    );
+    assert_eq!(gw.model.asked()[0].body, body);
+    gw.join().await;
+}
