@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     body::{Body, Bytes},
     extract::{Request, State},
-    http::{HeaderMap, HeaderValue, Method, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, header},
     response::{IntoResponse, Response},
 };
 
@@ -17,6 +17,10 @@ use crate::gateway::{
 };
 
 use super::{App, body, error, headers};
+
+const PROGRESS: HeaderName = HeaderName::from_static("x-toolway-progress");
+const SERVERS: HeaderName = HeaderName::from_static("x-toolway-servers");
+const TOOLS: HeaderName = HeaderName::from_static("x-toolway-tools");
 
 /// It is a chat request.
 pub(super) fn is_meant(request: &Request) -> bool {
@@ -95,22 +99,22 @@ struct Chosen {
 
 impl Chosen {
     fn read(headers: &HeaderMap) -> Result<Chosen, Failure> {
-        let progress = joined(headers, "X-Toolway-Progress")?;
+        let progress = joined(headers, &PROGRESS)?;
         let progress = progress.map(|text| {
             let progress = ProgressMode::parse(&text);
             progress
                 .ok_or_else(|| invalid("X-Toolway-Progress is `on`, `open-webui` or `off`".into()))
         });
         Ok(Chosen {
-            tools: joined(headers, "X-Toolway-Tools")?,
-            servers: joined(headers, "X-Toolway-Servers")?,
+            tools: joined(headers, &TOOLS)?,
+            servers: joined(headers, &SERVERS)?,
             progress: progress.transpose()?,
         })
     }
 }
 
 /// All values of a header that may come several times.
-fn joined(headers: &HeaderMap, name: &str) -> Result<Option<String>, Failure> {
+fn joined(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Failure> {
     let values = headers.get_all(name).iter();
     let values: Result<Vec<&str>, _> = values
         .map(|value| std::str::from_utf8(value.as_bytes()))

@@ -198,10 +198,19 @@ fn name(app: &App, request: &mut Request) -> HeaderValue {
     if let Some(id) = theirs.filter(is_shown) {
         return id.clone();
     }
-    let id = format!("req_{:016x}", app.gateway.seed());
-    let id = HeaderValue::try_from(id).unwrap_or_else(|_| HeaderValue::from_static("req"));
+    let id = own_id(app.gateway.seed());
     request.headers_mut().insert(REQUEST_ID, id.clone());
     id
+}
+
+/// `req_` and 16 hexadecimal digits.
+fn own_id(seed: u64) -> HeaderValue {
+    let mut id = *b"req_0000000000000000";
+    let places = (0..16).rev().map(|place| 4 * place);
+    for (digit, shift) in id[4..].iter_mut().zip(places) {
+        *digit = b"0123456789abcdef"[(seed >> shift) as usize % 16];
+    }
+    HeaderValue::from_bytes(&id).unwrap_or_else(|_| HeaderValue::from_static("req"))
 }
 
 fn span(id: &HeaderValue, request: &Request, is_clear: bool) -> Span {

@@ -8,12 +8,15 @@ use std::{net::IpAddr, sync::atomic::Ordering};
 
 use axum::{
     extract::Request,
-    http::{HeaderMap, Version, header, uri::Authority},
+    http::{HeaderMap, HeaderName, Version, header, uri::Authority},
 };
 
 use crate::secret::Secret;
 
 use super::{App, Config, cors, error::Refusal, headers::shown_key, mcp_sessions, places::Holder};
+
+/// From where a browser's page asks.
+const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Who takes a place for the request, if it needs one. `key` is the [`position`] of the key that was shown.
 pub(super) fn admit(
@@ -98,7 +101,7 @@ pub(super) fn source(config: &Config, request: &Request) -> Result<(), Refusal> 
     let headers = request.headers();
     if !headers.contains_key(header::ORIGIN) {
         // What a page loads without CORS, an image for instance, has no `Origin`.
-        let sites = headers.get_all("sec-fetch-site").iter();
+        let sites = headers.get_all(&SITE).iter();
         let mut sites = sites.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
         let is_cross = |site: &[u8]| site.trim_ascii().eq_ignore_ascii_case(b"cross-site");
         return match sites.any(is_cross) {

@@ -30,6 +30,13 @@ const OF_THIS_HOP: [HeaderName; 11] = [
 /// What a browser says about itself and its user; no upstream needs it.
 const OF_THE_BROWSER: [HeaderName; 3] = [header::COOKIE, header::ORIGIN, header::REFERER];
 
+/// Headers that say whose conversation it is.
+const OF_THE_PRINCIPAL: [HeaderName; 3] = [
+    header::AUTHORIZATION,
+    HeaderName::from_static("api-key"),
+    HeaderName::from_static("x-api-key"),
+];
+
 /// The client's headers that go on to an upstream; which of them are for one only, the upstream knows.
 pub(super) fn to_upstream(client: &HeaderMap, config: &Config) -> HeaderMap {
     filtered(client, goes_on(client, config))
@@ -92,7 +99,7 @@ pub(super) fn to_client(upstream: &HeaderMap) -> HeaderMap {
 /// Whose conversation it is: a hash of the credentials, so that no client gets another's.
 pub(super) fn principal(client: &HeaderMap) -> Principal {
     let mut hasher = SipHasher13::new();
-    for name in ["authorization", "api-key", "x-api-key"] {
+    for name in &OF_THE_PRINCIPAL {
         let value = client.get(name).map_or(&b""[..], HeaderValue::as_bytes);
         // No header has this byte, so that no two lists of values are the same bytes.
         hasher.write(value);

@@ -264,7 +264,7 @@ impl Write for Line {
 
 /// A line as it is written: what a terminal would not show is escaped. Control characters are the formatter's.
 fn shown(line: &[u8], json: bool) -> Cow<'_, [u8]> {
-    if line.iter().all(|byte| byte.is_ascii() && *byte != 0x7f) {
+    if line.is_ascii() && memchr::memchr(0x7f, line).is_none() {
         return Cow::Borrowed(line);
     }
     let text = String::from_utf8_lossy(line);

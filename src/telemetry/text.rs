@@ -25,6 +25,9 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
+/// Room for a line or for the fields of a span, in bytes; most need no more.
+const ROOM: usize = 256;
+
 /// Writes events and the fields of spans.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text;
@@ -39,36 +42,34 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        write_time(&mut writer, SystemTime::now())?;
-        writer.write_str(level(*event.metadata().level()))?;
+        // A writer goes through two virtual calls for each piece.
+        let mut line = String::with_capacity(ROOM);
+        write_time(&mut line, SystemTime::now())?;
+        line.push_str(level(*event.metadata().level()));
         if let Some(scope) = context.event_scope() {
             for span in scope.from_root() {
-                writer.write_str(span.metadata().name())?;
+                line.push_str(span.metadata().name());
                 if let Some(fields) = span.extensions().get::<FormattedFields<Text>>()
                     && !fields.is_empty()
                 {
-                    writer.write_str("{")?;
-                    writer.write_str(fields)?;
-                    writer.write_str("}")?;
+                    line.push('{');
+                    line.push_str(fields);
+                    line.push('}');
                 }
-                writer.write_str(":")?;
+                line.push(':');
             }
-            writer.write_str(" ")?;
+            line.push(' ');
         }
-        Text.format_fields(writer.by_ref(), event)?;
-        writer.write_str("\n")
+        let mut line = Fields::append(line, event, writer.has_ansi_escapes())?;
+        line.push('\n');
+        writer.write_str(&line)
     }
 }
 
 impl<'w> FormatFields<'w> for Text {
-    fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
-        let mut line = Fields {
-            writer,
-            is_empty: true,
-            result: Ok(()),
-        };
-        fields.record(&mut line);
-        line.result
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'w>, fields: R) -> fmt::Result {
+        let text = String::with_capacity(ROOM);
+        writer.write_str(&Fields::append(text, fields, writer.has_ansi_escapes())?)
     }
 }
 
@@ -93,67 +94,83 @@ fn level(level: Level) -> &'static str {
 }
 
 /// `MESSAGE NAME=VALUE …`, in the order in which they were given.
-struct Fields<'w> {
-    writer: Writer<'w>,
+struct Fields {
+    text: String,
+    in_colour: bool,
     is_empty: bool,
     result: fmt::Result,
 }
 
-impl Fields<'_> {
-    fn field(&mut self, field: &Field, write: impl FnOnce(&mut Writer<'_>, bool) -> fmt::Result) {
+impl Fields {
+    /// The text with these fields behind it.
+    fn append(
+        text: String,
+        fields: impl RecordFields,
+        in_colour: bool,
+    ) -> Result<String, fmt::Error> {
+        let mut line = Fields {
+            text,
+            in_colour,
+            is_empty: true,
+            result: Ok(()),
+        };
+        fields.record(&mut line);
+        line.result.map(|()| line.text)
+    }
+
+    fn field(&mut self, field: &Field, write: impl FnOnce(&mut String, bool) -> fmt::Result) {
         let (name, is_first) = (field.name(), self.is_empty);
         // Said of an event of another log, and nothing to read.
         if self.result.is_err() || name.starts_with("log.") {
             return;
         }
         self.is_empty = false;
-        let writer = &mut self.writer;
-        self.result = (|| {
-            if !is_first {
-                writer.write_str(" ")?;
-            }
-            let is_message = name == "message";
-            if !is_message {
-                let name = name.strip_prefix("r#").unwrap_or(name);
-                match writer.has_ansi_escapes() {
-                    true => write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?,
-                    false => {
-                        writer.write_str(name)?;
-                        writer.write_str("=")?;
-                    }
-                }
-            }
-            write(writer, is_message)
-        })();
+        let text = &mut self.text;
+        if !is_first {
+            text.push(' ');
+        }
+        let is_message = name == "message";
+        if !is_message {
+            let name = name.strip_prefix("r#").unwrap_or(name);
+            let (before, after) = match self.in_colour {
+                true => ("\x1b[3m", "\x1b[0m\x1b[2m=\x1b[0m"),
+                false => ("", "="),
+            };
+            text.push_str(before);
+            text.push_str(name);
+            text.push_str(after);
+        }
+        self.result = write(text, is_message);
     }
 }
 
-impl Visit for Fields<'_> {
+impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.field(field, |writer, is_message| {
+        self.field(field, |text, is_message| {
             let is_name = is_message || write!(NoSpaces, "{value:?}").is_ok();
             match is_name {
-                true => write!(Escaped(writer), "{value:?}"),
-                false => write!(writer, "{:?}", format!("{value:?}")),
+                true => write!(Escaped(text), "{value:?}"),
+                false => write!(text, "{:?}", format!("{value:?}")),
             }
         });
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.field(field, |writer, is_message| match is_message {
-            true => Escaped(writer).write_str(value),
+        self.field(field, |text, is_message| match is_message {
+            true => Escaped(text).write_str(value),
             // Quoted and escaped; most need no escape.
             false if value.bytes().all(is_plain) => {
-                writer.write_str("\"")?;
-                writer.write_str(value)?;
-                writer.write_str("\"")
+                text.push('"');
+                text.push_str(value);
+                text.push('"');
+                Ok(())
             }
-            false => write!(writer, "{value:?}"),
+            false => write!(text, "{value:?}"),
         });
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.field(field, |writer, _| write_number(writer, value));
+        self.field(field, |text, _| write_number(text, value));
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
@@ -186,9 +203,9 @@ fn is_plain(byte: u8) -> bool {
 }
 
 /// Writes what may come from anywhere in one line, and so that no terminal takes it for a command.
-struct Escaped<'a, 'w>(&'a mut Writer<'w>);
+struct Escaped<'a>(&'a mut String);
 
-impl fmt::Write for Escaped<'_, '_> {
+impl fmt::Write for Escaped<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             return self.0.write_str(text);
@@ -208,7 +225,7 @@ impl fmt::Write for Escaped<'_, '_> {
 }
 
 /// Writes a number; the standard library's way goes through a formatter.
-fn write_number(writer: &mut Writer<'_>, mut number: u64) -> fmt::Result {
+fn write_number(writer: &mut impl fmt::Write, mut number: u64) -> fmt::Result {
     let mut digits = [b'0'; 20];
     let mut at = digits.len();
     loop {
@@ -223,14 +240,14 @@ fn write_number(writer: &mut Writer<'_>, mut number: u64) -> fmt::Result {
 }
 
 /// RFC 3339 in UTC, with microseconds.
-fn write_time(writer: &mut Writer<'_>, now: SystemTime) -> fmt::Result {
+fn write_time(writer: &mut impl fmt::Write, now: SystemTime) -> fmt::Result {
     const YEAR_9999: u64 = 253_402_300_800;
     match now.duration_since(UNIX_EPOCH) {
         Ok(since) if since.as_secs() < YEAR_9999 => {
             let text = timestamp(since);
             writer.write_str(str::from_utf8(&text).unwrap_or_default())
         }
-        _ => FullTime.format_time(writer),
+        _ => FullTime.format_time(&mut Writer::new(writer)),
     }
 }
 

@@ -13,10 +13,10 @@ use std::{
     collections::{HashMap, VecDeque},
     fmt,
     hash::Hasher,
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
-use memchr::{memchr, memchr2, memmem};
+use memchr::{memchr, memchr2, memmem::Finder};
 use serde::{
     Deserialize, Deserializer, Serialize,
     de::{MapAccess, Visitor},
@@ -88,15 +88,19 @@ pub fn question(messages: Raw<'_>) -> u64 {
     hash(messages.into_iter().rev().find(|it| is_of_user(it)))
 }
 
+/// What is looked for in every chat. Made once, since that takes longer than to search a short one.
+static CALLS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"tool_calls\""));
+static MARKS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(MARK));
+
 /// Some assistant message has calls, so that there may be a turn to restore. A quick look: most conversations have
 /// no calls at all.
 pub fn may_concern(messages: Raw<'_>) -> bool {
-    memmem::find(messages.get().as_bytes(), b"\"tool_calls\"").is_some()
+    CALLS.find(messages.get().as_bytes()).is_some()
 }
 
 /// A client's call has the [`MARK`] of a parked turn. The same quick look.
 pub fn has_marks(messages: Raw<'_>) -> bool {
-    memmem::find(messages.get().as_bytes(), MARK.as_bytes()).is_some()
+    MARKS.find(messages.get().as_bytes()).is_some()
 }
 
 /// What a turn may be parked under.

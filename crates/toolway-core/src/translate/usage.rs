@@ -1,5 +1,8 @@
 //! Token counts: summed over the rounds of an answer.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::FinderRev;
 use serde::Deserialize;
 use serde_json::{Number, Value};
 
@@ -7,6 +10,9 @@ use toolway_protocol::tool::JsonObject;
 
 /// How much of a body is looked through for its usage, in bytes.
 const TAIL: usize = 2048;
+
+/// The key of the counts. Made once, since that takes longer than to search the end of a body.
+static USAGE: LazyLock<FinderRev<'static>> = LazyLock::new(|| FinderRev::new(b"\"usage\""));
 
 /// Adds every count of `b` to `a`, in nested objects too. What is missing or null counts as 0, and what is
 /// not a number is taken from the later of the two.
@@ -48,10 +54,8 @@ pub fn counts(usage: &JsonObject) -> Counts {
 /// the quotes would be escaped.
 pub fn counts_in(body: &[u8]) -> Counts {
     let end = body.get(body.len().saturating_sub(TAIL)..).unwrap_or(body);
-    let key = b"\"usage\"";
-    let at = memchr::memmem::rfind(end, key);
-    let value = at.and_then(|at| {
-        end.get(at + key.len()..)?
+    let value = USAGE.rfind(end).and_then(|at| {
+        end.get(at + USAGE.needle().len()..)?
             .trim_ascii_start()
             .strip_prefix(b":")
     });

@@ -111,7 +111,8 @@ fn look<'a>(body: &'a [u8], settings: &Settings) -> Option<FastPath<'a>> {
 
 /// Halves of a pair may be missing, which only a closer look tells.
 fn has_escaped_surrogates(body: &[u8]) -> bool {
-    memchr::memmem::find_iter(body, b"\\u").any(|at| matches!(body.get(at + 2), Some(b'd' | b'D')))
+    memchr::memchr_iter(b'\\', body)
+        .any(|at| matches!(body.get(at + 1..at + 3), Some([b'u', b'd' | b'D'])))
 }
 
 impl FastPath<'_> {
