@@ -295,7 +295,7 @@ impl Writer {
         }
     }
 
-    fn write_whole(self, deltas: Vec<Delta>) -> Result<JsonObject, ErrorBody> {
+    fn write_whole(self, deltas: Vec<Delta>) -> Result<JsonObject, Box<ErrorBody>> {
         match self {
             Writer::Message => anthropic::write_message(deltas),
             Writer::Response {

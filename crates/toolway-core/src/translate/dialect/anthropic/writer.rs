@@ -40,7 +40,7 @@ impl AnswerWriter for MessageWriter {
         }
         if let Delta::Failed(error) = delta {
             self.is_over = true;
-            return event("error", super::write_error(500, &error), out);
+            return event("error", &super::write_error(500, &error), out);
         }
         match delta {
             Delta::Begin(head) => self.head = head,
@@ -60,14 +60,14 @@ impl AnswerWriter for MessageWriter {
         self.begin(out);
         self.close(out);
         for (_, start, arguments) in std::mem::take(&mut self.waiting) {
-            self.start(start, out);
+            self.start(&start, out);
             let arguments = if arguments.is_empty() {
                 "{}".to_owned()
             } else {
                 arguments
             };
             self.delta(
-                json!({"type": "input_json_delta", "partial_json": arguments}),
+                &json!({"type": "input_json_delta", "partial_json": arguments}),
                 out,
             );
             self.stop(out);
@@ -75,8 +75,8 @@ impl AnswerWriter for MessageWriter {
         let delta = json!({"stop_reason": stop_reason(self.finish), "stop_sequence": null});
         let ended =
             json!({"type": "message_delta", "delta": delta, "usage": write_usage(self.usage)});
-        event("message_delta", ended, out);
-        event("message_stop", json!({"type": "message_stop"}), out);
+        event("message_delta", &ended, out);
+        event("message_stop", &json!({"type": "message_stop"}), out);
     }
 }
 
@@ -88,7 +88,7 @@ impl MessageWriter {
         let message = envelope(&self.head, Vec::new(), None, Usage::default());
         event(
             "message_start",
-            json!({"type": "message_start", "message": message}),
+            &json!({"type": "message_start", "message": message}),
             out,
         );
     }
@@ -97,22 +97,22 @@ impl MessageWriter {
         match delta {
             Delta::Text(text) | Delta::Refusal(text) => {
                 self.open(Open::Text, || json!({"type": "text", "text": ""}), out);
-                self.delta(json!({"type": "text_delta", "text": text}), out);
+                self.delta(&json!({"type": "text_delta", "text": text}), out);
             }
             Delta::Thought(text) => {
                 self.open(Open::Thought, thinking, out);
-                self.delta(json!({"type": "thinking_delta", "thinking": text}), out);
+                self.delta(&json!({"type": "thinking_delta", "thinking": text}), out);
             }
             Delta::Sealed(reasoning) if is_redacted(&reasoning) => {
                 self.close(out);
-                self.start(redacted(&reasoning), out);
+                self.start(&redacted(&reasoning), out);
                 self.stop(out);
             }
             Delta::Sealed(reasoning) => {
                 self.open(Open::Thought, thinking, out);
                 let signature = signature(&reasoning);
                 self.delta(
-                    json!({"type": "signature_delta", "signature": signature}),
+                    &json!({"type": "signature_delta", "signature": signature}),
                     out,
                 );
                 self.close(out);
@@ -126,9 +126,9 @@ impl MessageWriter {
                     return;
                 }
                 self.open(Open::Call(number, false), || start, out);
-                self.arguments(number, call.arguments, out);
+                self.arguments(number, &call.arguments, out);
             }
-            Delta::Arguments(number, text) => self.arguments(number, text, out),
+            Delta::Arguments(number, text) => self.arguments(number, &text, out),
             Delta::Annotation(_)
             | Delta::Begin(_)
             | Delta::Usage(_)
@@ -137,7 +137,7 @@ impl MessageWriter {
         }
     }
 
-    fn arguments(&mut self, number: usize, text: String, out: &mut Vec<u8>) {
+    fn arguments(&mut self, number: usize, text: &str, out: &mut Vec<u8>) {
         if text.is_empty() {
             return;
         }
@@ -145,7 +145,7 @@ impl MessageWriter {
             Some(Open::Call(open, has_arguments)) if *open == number => {
                 *has_arguments = true;
                 self.delta(
-                    json!({"type": "input_json_delta", "partial_json": text}),
+                    &json!({"type": "input_json_delta", "partial_json": text}),
                     out,
                 );
             }
@@ -155,7 +155,7 @@ impl MessageWriter {
                     .iter_mut()
                     .find(|(waiting, ..)| *waiting == number);
                 if let Some((_, _, arguments)) = waiting {
-                    arguments.push_str(&text);
+                    arguments.push_str(text);
                 }
             }
         }
@@ -167,7 +167,7 @@ impl MessageWriter {
             return;
         }
         self.close(out);
-        self.start(start(), out);
+        self.start(&start(), out);
         self.open = Some(block);
     }
 
@@ -176,7 +176,7 @@ impl MessageWriter {
             None => return,
             Some(Open::Call(_, false)) => {
                 self.delta(
-                    json!({"type": "input_json_delta", "partial_json": "{}"}),
+                    &json!({"type": "input_json_delta", "partial_json": "{}"}),
                     out,
                 );
             }
@@ -185,25 +185,25 @@ impl MessageWriter {
         self.stop(out);
     }
 
-    fn start(&self, block: Value, out: &mut Vec<u8>) {
+    fn start(&self, block: &Value, out: &mut Vec<u8>) {
         let start =
             json!({"type": "content_block_start", "index": self.blocks, "content_block": block});
-        event("content_block_start", start, out);
+        event("content_block_start", &start, out);
     }
 
-    fn delta(&self, delta: Value, out: &mut Vec<u8>) {
+    fn delta(&self, delta: &Value, out: &mut Vec<u8>) {
         let delta = json!({"type": "content_block_delta", "index": self.blocks, "delta": delta});
-        event("content_block_delta", delta, out);
+        event("content_block_delta", &delta, out);
     }
 
     fn stop(&mut self, out: &mut Vec<u8>) {
         let stop = json!({"type": "content_block_stop", "index": self.blocks});
-        event("content_block_stop", stop, out);
+        event("content_block_stop", &stop, out);
         self.blocks += 1;
     }
 }
 
-fn event(name: &str, data: Value, out: &mut Vec<u8>) {
+fn event(name: &str, data: &Value, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
 }
 
@@ -273,7 +273,7 @@ fn envelope(
 ///
 /// # Errors
 /// When the answer failed.
-pub fn write_message(deltas: Vec<Delta>) -> Result<JsonObject, ErrorBody> {
+pub fn write_message(deltas: Vec<Delta>) -> Result<JsonObject, Box<ErrorBody>> {
     let mut head = Head::default();
     let mut content: Vec<Value> = Vec::new();
     let mut arguments: Vec<(usize, String)> = Vec::new();
@@ -284,7 +284,7 @@ pub fn write_message(deltas: Vec<Delta>) -> Result<JsonObject, ErrorBody> {
             Delta::Begin(begun) => head = begun,
             Delta::Usage(counted) => usage = counted,
             Delta::Finish(reason) => finish = reason,
-            Delta::Failed(error) => return Err(error),
+            Delta::Failed(error) => return Err(error.into()),
             Delta::Text(text) | Delta::Refusal(text) => {
                 content.push(json!({"type": "text", "text": text}));
             }

@@ -138,7 +138,7 @@ fn write_usage(usage: Usage) -> Value {
 ///
 /// # Errors
 /// When the answer failed.
-pub fn write_answer(deltas: Vec<Delta>, created: u64) -> Result<JsonObject, ErrorBody> {
+pub fn write_answer(deltas: Vec<Delta>, created: u64) -> Result<JsonObject, Box<ErrorBody>> {
     let mut head = Head::default();
     let (mut content, mut refusal, mut thoughts) = (String::new(), String::new(), String::new());
     let (mut details, mut annotations) = (Vec::new(), Vec::new());
@@ -161,7 +161,7 @@ pub fn write_answer(deltas: Vec<Delta>, created: u64) -> Result<JsonObject, Erro
             }
             Delta::Usage(counted) => usage = Some(write_usage(counted)),
             Delta::Finish(reason) => finish = reason,
-            Delta::Failed(error) => return Err(error),
+            Delta::Failed(error) => return Err(error.into()),
         }
     }
     let some = |text: String| (!text.is_empty()).then_some(text);

@@ -46,7 +46,7 @@ impl AnswerReader for EventReader {
                 let response = taken(&mut event, "response");
                 self.begin(&response).into_iter().collect()
             }
-            "response.output_item.added" => self.added(at, taken(&mut event, "item")),
+            "response.output_item.added" => self.added(at, &taken(&mut event, "item")),
             "response.output_item.done" => self.done(at, taken(&mut event, "item")),
             "response.output_text.delta" => self.piece(at, event, Delta::Text),
             "response.refusal.delta" => self.piece(at, event, Delta::Refusal),
@@ -73,11 +73,11 @@ impl AnswerReader for EventReader {
             }
             "response.failed" => {
                 let mut response = taken(&mut event, "response");
-                vec![failed(taken(&mut response, "error"))]
+                vec![failed(&taken(&mut response, "error"))]
             }
             "error" => match event.get("error") {
-                Some(Value::Object(_)) => vec![failed(taken(&mut event, "error"))],
-                _ => vec![failed(event)],
+                Some(Value::Object(_)) => vec![failed(&taken(&mut event, "error"))],
+                _ => vec![failed(&event)],
             },
             _ => Vec::new(),
         }
@@ -118,8 +118,8 @@ impl EventReader {
         piece.map(delta).into_iter().collect()
     }
 
-    fn added(&mut self, at: u64, item: JsonObject) -> Vec<Delta> {
-        let Some(mut call) = read_call(&item) else {
+    fn added(&mut self, at: u64, item: &JsonObject) -> Vec<Delta> {
+        let Some(mut call) = read_call(item) else {
             return Vec::new();
         };
         // Some servers give the arguments here and again in deltas; the end of the item has them as well.
@@ -163,7 +163,7 @@ impl EventReader {
 
     fn finish(&mut self, mut response: JsonObject) -> Vec<Delta> {
         if text(&response, "status") == Some("failed") {
-            return vec![failed(taken(&mut response, "error"))];
+            return vec![failed(&taken(&mut response, "error"))];
         }
         let mut deltas: Vec<Delta> = self.begin(&response).into_iter().collect();
         let why = response
@@ -251,7 +251,7 @@ fn write_annotation(annotation: &Value) -> Option<Value> {
     (kind == "url_citation").then(|| json!({"type": kind, "url_citation": citation}))
 }
 
-fn failed(error: JsonObject) -> Delta {
+fn failed(error: &JsonObject) -> Delta {
     let error = json!({"error": error});
     let read = ErrorBody::in_ok_value(&error).map(|(error, _)| error);
     Delta::Failed(read.unwrap_or_else(|| {

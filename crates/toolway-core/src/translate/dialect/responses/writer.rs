@@ -473,11 +473,11 @@ impl ResponseWriter {
     ///
     /// # Errors
     /// When the answer failed.
-    pub fn write_response(mut self, deltas: Vec<Delta>) -> Result<JsonObject, ErrorBody> {
+    pub fn write_response(mut self, deltas: Vec<Delta>) -> Result<JsonObject, Box<ErrorBody>> {
         let mut events = Vec::new();
         for delta in deltas {
             if let Delta::Failed(error) = delta {
-                return Err(error);
+                return Err(error.into());
             }
             self.write(delta, &mut events);
             events.clear();

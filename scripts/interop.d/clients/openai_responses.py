@@ -1,0 +1,116 @@
+"""openai-python's Responses API against the gateway: create, a stream read by hand, and the `.stream()` helper."""
+
+import json
+import os
+
+import openai
+from checks import check, equal, run_all
+from plans import FINAL, call, plan, results, round_of
+from scenarios import Answer, Peer, register
+
+BASE = os.environ["INTEROP_GATEWAY"] + "/v1"
+MODEL = "scripted-1"
+LOOKUP = {
+    "type": "function",
+    "name": "lookup",
+    "description": "Looks something up on the client's side.",
+    "parameters": {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]},
+}
+
+
+def client(**settings):
+    return openai.OpenAI(base_url=BASE, api_key="sk-interop", timeout=30, **settings)
+
+
+def answer_of(response):
+    items = [item.model_dump(exclude_none=True) for item in response.output]
+    calls = [(i["call_id"], i["name"], json.loads(i["arguments"])) for i in items if i["type"] == "function_call"]
+    finish = "length" if response.status == "incomplete" else "tool_calls" if calls else "stop"
+    return Answer(response.output_text, finish, items, calls, response.usage.total_tokens)
+
+
+class Responses(Peer):
+    """Messages are items here; an answer is a list of them."""
+
+    def tool(self, call_id, text):
+        return {"type": "function_call_output", "call_id": call_id, "output": text}
+
+    def ask(self, messages, own=False):
+        items = [item for one in messages for item in (one if isinstance(one, list) else [one])]
+        return self.send(model=MODEL, input=items, **({"tools": [LOOKUP]} if own else {}))
+
+
+class Created(Responses):
+    name = "responses.create"
+
+    def send(self, **fields):
+        return answer_of(client().responses.create(**fields))
+
+
+class Streamed(Responses):
+    name = "responses, streamed"
+
+    def send(self, **fields):
+        events = list(client().responses.create(stream=True, **fields))
+        equal([event.sequence_number for event in events], list(range(len(events))), "sequence numbers")
+        equal(events[0].type, "response.created", "first event")
+        last = events[-1]
+        assert last.type in ("response.completed", "response.incomplete"), last.type
+        text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+        equal(last.response.output_text, text, "text of the deltas and of the response")
+        return answer_of(last.response)
+
+
+class Helper(Responses):
+    name = "responses.stream()"
+
+    def send(self, **fields):
+        with client().responses.stream(**fields) as stream:
+            stream.until_done()
+            return answer_of(stream.get_final_response())
+
+
+register(Created(), streamed=True)
+register(Streamed(), streamed=True)
+register(Helper(), streamed=True)
+
+
+@check("text of a round arrives before its tools have run")
+def text_comes_first():
+    _, text = plan(round_of("Wait. ", calls=[call("modern__upper", text="a")]), FINAL)
+    kinds = [event.type for event in client().responses.create(model=MODEL, input=text, stream=True)]
+    equal(kinds.count("response.completed"), 1, "ends")
+    assert kinds.count("response.output_text.delta") >= 2, kinds
+
+
+@check("a custom tool comes back with its text")
+def custom_tool():
+    _, text = plan(round_of(calls=[call("run_code", input="print(1)")]))
+    tools = [{"type": "custom", "name": "run_code", "description": "Runs Python."}]
+    response = client().responses.create(model=MODEL, input=text, tools=tools)
+    shown = [(item.type, item.name, item.input) for item in response.output]
+    equal(shown, [("custom_tool_call", "run_code", "print(1)")], "items")
+
+
+@check("an `mcp` entry in `tools` narrows the tools")
+def narrowed():
+    _, text = plan(round_of(calls=[call("modern__upper", text="a")]), FINAL)
+    mcp = {"type": "mcp", "server_label": "modern", "server_url": "https://unused.example", "allowed_tools": ["upper"]}
+    response = client().responses.create(model=MODEL, input=text, tools=[mcp])
+    equal(results(response.output_text), [("modern__upper", "A")], "results")
+
+
+@check("errors of the model arrive as the right exceptions")
+def error_classes():
+    for status, kind in ((400, openai.BadRequestError), (429, openai.RateLimitError), (500, openai.InternalServerError)):
+        error = {"error": {"message": "it is so", "type": "x", "param": None, "code": "y"}}
+        _, text = plan(round_of(status=status, body=error))
+        try:
+            client(max_retries=0).responses.create(model=MODEL, input=text)
+        except openai.APIStatusError as raised:
+            equal(type(raised), kind, "class of the exception")
+            continue
+        raise AssertionError("no exception")
+
+
+run_all()
