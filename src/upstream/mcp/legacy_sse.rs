@@ -29,7 +29,7 @@ const POST: Duration = Duration::from_secs(60);
 /// Most POSTs under way at once.
 const POSTS: usize = 32;
 
-type Events = BoxStream<'static, Result<Framed, reqwest::Error>>;
+type FramedEvents = BoxStream<'static, Result<Framed, reqwest::Error>>;
 
 /// The tasks that serve a connection. Dropping it closes the connection.
 pub(super) struct SseLink {
@@ -80,7 +80,7 @@ pub(super) async fn open(
 }
 
 /// Where messages are posted: named by the first event, and on the server's own origin only.
-async fn endpoint(events: &mut Events, base: &Url) -> Result<Url, WebFault> {
+async fn endpoint(events: &mut FramedEvents, base: &Url) -> Result<Url, WebFault> {
     while let Some(event) = events.next().await {
         let event = event?.ok().and_then(|event| web::fields(&event));
         let Some(event) = event.filter(|event| event.event == "endpoint") else {
