@@ -19,7 +19,7 @@ use toolway_protocol::json_size::{self, MAX_VALUES};
 pub use self::child::reaper;
 pub use self::wire::SetupError;
 #[cfg(fuzzing)]
-pub use self::wire::read_http_answer;
+pub use self::wire::differential;
 
 /// The pause that an answer asks for before the request is made again; `Duration::MAX` where it cannot be read. A date
 /// that has passed asks for none.

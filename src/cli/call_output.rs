@@ -13,7 +13,7 @@ pub(super) type Outcome = Result<ToolResult, CallError>;
 
 /// What goes to standard output and what to standard error.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct CallReport {
     pub(super) out: String,
     pub(super) err: String,
 }
@@ -48,13 +48,13 @@ pub(super) fn has_worked(outcome: &Outcome) -> bool {
 }
 
 /// The answer for people: texts as they are, the rest in a line each. `servers` are those that there are.
-pub(super) fn text(outcome: &Outcome, servers: &[ServerLine], output: Output) -> Answer {
+pub(super) fn text(outcome: &Outcome, servers: &[ServerLine], output: Output) -> CallReport {
     let result = match outcome {
         Ok(result) => result,
         Err(error) => {
-            return Answer {
+            return CallReport {
                 err: failure(error, servers),
-                ..Answer::default()
+                ..CallReport::default()
             };
         }
     };
@@ -78,14 +78,14 @@ pub(super) fn text(outcome: &Outcome, servers: &[ServerLine], output: Output) ->
     }
     if result.is_error {
         let err = format!("{}\n{out}", terminal::error("the tool says that it failed"));
-        return Answer {
+        return CallReport {
             err,
-            ..Answer::default()
+            ..CallReport::default()
         };
     }
-    Answer {
+    CallReport {
         out,
-        ..Answer::default()
+        ..CallReport::default()
     }
 }
 

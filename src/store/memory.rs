@@ -21,9 +21,9 @@ pub struct Memory {
 
 #[derive(Debug, Default)]
 struct Inner {
-    by_id: HashMap<String, Arc<Entry>>,
+    by_id: HashMap<String, Arc<MemoryEntry>>,
     /// The oldest first.
-    order: VecDeque<Arc<Entry>>,
+    order: VecDeque<Arc<MemoryEntry>>,
     bytes: usize,
     held: HashMap<Principal, Held>,
 }
@@ -36,7 +36,7 @@ struct Held {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct MemoryEntry {
     turn: Arc<NewTurn>,
     bytes: usize,
     since: Instant,
@@ -50,7 +50,7 @@ impl Memory {
         if bytes > MAX_BYTES {
             return;
         }
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(MemoryEntry {
             turn: Arc::clone(turn),
             bytes,
             since: Instant::now(),
@@ -138,7 +138,7 @@ impl Store for Memory {
 
 impl Inner {
     fn forget_old(&mut self) {
-        let is_old = |entry: &Arc<Entry>| entry.since.elapsed() > MAX_AGE;
+        let is_old = |entry: &Arc<MemoryEntry>| entry.since.elapsed() > MAX_AGE;
         while self.order.front().is_some_and(is_old) {
             self.remove(0);
         }
@@ -151,7 +151,7 @@ impl Inner {
             let greedy = self.held.iter().find(|(_, held)| has_most(held));
             let greedy = greedy.map(|(principal, _)| *principal);
             let is_victim =
-                |it: &Arc<Entry>| greedy.is_none_or(|greedy| it.turn.principal == greedy);
+                |it: &Arc<MemoryEntry>| greedy.is_none_or(|greedy| it.turn.principal == greedy);
             let oldest = self.order.iter().position(is_victim).unwrap_or(0);
             self.remove(oldest);
         }

@@ -32,7 +32,7 @@ pub(super) struct Queue {
 
 /// The place of a call that runs, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct QueueSlot {
     queue: Arc<Queue>,
     state: Mutex<PlaceState>,
 }
@@ -62,14 +62,14 @@ impl Queue {
     ///
     /// # Errors
     /// `Busy`: too many wait already, or the time is over.
-    pub(super) async fn enter(self: &Arc<Self>, until: Instant) -> Result<Place, CallError> {
+    pub(super) async fn enter(self: &Arc<Self>, until: Instant) -> Result<QueueSlot, CallError> {
         if !self.try_take() {
             let _waiting = Waiting::begin(&self.waiting)?;
             let free = timeout_at(until, self.free.acquire()).await;
             let free = free.map_err(|_| CallError::Busy)?;
             free.map_err(|_| CallError::Busy)?.forget();
         }
-        Ok(Place {
+        Ok(QueueSlot {
             queue: Arc::clone(self),
             state: Mutex::default(),
         })
@@ -96,7 +96,7 @@ impl Queue {
     }
 }
 
-impl Place {
+impl QueueSlot {
     /// The call waits for a person: others may run meanwhile.
     pub(super) fn suspend(&self) {
         let mut state = self.state();
@@ -137,7 +137,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueSlot {
     fn drop(&mut self) {
         self.end();
     }

@@ -5,11 +5,11 @@
 //! not, `plain` needs no task for a connection and no buffer for a silent one. reqwest takes their place where the
 //! environment names a proxy.
 
+#[cfg(any(test, fuzzing))]
+#[cfg_attr(test, expect(unreachable_pub, reason = "the fuzz target reads them"))]
+pub mod differential;
 mod framing;
 mod plain;
-
-#[cfg(fuzzing)]
-pub use self::framing::read_http_answer;
 
 use std::{
     fmt, io,

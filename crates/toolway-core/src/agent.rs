@@ -41,7 +41,7 @@ use self::{
     cut_results::{CutResults, READ_MORE, more},
     parked::Parked,
     repeats::Repeats,
-    transcript::{Answer, Transcript},
+    transcript::{ToolAnswer, Transcript},
 };
 
 /// What bounds the loop, and what the upstream can take.
@@ -78,7 +78,7 @@ struct Settled {
     /// See [`CallRecord::status`].
     status: &'static str,
     duration_ms: u64,
-    answer: Answer,
+    answer: ToolAnswer,
 }
 
 /// The status of a call that was not sent because it failed in the same way before.
@@ -230,8 +230,8 @@ impl Turn {
             }
             match self.decide(place) {
                 Ok(Decision::Run(job)) => jobs.push(job),
-                Ok(Decision::Answer(text)) => self.settle(place, "ok", Answer::text(text), 0),
-                Ok(Decision::Stop(text)) => self.settle(place, REPEATED, Answer::text(text), 0),
+                Ok(Decision::Answer(text)) => self.settle(place, "ok", ToolAnswer::text(text), 0),
+                Ok(Decision::Stop(text)) => self.settle(place, REPEATED, ToolAnswer::text(text), 0),
                 Err(error) => self.fail(place, &error, 0),
             }
         }
@@ -296,7 +296,7 @@ impl Turn {
         if let Some(cut) = message.cut {
             self.cut_results.keep(id, cut.full);
         }
-        let answer = Answer {
+        let answer = ToolAnswer {
             text: message.text,
             parts: message.parts,
         };
@@ -310,7 +310,7 @@ impl Turn {
 
     fn refuse(&mut self, place: usize, error: &CallError, duration_ms: u64) {
         let text = results::error_to_openai(error);
-        self.settle(place, error.kind(), Answer::text(text), duration_ms);
+        self.settle(place, error.kind(), ToolAnswer::text(text), duration_ms);
     }
 
     fn note_failure(&mut self, place: usize, text: &str) {
@@ -318,7 +318,7 @@ impl Turn {
         self.repeats.failed(&call.name, &call.arguments, text);
     }
 
-    fn settle(&mut self, place: usize, status: &'static str, answer: Answer, duration_ms: u64) {
+    fn settle(&mut self, place: usize, status: &'static str, answer: ToolAnswer, duration_ms: u64) {
         self.open[place].settled = Some(Settled {
             status,
             duration_ms,

@@ -13,6 +13,9 @@ use memchr::{memchr, memchr2};
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
+/// How much is kept of each end of an event that is too long, in bytes.
+const KEPT: usize = 4096;
+
 /// A body that begins like this is an event stream, whatever its type says.
 pub fn is_begun_by(start: &[u8]) -> bool {
     let start = start.strip_prefix(BOM).unwrap_or(start).trim_ascii_start();
@@ -22,17 +25,25 @@ pub fn is_begun_by(start: &[u8]) -> bool {
 }
 
 /// Why a piece of a stream is not an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// An event is longer than was allowed. The rest of the stream is lost.
+    /// An event is longer than was allowed. The rest of the stream is lost, unless the framer is one that
+    /// [resumes](Framer::resuming).
     #[error("an event of the stream is longer than {limit} bytes")]
     TooLong {
         /// The bound that was passed, in bytes.
         limit: usize,
+        /// The first bytes of what was read of the event, at most 4096.
+        head: Vec<u8>,
+        /// The last bytes of what was read of the event, at most 4096. They may overlap `head`.
+        tail: Vec<u8>,
     },
     /// An event is not UTF-8. The events after it can still be read.
     #[error("an event of the stream is not valid UTF-8")]
-    InvalidUtf8,
+    InvalidUtf8 {
+        /// The length of the event, in bytes.
+        length: usize,
+    },
 }
 
 /// One block of a stream, up to and with the blank line that ends it.
@@ -58,11 +69,6 @@ impl Event {
     /// what follows one is read as further lines of the event.
     pub fn from_data(data: &str) -> Event {
         let raw = Bytes::from(format!("data: {data}\n\n"));
-        Event::read(raw, true)
-    }
-
-    /// One whole block, as it came.
-    pub fn of_block(raw: Bytes) -> Event {
         Event::read(raw, true)
     }
 
@@ -195,6 +201,10 @@ fn lines(block: &[u8]) -> impl Iterator<Item = (&[u8], usize)> {
 #[derive(Debug)]
 pub struct Framer {
     max_event_bytes: usize,
+    /// An event that is too long ends with its blank line, and not the stream with it.
+    resumes: bool,
+    /// The running block is too long; `carry` has its ends.
+    is_discarding: bool,
     /// Chunks that were not begun yet.
     waiting: VecDeque<Bytes>,
     /// The chunk being read; all before `start` is used up, all before `at` is looked at.
@@ -223,6 +233,8 @@ impl Framer {
     pub fn new(max_event_bytes: usize) -> Framer {
         Framer {
             max_event_bytes,
+            resumes: false,
+            is_discarding: false,
             waiting: VecDeque::new(),
             chunk: Bytes::new(),
             start: 0,
@@ -238,6 +250,19 @@ impl Framer {
         }
     }
 
+    /// The same, but an event that is too long costs only itself: its ends are kept, and the next event is read.
+    pub fn resuming(max_event_bytes: usize) -> Framer {
+        Framer {
+            resumes: true,
+            ..Framer::new(max_event_bytes)
+        }
+    }
+
+    /// The running event is too long, and what arrives of it is thrown away.
+    pub fn is_discarding(&self) -> bool {
+        self.is_discarding
+    }
+
     /// Takes the next bytes of the stream.
     pub fn push(&mut self, bytes: Bytes) {
         if !self.broken {
@@ -246,14 +271,15 @@ impl Framer {
     }
 
     /// The next whole event, or `None` until more bytes are pushed.
-    /// After [`FrameError::TooLong`] there is none any more.
+    /// After [`FrameError::TooLong`] there is none any more, unless the framer [resumes](Framer::resuming).
     #[expect(clippy::should_implement_trait, reason = "more may come after `None`")]
     pub fn next(&mut self) -> Option<Result<Event, FrameError>> {
         while !self.broken {
             if self.at == self.chunk.len() {
                 self.keep_rest();
-                if self.pending() > self.max_event_bytes {
-                    return Some(Err(self.give_up()));
+                if self.carry.len() > self.max_event_bytes && !self.resumes {
+                    let carry = std::mem::take(&mut self.carry);
+                    return Some(Err(self.too_long(&carry)));
                 }
                 self.chunk = self.waiting.pop_front()?;
                 (self.start, self.at) = (0, 0);
@@ -341,17 +367,13 @@ impl Framer {
         self.block_has_lines = false;
         self.block_is_whole = false;
         self.lone_cr = false;
-        if raw.len() > self.max_event_bytes {
-            return Err(self.give_up());
+        if std::mem::take(&mut self.is_discarding) || raw.len() > self.max_event_bytes {
+            return Err(self.too_long(&raw));
         }
-        if std::str::from_utf8(&raw).is_err() {
-            return Err(FrameError::InvalidUtf8);
+        match std::str::from_utf8(&raw) {
+            Ok(_) => Ok(Event::read(raw, terminated)),
+            Err(_) => Err(FrameError::InvalidUtf8 { length: raw.len() }),
         }
-        Ok(Event::read(raw, terminated))
-    }
-
-    fn pending(&self) -> usize {
-        self.carry.len() + self.at - self.start
     }
 
     /// Moves what a used-up chunk holds of the running block aside.
@@ -360,6 +382,13 @@ impl Framer {
             .extend_from_slice(&self.chunk[self.start..self.at]);
         self.chunk = Bytes::new();
         (self.start, self.at) = (0, 0);
+        if self.resumes && (self.is_discarding || self.carry.len() > self.max_event_bytes) {
+            self.is_discarding = true;
+            let (head, tail) = (KEPT, self.carry.len().saturating_sub(KEPT));
+            if head < tail {
+                self.carry = [&self.carry[..head], &self.carry[tail..]].concat();
+            }
+        }
     }
 
     /// Drops what was read and belongs to no block.
@@ -368,19 +397,26 @@ impl Framer {
         self.start = self.at;
     }
 
-    fn give_up(&mut self) -> FrameError {
-        self.broken = true;
-        self.waiting.clear();
-        self.carry = Vec::new();
-        self.chunk = Bytes::new();
+    /// Why a block of this beginning and end is no event; the end of everything for a framer that does not resume.
+    fn too_long(&mut self, raw: &[u8]) -> FrameError {
+        if !self.resumes {
+            self.broken = true;
+            self.waiting.clear();
+            self.chunk = Bytes::new();
+        }
+        let kept = raw.len().min(KEPT);
         FrameError::TooLong {
             limit: self.max_event_bytes,
+            head: raw[..kept].to_vec(),
+            tail: raw[raw.len() - kept..].to_vec(),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// What a stream holds: name and data of each event, or the error.
@@ -482,6 +518,61 @@ mod tests {
             );
             let endless = [b'x'; 100];
             assert_eq!(read(&endless, chunk, 12), [message], "in chunks of {chunk}");
+        }
+    }
+
+    #[test]
+    fn where_the_framer_resumes_an_event_over_the_bound_keeps_its_ends_and_costs_no_other() {
+        let text = format!("data: {{{}}}\n\ndata: next\n\n", "x".repeat(50_000));
+        for chunk in [7, 100, 9000, 100_000] {
+            let mut framer = Framer::resuming(10_000);
+            let mut events = Vec::new();
+            for piece in text.as_bytes().chunks(chunk) {
+                framer.push(Bytes::copy_from_slice(piece));
+                events.extend(std::iter::from_fn(|| framer.next()));
+                assert!(framer.carry.len() < 30_000, "{}", framer.carry.len());
+            }
+            let Err(FrameError::TooLong { head, tail, .. }) = events.remove(0) else {
+                panic!("should be too long")
+            };
+            assert!(head.starts_with(b"data: {x") && head.len() == KEPT);
+            assert!(tail.ends_with(b"x}\n\n") && tail.len() == KEPT);
+            assert_eq!(events.remove(0).unwrap().data().unwrap(), "next");
+            assert!(events.is_empty() && !framer.is_discarding());
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_stream_ends_an_event_that_is_too_long() {
+        let mut framer = Framer::resuming(5);
+        framer.push(Bytes::from_static(b"data: abc"));
+        assert!(framer.next().is_none() && framer.is_discarding());
+        let error = framer.finish().unwrap().unwrap_err();
+        let (head, tail) = (b"data: abc".to_vec(), b"data: abc".to_vec());
+        let limit = 5;
+        assert_eq!(error, FrameError::TooLong { limit, head, tail });
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_make_no_difference(
+            parts in proptest::collection::vec("(data: a|\u{feff}|: b|x|\r\n|\r|\n)", 0..12),
+            chunk in 1_usize..9,
+            max in 1_usize..40,
+        ) {
+            let text = parts.concat();
+            let read = |chunk: usize| {
+                let mut framer = Framer::resuming(max);
+                let mut seen = Vec::new();
+                for piece in text.as_bytes().chunks(chunk) {
+                    framer.push(Bytes::copy_from_slice(piece));
+                    seen.extend(std::iter::from_fn(|| framer.next()));
+                }
+                seen.extend(framer.finish());
+                let raw = |event: Result<Event, FrameError>| event.map(|it| it.raw().clone());
+                seen.into_iter().map(raw).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(read(chunk), read(text.len().max(1)));
         }
     }
 

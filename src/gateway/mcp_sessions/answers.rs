@@ -18,7 +18,7 @@ const MAX_ANSWERS: usize = 1024;
 
 /// The answer to one call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct FunctionOutput {
     /// The call's id.
     pub id: String,
     /// What came of it.
@@ -31,7 +31,7 @@ pub struct Answer {
 ///
 /// # Errors
 /// [`Failure::Request`], which names the entry that is at fault.
-pub fn read(body: &[u8]) -> Result<Vec<Answer>, Failure> {
+pub fn read(body: &[u8]) -> Result<Vec<FunctionOutput>, Failure> {
     let (key, entries) = entries(body)?;
     if entries.len() > MAX_ANSWERS {
         let message = format!("more than {MAX_ANSWERS} answers at once; send several requests");
@@ -81,7 +81,7 @@ fn entries(body: &[u8]) -> Result<(&'static str, Vec<Value>), Failure> {
     ))
 }
 
-fn answer(path: &str, mut entry: JsonObject) -> Result<Answer, Failure> {
+fn answer(path: &str, mut entry: JsonObject) -> Result<FunctionOutput, Failure> {
     let id = match entry.shift_remove("tool_call_id") {
         Some(Value::String(id)) => id,
         other => {
@@ -113,7 +113,7 @@ fn answer(path: &str, mut entry: JsonObject) -> Result<Answer, Failure> {
         }
     };
     result.is_error |= has_failed;
-    Ok(Answer { id, result })
+    Ok(FunctionOutput { id, result })
 }
 
 fn missing(param: &str) -> Failure {
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    fn answers(body: Value) -> Vec<Answer> {
+    fn answers(body: Value) -> Vec<FunctionOutput> {
         read(body.to_string().as_bytes()).unwrap()
     }
 
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn every_form_of_answers_is_read() {
-        let a = Answer {
+        let a = FunctionOutput {
             id: "a".into(),
             result: ToolResult::text("A"),
         };

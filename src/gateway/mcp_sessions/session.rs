@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{
-    answers::Answer,
+    answers::FunctionOutput,
     ledger::{Answered, Ledger},
     session_request::SessionRequest,
 };
@@ -203,10 +203,10 @@ impl Session {
     }
 
     /// Hands answers to the calls that wait for them. All of them are looked at, whatever becomes of one.
-    pub fn respond(&self, answers: Vec<Answer>) -> Receipt {
+    pub fn respond(&self, answers: Vec<FunctionOutput>) -> Receipt {
         let mut receipt = Receipt::default();
         let mut state = self.lock();
-        for Answer { id, result } in answers {
+        for FunctionOutput { id, result } in answers {
             let list = match state.ledger.answer(&id) {
                 // The waiter may have gone at this moment.
                 Answered::Open(waiter) => match waiter.send(Ok(result)) {

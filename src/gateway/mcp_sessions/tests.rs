@@ -3,7 +3,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::timeout};
 
-use super::{answers::Answer, events::Events, session::Receipt, *};
+use super::{answers::FunctionOutput, events::Events, session::Receipt, *};
 use toolway_protocol::tool::{CallError, ToolResult};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -57,7 +57,7 @@ async fn ids(events: &mut Events) -> Vec<String> {
 }
 
 fn answer(session: &Session, id: &str, text: &str) -> Receipt {
-    session.respond(vec![Answer {
+    session.respond(vec![FunctionOutput {
         id: id.to_owned(),
         result: ToolResult::text(text),
     }])

@@ -2,10 +2,8 @@
 //!
 //! rmcp has no client for it. See the specification of 2024-11-05, "Transports", "HTTP with SSE".
 
-use std::{convert::Infallible, time::Duration};
+use std::time::Duration;
 
-use bytes::Bytes;
-use eventsource_stream::{Event, Eventsource};
 use futures::{Stream, StreamExt, stream::BoxStream};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use rmcp::model::ServerJsonRpcMessage;
@@ -14,13 +12,13 @@ use url::Url;
 
 use super::{
     raw_messages::{Outgoing, Pending, Pipe, PipeEnd, pipe},
-    web::{self, RawEvent, WebFault, raw_events},
+    web::{self, Framed, WebFault},
 };
 use crate::{
     lines::ends,
     upstream::{check_values, read_text, too_long},
 };
-use toolway_protocol::mcp::deep::read_message;
+use toolway_protocol::{mcp::deep::read_message, sse::FrameError};
 
 /// How long a message waits for the answer to the one before it, which keeps their order.
 const IN_ORDER: Duration = Duration::from_secs(1);
@@ -31,7 +29,7 @@ const POST: Duration = Duration::from_secs(60);
 /// Most POSTs under way at once.
 const POSTS: usize = 32;
 
-type RawEvents = BoxStream<'static, Result<RawEvent, reqwest::Error>>;
+type FramedEvents = BoxStream<'static, Result<Framed, reqwest::Error>>;
 
 /// The tasks that serve a connection. Dropping it closes the connection.
 pub(super) struct SseLink {
@@ -58,7 +56,7 @@ pub(super) async fn open(
         return Err(WebFault::NotMcp(media_type));
     }
     let base = response.url().clone();
-    let mut events = raw_events(response.bytes_stream(), limit).boxed();
+    let mut events = web::events(response.bytes_stream(), limit).boxed();
     let endpoint = endpoint(&mut events, &base).await?;
 
     // Only newer servers know `server/discover`, and they do not speak this transport.
@@ -74,7 +72,7 @@ pub(super) async fn open(
     tasks.spawn(async move {
         // Without its stream a connection is of no use, and without anything to send neither.
         tokio::select! {
-            () = read_events(events, incoming, pending, limit) => {}
+            () = read_events(events, incoming, pending) => {}
             () = post_messages(client, endpoint, outgoing) => {}
         }
     });
@@ -82,12 +80,10 @@ pub(super) async fn open(
 }
 
 /// Where messages are posted: named by the first event, and on the server's own origin only.
-async fn endpoint(events: &mut RawEvents, base: &Url) -> Result<Url, WebFault> {
+async fn endpoint(events: &mut FramedEvents, base: &Url) -> Result<Url, WebFault> {
     while let Some(event) = events.next().await {
-        let RawEvent::Whole(bytes) = event? else {
-            continue;
-        };
-        let Some(event) = parse(bytes).await.filter(|event| event.event == "endpoint") else {
+        let event = event?.ok().and_then(|event| web::fields(&event));
+        let Some(event) = event.filter(|event| event.event == "endpoint") else {
             continue;
         };
         let url = base
@@ -103,24 +99,17 @@ async fn endpoint(events: &mut RawEvents, base: &Url) -> Result<Url, WebFault> {
     Err(WebFault::NotMcp("its stream names no endpoint".to_owned()))
 }
 
-/// Reads one whole event; comments and broken UTF-8 give nothing.
-async fn parse(bytes: Bytes) -> Option<Event> {
-    let one = futures::stream::iter([Ok::<_, Infallible>(bytes)]);
-    one.eventsource().next().await?.ok()
-}
-
 /// Reads messages until the stream ends or its reader is dropped.
 async fn read_events(
-    mut events: impl Stream<Item = Result<RawEvent, reqwest::Error>> + Unpin,
+    mut events: impl Stream<Item = Result<Framed, reqwest::Error>> + Unpin,
     incoming: mpsc::Sender<ServerJsonRpcMessage>,
     pending: Pending,
-    limit: usize,
 ) {
     while let Some(Ok(event)) = events.next().await {
-        let (bytes, answers) = (event.len(), pending.answers());
+        let (bytes, answers) = (web::length(&event), pending.answers());
         let message = match event {
-            RawEvent::Whole(bytes) => {
-                let event = parse(bytes).await.filter(|event| event.event == "message");
+            Ok(event) => {
+                let event = web::fields(&event).filter(|event| event.event == "message");
                 let data = event.map(|event| event.data).unwrap_or_default();
                 match check_values(data.as_bytes()) {
                     Ok(()) => read_text(data.len(), || {
@@ -133,9 +122,10 @@ async fn read_events(
                     }
                 }
             }
-            RawEvent::Cut { head, tail } => {
+            Err(FrameError::TooLong { limit, head, tail }) => {
                 pending.read_cut(after_data_field(&head), &tail, &too_long(limit))
             }
+            Err(FrameError::InvalidUtf8 { .. }) => None,
         };
         if let Some(message) = message
             && incoming.send(message).await.is_err()

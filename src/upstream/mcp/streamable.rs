@@ -39,7 +39,7 @@ pub(super) use self::direct::{Begun, DirectCall, DirectOutcome};
 use super::{
     Sends,
     raw_messages::Pending,
-    web::{self, Clients, Events, WebFault, raw_events},
+    web::{self, Clients, Events, WebFault},
 };
 use crate::upstream::wire::{Body, Headers, HttpError, Outgoing};
 use toolway_protocol::segmented_body::SegmentedBody;
@@ -405,7 +405,7 @@ impl StreamableHttpClient for Poster {
             .map_err(|error| Fault::Client(error.into()))?;
         match response.status() {
             status if status.is_success() && web::is_events(response.headers()) => {
-                let events = raw_events(response.bytes_stream(), self.limit);
+                let events = web::events(response.bytes_stream(), self.limit);
                 Ok(self.read_events(events, asked))
             }
             // Asking again would not help: the server has no such stream.

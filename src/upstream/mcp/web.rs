@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use reqwest::redirect::Policy;
 use url::Url;
 
-pub(super) use self::events::{Events, RawEvent, raw_events};
+pub(super) use self::events::{Events, Framed, events, fields, length};
 use crate::secret::Secret;
 use crate::upstream::{
     reason, retry_after,

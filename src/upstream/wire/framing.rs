@@ -13,13 +13,13 @@ use httparse::{ParserConfig, Status};
 use super::IDLE;
 
 /// Longest head of an answer, in bytes.
-const MAX_HEAD: usize = 64 << 10;
+pub(super) const MAX_HEAD: usize = 64 << 10;
 
 /// Most headers of an answer.
-const MAX_HEADERS: usize = 128;
+pub(super) const MAX_HEADERS: usize = 128;
 
 /// Longest line that says how long a chunk is, in bytes; its extensions are ignored.
-const MAX_CHUNK_LINE: usize = 4 << 10;
+pub(super) const MAX_CHUNK_LINE: usize = 4 << 10;
 
 /// Longest trailers, in bytes.
 const MAX_TRAILERS: usize = 16 << 10;
@@ -29,8 +29,8 @@ const MAX_TRAILERS: usize = 16 << 10;
 #[error("it is no HTTP/1.1: {0}")]
 pub(super) struct Malformed(&'static str);
 
-/// Writes the head of a request whose body has so many bytes. The lengths are ours to say, and are passed over in
-/// `headers`.
+/// Writes the head of a request whose body has so many bytes (RFC 9112, 3; the path alone is the target, 3.2.1). The
+/// lengths are ours to say, and are passed over in `headers`.
 pub(super) fn write_head<'a>(
     method: &Method,
     uri: &Uri,
@@ -50,9 +50,11 @@ pub(super) fn write_head<'a>(
         has_host |= *name == header::HOST;
         line(&mut head, name.as_str(), value.as_bytes());
     }
+    // RFC 9112, 3.2.
     if !has_host {
         line(&mut head, "host", host(uri).as_bytes());
     }
+    // RFC 9110, 8.6: where the method has a meaning for a body, its length is said even if there is none.
     if body > 0 || matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
         line(&mut head, "content-length", body.to_string().as_bytes());
     }
@@ -91,12 +93,15 @@ pub(super) fn read_head(buffer: &mut BytesMut, method: &Method) -> Result<Option
         let bytes = buffer.split_to(end).freeze();
         let (response, has_old_version) = parse(&bytes)?;
         let status = response.status();
+        // No request here has an `Upgrade` (RFC 9110, 7.8 and 15.2.2).
         if status == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Malformed("another protocol that nobody asked for"));
         }
+        // RFC 9110, 15.2: any number of them may come first.
         if status.is_informational() {
             continue;
         }
+        // RFC 9112, 6.3, 1: they have no body, whatever their headers say.
         let is_bare = *method == Method::HEAD
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let headers = response.headers();
@@ -105,7 +110,8 @@ pub(super) fn read_head(buffer: &mut BytesMut, method: &Method) -> Result<Option
             false => Framing::of(headers)?,
         };
         let is_lasting = match has_old_version {
-            // HTTP/1.0 has no chunks, so a response with them is refused (RFC 9112, 6.1).
+            // RFC 9112, 9.3. HTTP/1.0 has no codings, so the framing of a response with one is faulty, and the
+            // connection is closed after it (6.1).
             true => says(headers, "keep-alive") && !headers.contains_key(header::TRANSFER_ENCODING),
             false => !says(headers, "close"),
         };
@@ -123,7 +129,7 @@ pub(super) fn read_head(buffer: &mut BytesMut, method: &Method) -> Result<Option
     }
 }
 
-/// Behind the empty line.
+/// Behind the empty line. LF alone ends a line as well (RFC 9112, 2.2).
 fn end_of_head(buffer: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'\n', buffer).find_map(|at| match &buffer[at + 1..] {
         [b'\n', ..] => Some(at + 2),
@@ -132,7 +138,8 @@ fn end_of_head(buffer: &[u8]) -> Option<usize> {
     })
 }
 
-/// Status and headers; whether it is HTTP/1.0.
+/// Status and headers; whether it is HTTP/1.0. The grammar is `httparse`'s (RFC 9112, 4 and 5): there is no space before
+/// a colon (5.1), and no header goes on in a second line (5.2).
 fn parse(bytes: &Bytes) -> Result<(Response<()>, bool), Malformed> {
     let mut room = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut read = httparse::Response::new(&mut []);
@@ -228,28 +235,36 @@ pub(super) enum Step {
 impl Framing {
     /// By the headers. With it goes whether they are beyond doubt; else no answer after this one can be trusted.
     fn of(headers: &HeaderMap) -> Result<(Framing, bool), Malformed> {
-        let mut lengths = members(headers, &header::CONTENT_LENGTH);
-        if let Some(coding) = members(headers, &header::TRANSFER_ENCODING).last() {
-            let framing = match coding.eq_ignore_ascii_case("chunked") {
+        let has_length = headers.contains_key(header::CONTENT_LENGTH);
+        if headers.contains_key(header::TRANSFER_ENCODING) {
+            // It overrides the length; a message with both may be an attack (RFC 9112, 6.3, 3). Without `chunked` at the
+            // end the body ends with the connection (6.3, 4), which is so for an empty list of codings as well.
+            let coding = members(headers, &header::TRANSFER_ENCODING).last();
+            let framing = match coding.is_some_and(|it| it.eq_ignore_ascii_case("chunked")) {
                 true => Framing::Chunked(Chunked::Size),
                 false => Framing::UntilClose,
             };
-            return Ok((framing, lengths.next().is_none()));
+            return Ok((framing, !has_length));
         }
-        let Some(length) = lengths.next() else {
-            return match headers.contains_key(header::CONTENT_LENGTH) {
-                true => Err(Malformed("a length that is none")),
-                false => Ok((Framing::UntilClose, true)),
-            };
+        // Several lengths are one if all are valid and the same (RFC 9112, 6.3, 5), and there is no sign before the
+        // digits of a valid one (RFC 9110, 8.6).
+        let mut lengths = members(headers, &header::CONTENT_LENGTH).map(|text| {
+            let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+            let length = text.parse::<u64>().ok().filter(|_| is_number);
+            length.ok_or(Malformed("a length that is none"))
+        });
+        let length = match lengths.next() {
+            Some(length) => length?,
+            None if has_length => return Err(Malformed("a length that is none")),
+            // RFC 9112, 6.3, 8.
+            None => return Ok((Framing::UntilClose, true)),
         };
-        if lengths.any(|other| other != length) {
-            return Err(Malformed("two lengths of one body"));
+        for other in lengths {
+            if other? != length {
+                return Err(Malformed("two lengths of one body"));
+            }
         }
-        let is_number = length.bytes().all(|byte| byte.is_ascii_digit());
-        match length.parse() {
-            Ok(length) if is_number => Ok((Framing::Length(length), true)),
-            _ => Err(Malformed("a length that is none")),
-        }
+        Ok((Framing::Length(length), true))
     }
 
     /// Takes the next piece off what has arrived.
@@ -274,6 +289,8 @@ impl Chunked {
     /// Nothing: the next state has been reached.
     fn step(&mut self, buffer: &mut BytesMut) -> Result<Option<Step>, Malformed> {
         match self {
+            // RFC 9112, 7.1; extensions are ignored (7.1.1). Only CRLF ends this line, because LF alone is where readers
+            // of chunks have come to differ.
             Chunked::Size => match httparse::parse_chunk_size(buffer) {
                 Ok(Status::Complete((length, size))) if buffer[0].is_ascii_hexdigit() => {
                     let _ = buffer.split_to(length);
@@ -294,6 +311,7 @@ impl Chunked {
                 }
                 return Ok(Some(Step::Piece(piece)));
             }
+            // A chunk that is longer than it says is an error (RFC 9112, 7.1), and not the beginning of the next.
             Chunked::End => match &buffer[..] {
                 [b'\r', b'\n', ..] => {
                     let _ = buffer.split_to(2);
@@ -302,6 +320,7 @@ impl Chunked {
                 b"\r" => return Ok(Some(Step::More)),
                 _ => return Err(Malformed("a chunk that is longer than it says")),
             },
+            // Trailers may be discarded (RFC 9112, 7.1.2), so they are not read.
             Chunked::Trailers(seen) => {
                 let Some(at) = memchr::memchr(b'\n', buffer) else {
                     return match *seen + buffer.len() > MAX_TRAILERS {
@@ -329,38 +348,6 @@ fn take(buffer: &mut BytesMut, left: &mut u64) -> Bytes {
     let length = usize::try_from(*left).map_or(buffer.len(), |left| left.min(buffer.len()));
     *left -= length as u64;
     buffer.split_to(length).freeze()
-}
-
-/// Reads an answer that arrives in pieces, for the fuzz target: its status, its body, and what is left behind it.
-/// `None` where it has no end.
-#[cfg(fuzzing)]
-pub fn read_http_answer<'a>(
-    pieces: impl Iterator<Item = &'a [u8]>,
-    method: &Method,
-) -> Result<Option<(u16, Vec<u8>, Vec<u8>)>, String> {
-    let (mut buffer, mut head, mut body) = (BytesMut::new(), None, Vec::new());
-    let mut has_ended = false;
-    for piece in pieces {
-        buffer.extend_from_slice(piece);
-        if head.is_none() {
-            head = read_head(&mut buffer, method).map_err(|error| error.to_string())?;
-        }
-        while let (Some(head), false) = (&mut head, has_ended) {
-            match head
-                .framing
-                .step(&mut buffer)
-                .map_err(|error| error.to_string())?
-            {
-                Step::Piece(piece) => body.extend_from_slice(&piece),
-                Step::More => break,
-                Step::End => has_ended = true,
-            }
-        }
-    }
-    let status = head
-        .filter(|_| has_ended)
-        .map(|head| head.response.status().as_u16());
-    Ok(status.map(|status| (status, body, buffer.to_vec())))
 }
 
 #[cfg(test)]

@@ -11,17 +11,17 @@ use toolway_protocol::tool::JsonObject;
 
 /// What one call is answered with.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct ToolAnswer {
     /// The tool message's text; never empty.
     pub text: String,
     /// Content parts (pictures, sound) for a user message after all tool messages.
     pub parts: Vec<Value>,
 }
 
-impl Answer {
+impl ToolAnswer {
     /// An answer of text alone.
-    pub fn text(text: String) -> Answer {
-        Answer {
+    pub fn text(text: String) -> ToolAnswer {
+        ToolAnswer {
             text,
             parts: Vec::new(),
         }
@@ -33,7 +33,7 @@ impl Answer {
 struct Exchange {
     assistant: JsonObject,
     /// Each call's id and answer; no answer where the call is the client's own.
-    answers: Vec<(String, Option<Answer>)>,
+    answers: Vec<(String, Option<ToolAnswer>)>,
 }
 
 /// All turns of one request, the oldest first.
@@ -48,7 +48,7 @@ impl Transcript {
         &mut self,
         round: &Round,
         calls: &[Call],
-        answers: Vec<Option<Answer>>,
+        answers: Vec<Option<ToolAnswer>>,
         send_reasoning: bool,
     ) {
         let ids = calls.iter().map(|call| call.call.id.clone());
@@ -172,19 +172,19 @@ mod tests {
         }
     }
 
-    fn text(text: &str) -> Option<Answer> {
-        Some(Answer::text(text.to_owned()))
+    fn text(text: &str) -> Option<ToolAnswer> {
+        Some(ToolAnswer::text(text.to_owned()))
     }
 
-    fn picture(name: &str) -> Option<Answer> {
-        Some(Answer {
+    fn picture(name: &str) -> Option<ToolAnswer> {
+        Some(ToolAnswer {
             text: "a picture".to_owned(),
             parts: vec![json!({"picture": name})],
         })
     }
 
     /// One turn of calls `1`, `2` … with these answers.
-    fn turn(answers: Vec<Option<Answer>>) -> Transcript {
+    fn turn(answers: Vec<Option<ToolAnswer>>) -> Transcript {
         let ids = 1..=answers.len();
         let calls: Vec<Call> = ids
             .map(|id| call(&id.to_string(), "{}", CallKind::Function))

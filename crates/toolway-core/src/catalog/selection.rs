@@ -20,7 +20,7 @@ const EVERY_SERVER: [&str; 2] = ["toolway", "*"];
 pub struct Selection {
     tools: Option<Patterns>,
     servers: Option<Patterns>,
-    entries: Vec<Entry>,
+    entries: Vec<SelectionEntry>,
     /// Offered names that a limit leaves out after others.
     kept: HashMap<String, Closeness>,
 }
@@ -66,7 +66,7 @@ impl Selection {
             servers: servers.map(Patterns::parse),
             entries: entries
                 .iter()
-                .map(|entry| Entry::read(entry, known))
+                .map(|entry| SelectionEntry::read(entry, known))
                 .collect::<Result<_, _>>()?,
             ..Selection::default()
         };
@@ -83,7 +83,7 @@ impl Selection {
         let in_headers: usize = lists
             .map(|list| list.includes.len() + list.excludes.len())
             .sum();
-        let in_entry = |entry: &Entry| 1 + entry.tools.as_ref().map_or(0, Vec::len);
+        let in_entry = |entry: &SelectionEntry| 1 + entry.tools.as_ref().map_or(0, Vec::len);
         in_headers + self.entries.iter().map(in_entry).sum::<usize>()
     }
 
@@ -132,7 +132,7 @@ impl Selection {
         let server = server.as_str();
         let by_tools = self.tools.as_ref();
         let by_servers = self.servers.as_ref();
-        let matches_entry = |entry: &Entry| matches(&entry.servers, server);
+        let matches_entry = |entry: &SelectionEntry| matches(&entry.servers, server);
         by_tools.is_none_or(|list| list.may_match_tools_of(server))
             && by_servers.is_none_or(|list| list.closeness(|it| matches(it, server)).is_some())
             && (self.entries.is_empty() || self.entries.iter().any(matches_entry))
@@ -249,14 +249,14 @@ fn by_pattern_or_name(pattern: &str) -> Closeness {
 
 /// An `mcp` entry of the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
+struct SelectionEntry {
     servers: String,
     tools: Option<Vec<String>>,
     read_only: bool,
 }
 
-impl Entry {
-    fn read(entry: &McpTool, known: &[ServerId]) -> Result<Entry, RequestError> {
+impl SelectionEntry {
+    fn read(entry: &McpTool, known: &[ServerId]) -> Result<SelectionEntry, RequestError> {
         let label = entry.server_label.as_str();
         let is_known = known.iter().any(|server| matches(label, server.as_str()));
         let servers = match is_known {
@@ -265,7 +265,7 @@ impl Entry {
             false => return Err(unknown(entry, known)),
         };
         let allowed = entry.allowed_tools.clone().unwrap_or_default();
-        Ok(Entry {
+        Ok(SelectionEntry {
             servers: servers.to_owned(),
             tools: allowed.names,
             read_only: allowed.read_only,

@@ -24,7 +24,7 @@ mod styles;
 mod text;
 
 pub use self::{
-    body::Body,
+    body::RequestBody,
     plan::{HttpRequest, Plan},
     text::parse,
 };

@@ -256,7 +256,7 @@ impl StreamError {
             StreamError::Upstream(body, _) => (**body).clone(),
             StreamError::InvalidEvent(_)
             | StreamError::InvalidCall
-            | StreamError::Frame(sse::FrameError::InvalidUtf8) => ErrorBody::new(
+            | StreamError::Frame(sse::FrameError::InvalidUtf8 { .. }) => ErrorBody::new(
                 "server_error",
                 "upstream_invalid_response",
                 self.to_string(),

@@ -33,9 +33,9 @@ pub fn to_openai(name: &FunctionName, tool: &Tool) -> Function {
         .find(|text| !text.is_empty());
     let shown = description.map(|text| at_most(text, MAX_DESCRIPTION));
     let is_cut = shown.map(str::len) < description.map(str::len);
-    let entry = Entry {
+    let entry = ToolEntry {
         kind: "function",
-        function: Body {
+        function: FunctionObject {
             name: name.as_str(),
             description: shown,
             parameters: &parameters.schema,
@@ -50,14 +50,14 @@ pub fn to_openai(name: &FunctionName, tool: &Tool) -> Function {
 }
 
 #[derive(Serialize)]
-struct Entry<'a> {
+struct ToolEntry<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
-    function: Body<'a>,
+    function: FunctionObject<'a>,
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct FunctionObject<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<&'a str>,

@@ -31,12 +31,12 @@ pub fn is_too_deep(error: &serde_json::Error) -> bool {
     error.to_string().starts_with("recursion limit exceeded")
 }
 
-type Members<'a> = BTreeMap<String, &'a RawValue>;
+type RawMembers<'a> = BTreeMap<String, &'a RawValue>;
 
 fn without_deep_entries(text: &[u8]) -> Option<Value> {
-    let mut message: Members<'_> = serde_json::from_slice(text).ok()?;
+    let mut message: RawMembers<'_> = serde_json::from_slice(text).ok()?;
     let result = message.remove("result")?;
-    let result: Members<'_> = serde_json::from_str(result.get()).ok()?;
+    let result: RawMembers<'_> = serde_json::from_str(result.get()).ok()?;
     let member = |(name, raw): (String, &RawValue)| {
         let value = match LISTS.contains(&name.as_str()) {
             true => read_list(raw, &name)?,

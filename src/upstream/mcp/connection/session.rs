@@ -27,7 +27,7 @@ use crate::upstream::{
         raw_messages::{Pending, RequestTag, Running, wrapped},
         streamable::{Begun, DirectCall, DirectOutcome, Poster},
     },
-    queue::Place,
+    queue::QueueSlot,
 };
 use toolway_protocol::{
     mcp::{
@@ -170,7 +170,7 @@ impl Session {
         params: &JsonObject,
         options: &CallOptions,
         begun: Instant,
-        place: Place,
+        place: QueueSlot,
     ) -> Result<Value, CallError> {
         let running = Running::new(options.caller.clone(), Some(place));
         let _under = running.until_dropped();

@@ -17,7 +17,7 @@ use rmcp::model::ErrorData;
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use crate::upstream::{mcp::Caller, queue::Place};
+use crate::upstream::{mcp::Caller, queue::QueueSlot};
 use toolway_protocol::tool::Progress;
 
 /// Progress that may wait to be seen, per request; more is left out.
@@ -27,7 +27,7 @@ const WAITING: usize = 16;
 pub(in crate::upstream::mcp) struct Running {
     caller: Option<Arc<dyn Caller>>,
     /// Its place in the server's queue; absent for requests of toolway's own.
-    place: Option<Place>,
+    place: Option<QueueSlot>,
     /// Questions of the server that wait for the caller's answer.
     questions: AtomicUsize,
     /// Questions that were given to this very request.
@@ -108,7 +108,7 @@ impl Running {
     /// A request that begins.
     pub(in crate::upstream::mcp) fn new(
         caller: Option<Arc<dyn Caller>>,
-        place: Option<Place>,
+        place: Option<QueueSlot>,
     ) -> Arc<Running> {
         Arc::new(Running {
             caller,

@@ -28,13 +28,13 @@ use crate::{
             connection::{CAPABILITIES, OF_THE_CONNECTION, PROTOCOL_VERSION},
             raw_messages::read_error,
             streamable,
-            web::{self, Events, RawEvent, WebFault},
+            web::{self, Events, WebFault},
         },
         read_text,
         wire::Body,
     },
 };
-use toolway_protocol::{sse::Event, tool::JsonObject};
+use toolway_protocol::tool::JsonObject;
 
 const METHOD: &str = "tools/call";
 
@@ -223,31 +223,30 @@ async fn read_events(pieces: Body, limit: usize, id: i64) -> DirectOutcome {
     let mut empty = Vec::new();
     loop {
         let event = match events.next().await {
-            Some(Ok(RawEvent::Whole(event))) => event,
+            Some(Ok(Ok(event))) => event,
             Some(other) => {
                 events.put_back(other);
                 break;
             }
             None => break,
         };
-        let read = Event::of_block(event.clone());
-        match read.data().as_deref() {
-            // An event id to resume from, or a sign of life.
-            None | Some("") if empty.len() < MAX_EMPTY => empty.push(event),
-            data => {
-                let answer = data
-                    .and_then(|data| read_text(data.len(), || read_answer(data.as_bytes(), id)));
-                if let Some(answer) = answer {
-                    drain(events.into_bytes());
-                    return DirectOutcome::Answer(answer);
-                }
-                events.put_back(Ok(RawEvent::Whole(event)));
-                break;
-            }
+        // An event id to resume from, or a sign of life.
+        if event.data().is_none_or(|data| data.is_empty()) && empty.len() < MAX_EMPTY {
+            empty.push(event);
+            continue;
         }
+        let answer = event
+            .data()
+            .and_then(|data| read_text(data.len(), || read_answer(data.as_bytes(), id)));
+        if let Some(answer) = answer {
+            drain(events.into_bytes());
+            return DirectOutcome::Answer(answer);
+        }
+        events.put_back(Ok(Ok(event)));
+        break;
     }
     for event in empty.into_iter().rev() {
-        events.put_back(Ok(RawEvent::Whole(event)));
+        events.put_back(Ok(Ok(event)));
     }
     DirectOutcome::Else(Ok(Reply::Events(Box::new(events))))
 }
@@ -265,7 +264,7 @@ fn drain(mut rest: Body) {
 }
 
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct RpcResponse<'a> {
     #[serde(borrow)]
     id: &'a RawValue,
     method: Option<serde::de::IgnoredAny>,
@@ -277,7 +276,7 @@ struct Answer<'a> {
 
 /// The answer to this request, if the message is that.
 fn read_answer(message: &[u8], id: i64) -> Option<Result<Value, ErrorData>> {
-    let answer: Answer<'_> = serde_json::from_slice(message).ok()?;
+    let answer: RpcResponse<'_> = serde_json::from_slice(message).ok()?;
     let written = answer.id.get().trim_matches('"').parse::<i64>();
     if answer.method.is_some() || written != Ok(id) {
         return None;

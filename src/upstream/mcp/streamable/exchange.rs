@@ -11,7 +11,7 @@ use rmcp::{
 };
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
-use sse_stream::{Sse, SseStream};
+use sse_stream::Sse;
 use tokio::time::timeout;
 
 use super::{Asked, Fault, Poster, Reply, SESSION_ID, headers_of, is_about_session};
@@ -22,12 +22,12 @@ use crate::upstream::{
             Pending,
             wrapped::{shows_header_arguments, wrap_message},
         },
-        web::{self, RawEvent, WebFault, raw_events},
+        web::{self, Framed, WebFault},
     },
     read_text, too_long,
 };
 use toolway_core::route::MAX_ATTEMPTS;
-use toolway_protocol::mcp::deep::read_message;
+use toolway_protocol::{mcp::deep::read_message, sse::FrameError, tool::millis};
 
 impl Poster {
     /// Posts a message, or continues with the part of the answer that has arrived already.
@@ -84,7 +84,7 @@ impl Poster {
         let session = response.headers().get(SESSION_ID);
         let session = session.and_then(|id| id.to_str().ok()).map(str::to_owned);
         if web::is_events(response.headers()) {
-            let events = raw_events(response.bytes_stream(), self.limit);
+            let events = web::events(response.bytes_stream(), self.limit);
             return Ok(StreamableHttpPostResponse::Sse(
                 self.read_events(events, asked.map(|asked| asked.id.clone())),
                 session,
@@ -197,32 +197,29 @@ impl Poster {
     /// server knows it.
     pub(super) fn read_events<E: Send + 'static>(
         &self,
-        events: impl Stream<Item = Result<RawEvent, E>> + Send + 'static,
+        events: impl Stream<Item = Result<Framed, E>> + Send + 'static,
         asked: Option<RequestId>,
     ) -> BoxStream<'static, Result<Sse, SseError>>
     where
         WebFault: From<E>,
     {
-        let (pending, limit) = (self.pending.clone(), self.limit);
+        let pending = self.pending.clone();
         events
             .filter_map(move |event| {
                 let (pending, asked) = (pending.clone(), asked.clone());
                 async move {
-                    match event {
-                        Ok(RawEvent::Whole(bytes)) => {
-                            let (length, answers) = (bytes.len(), pending.answers());
-                            let read = read_event(&pending, bytes, asked.as_ref()).await;
-                            if pending.answers() == answers {
-                                pending.slow_down(length).await;
-                            }
-                            read
+                    let event = match event {
+                        Ok(event) => event,
+                        Err(error) => {
+                            return Some(Err(SseError::Body(WebFault::from(error).into())));
                         }
-                        Ok(RawEvent::Cut { .. }) => {
-                            let failure = pending.fail(&asked?, &too_long(limit))?;
-                            Some(Ok(Sse::default().data(to_text(&failure)?)))
-                        }
-                        Err(error) => Some(Err(SseError::Body(WebFault::from(error).into()))),
+                    };
+                    let (length, answers) = (web::length(&event), pending.answers());
+                    let read = read_event(&pending, event, asked.as_ref());
+                    if pending.answers() == answers {
+                        pending.slow_down(length).await;
                     }
+                    read.map(Ok)
                 }
             })
             .boxed()
@@ -307,32 +304,35 @@ fn with_id(message: ServerJsonRpcMessage, id: &RequestId) -> ServerJsonRpcMessag
     }
 }
 
-/// Reads one event. What carries no message keeps its id, from which the stream may be resumed.
-async fn read_event(
-    pending: &Pending,
-    bytes: bytes::Bytes,
-    asked: Option<&RequestId>,
-) -> Option<Result<Sse, SseError>> {
-    let one = futures::stream::iter([Ok::<_, std::convert::Infallible>(bytes)]);
-    let mut event = match SseStream::from_bytes_stream(one).next().await? {
-        Ok(event) => event,
-        // An event that cannot be read costs only itself.
-        Err(_) => return None,
+/// Reads one event; one that cannot be read costs only itself. What carries no message keeps its id, from which the
+/// stream may be resumed.
+fn read_event(pending: &Pending, event: Framed, asked: Option<&RequestId>) -> Option<Sse> {
+    let event = match event {
+        Ok(event) => web::fields(&event)?,
+        Err(FrameError::TooLong { limit, .. }) => {
+            let failure = pending.fail(asked?, &too_long(limit))?;
+            return Some(Sse::default().data(to_text(&failure)?));
+        }
+        Err(FrameError::InvalidUtf8 { .. }) => return None,
     };
-    if let (Some(asked), Some(id)) = (asked, &event.id) {
+    let id = Some(event.id).filter(|id| !id.is_empty());
+    if let (Some(asked), Some(id)) = (asked, &id) {
         pending.note_event(asked, id);
     }
-    if let Some(data) = event.data.take() {
-        let message = match check_values(data.as_bytes()) {
-            Ok(()) => read_text(data.len(), || {
-                let data = read_message(data.as_bytes()).ok()?;
-                pending.read(data, asked)
-            }),
-            Err(why) => pending.fail(asked?, &why),
-        };
-        event.data = message.and_then(|message| to_text(&ready(pending, message)));
-    }
-    Some(Ok(event))
+    let data = event.data;
+    let message = match check_values(data.as_bytes()) {
+        Ok(()) => read_text(data.len(), || {
+            let data = read_message(data.as_bytes()).ok()?;
+            pending.read(data, asked)
+        }),
+        Err(why) => pending.fail(asked?, &why),
+    };
+    Some(Sse {
+        event: Some(event.event),
+        data: message.and_then(|message| to_text(&ready(pending, message))),
+        id,
+        retry: event.retry.map(millis),
+    })
 }
 
 /// Readies an answer for rmcp.

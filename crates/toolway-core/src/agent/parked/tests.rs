@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    agent::transcript::Answer,
+    agent::transcript::ToolAnswer,
     translate::stream::{Call, CallKind, Owner, Round},
 };
 use toolway_protocol::{openai::FinishReason, tool::JsonObject};
@@ -23,7 +23,7 @@ fn parked(ids: &[&str], kind: CallKind) -> Arc<Parked> {
     };
     let mut calls = vec![call(&format!("gate_{}", ids[0]), Owner::Gateway)];
     calls.extend(ids.iter().map(|id| call(id, Owner::Client)));
-    let mut answers = vec![Some(Answer::text("ran".to_owned()))];
+    let mut answers = vec![Some(ToolAnswer::text("ran".to_owned()))];
     answers.resize(calls.len(), None);
     let round = Round {
         content: None,

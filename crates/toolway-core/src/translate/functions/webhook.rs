@@ -129,7 +129,7 @@ pub struct Answers {
 
 /// One answer, as it came.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct WebhookAnswer {
     /// The call it is for, where it says so.
     pub id: Option<String>,
     /// What came of the call.
@@ -154,13 +154,13 @@ pub fn read_answers(status: u16, body: &[u8], ids: &[&str]) -> Answers {
 ///
 /// # Errors
 /// Why there are no answers in it.
-pub fn read(status: u16, body: &[u8]) -> Result<Vec<Answer>, AnswerFault> {
+pub fn read(status: u16, body: &[u8]) -> Result<Vec<WebhookAnswer>, AnswerFault> {
     // Messages of other roles are no answers.
     let is_answer = |entry: &Value| entry.get("role").is_none_or(|role| role == "tool");
     let entries = entries(status, body)?.into_iter().filter(is_answer);
     let read = |entry| {
         let Value::Object(entry) = entry else {
-            return Answer {
+            return WebhookAnswer {
                 id: None,
                 outcome: Err(AnswerFault::NoOutput),
             };
@@ -168,7 +168,7 @@ pub fn read(status: u16, body: &[u8]) -> Result<Vec<Answer>, AnswerFault> {
         let id = ["tool_call_id", "call_id"]
             .into_iter()
             .find_map(|key| entry.get(key)?.as_str());
-        Answer {
+        WebhookAnswer {
             id: id.map(str::to_owned),
             outcome: answer(entry),
         }
@@ -176,11 +176,11 @@ pub fn read(status: u16, body: &[u8]) -> Result<Vec<Answer>, AnswerFault> {
     Ok(entries.map(read).collect())
 }
 
-fn match_up(answers: Vec<Answer>, ids: &[&str]) -> Answers {
+fn match_up(answers: Vec<WebhookAnswer>, ids: &[&str]) -> Answers {
     let mut found: HashMap<&str, Vec<Result<ToolResult, AnswerFault>>> =
         ids.iter().map(|id| (*id, vec![])).collect();
     let mut strangers = 0;
-    for Answer { id, outcome } in answers {
+    for WebhookAnswer { id, outcome } in answers {
         match id.and_then(|id| found.get_mut(id.as_str())) {
             Some(mine) => mine.push(outcome),
             None => strangers += 1,

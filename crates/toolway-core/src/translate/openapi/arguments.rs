@@ -130,7 +130,7 @@ fn of_body<'d>(
 }
 
 /// The names of a body's properties as arguments, where all of them are free.
-fn free_names(members: &body::Members<'_>, taken: &mut HashSet<String>) -> Option<Vec<String>> {
+fn free_names(members: &body::BodyMembers<'_>, taken: &mut HashSet<String>) -> Option<Vec<String>> {
     if members.properties.is_empty() {
         return None;
     }

@@ -12,7 +12,7 @@ use crate::translate::percent;
 
 /// The body of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Body {
+pub struct RequestBody {
     /// The `Content-Type`.
     pub content_type: String,
     /// The body itself.
@@ -66,7 +66,7 @@ pub(super) struct Taken<'d> {
 
 /// The properties that a body is made of.
 #[derive(Default)]
-pub(super) struct Members<'d> {
+pub(super) struct BodyMembers<'d> {
     pub(super) properties: Vec<(&'d str, &'d Value)>,
     pub(super) required: HashSet<&'d str>,
 }
@@ -232,8 +232,8 @@ fn files<'d>(document: &Document<'d>, schema: Option<&'d Value>) -> HashMap<Stri
 
 /// What the body is made of, where its schema says that and little else: `properties` and `required`, also
 /// behind references and in `allOf`.
-pub(super) fn members<'d>(document: &Document<'d>, schema: &'d Value) -> Option<Members<'d>> {
-    let mut members = Members::default();
+pub(super) fn members<'d>(document: &Document<'d>, schema: &'d Value) -> Option<BodyMembers<'d>> {
+    let mut members = BodyMembers::default();
     let mut budget = MAX_PARTS;
     collect(document, schema, &mut members, &mut budget).then_some(())?;
     (!members.properties.is_empty()).then_some(members)
@@ -242,7 +242,7 @@ pub(super) fn members<'d>(document: &Document<'d>, schema: &'d Value) -> Option<
 fn collect<'d>(
     document: &Document<'d>,
     schema: &'d Value,
-    members: &mut Members<'d>,
+    members: &mut BodyMembers<'d>,
     budget: &mut usize,
 ) -> bool {
     *budget = budget.saturating_sub(1);
@@ -283,14 +283,14 @@ fn collect<'d>(
 }
 
 /// Writes the body of a request.
-pub(super) fn write(payload: &Payload, content_type: &str, value: Value) -> Body {
+pub(super) fn write(payload: &Payload, content_type: &str, value: Value) -> RequestBody {
     let (content_type, bytes) = match payload {
         Payload::Json => (content_type.to_owned(), value.to_string().into_bytes()),
         Payload::Text => (content_type.to_owned(), styles::text(&value).into_bytes()),
         Payload::Form(forms) => (content_type.to_owned(), form(&members_of(value), forms)),
         Payload::Multipart(types) => multipart(&members_of(value), types),
     };
-    Body {
+    RequestBody {
         content_type,
         bytes,
     }

@@ -8,7 +8,7 @@ use super::{
     Fixed, MAX_OPERATIONS, Operation, ReadError, Skipped, arguments, body,
     document::Document,
     naming,
-    parameters::{self, Parameter, Piece, Place},
+    parameters::{self, Parameter, ParameterLocation, Piece},
     plan::{Input, Plan, Sent, Step},
     servers,
 };
@@ -216,7 +216,7 @@ fn one(
 
 fn steps(template: Vec<Piece<'_>>, parameters: &[Parameter<'_>]) -> Vec<Step> {
     let number = |name: &str| {
-        let is_it = |it: &Parameter<'_>| it.place == Place::Path && it.name == name;
+        let is_it = |it: &Parameter<'_>| it.place == ParameterLocation::Path && it.name == name;
         parameters.iter().position(is_it)
     };
     let steps = template.into_iter().filter_map(|piece| match piece {

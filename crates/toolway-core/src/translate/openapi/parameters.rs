@@ -30,20 +30,20 @@ const NOT_ASKED_FOR: [&str; 14] = [
 
 /// Where a parameter goes, in the order in which arguments get their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum ParameterLocation {
     Path,
     Query,
     Header,
     Cookie,
 }
 
-impl Place {
+impl ParameterLocation {
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            Place::Path => "path",
-            Place::Query => "query",
-            Place::Header => "header",
-            Place::Cookie => "cookie",
+            ParameterLocation::Path => "path",
+            ParameterLocation::Query => "query",
+            ParameterLocation::Header => "header",
+            ParameterLocation::Cookie => "cookie",
         }
     }
 }
@@ -51,7 +51,7 @@ impl Place {
 /// One parameter as the document has it.
 pub(super) struct Parameter<'d> {
     pub(super) name: &'d str,
-    pub(super) place: Place,
+    pub(super) place: ParameterLocation,
     pub(super) is_required: bool,
     pub(super) form: Form,
     /// `None`: a text.
@@ -112,7 +112,7 @@ fn push_literal(pieces: &mut Vec<Piece<'_>>, literal: &str) {
     pieces.push(Piece::Literal(text));
 }
 
-/// The parameters of an operation in the order of [`Place`]; its own come before those of its path, and
+/// The parameters of an operation in the order of [`ParameterLocation`]; its own come before those of its path, and
 /// replace them where name and place are the same.
 pub(super) fn all<'d>(
     document: &Document<'d>,
@@ -139,19 +139,19 @@ pub(super) fn all<'d>(
     }
     let is_in_path = |name: &str| template.contains(&Piece::Parameter(name));
     found.retain(|it| match it.place {
-        Place::Path => is_in_path(it.name),
-        Place::Header => {
+        ParameterLocation::Path => is_in_path(it.name),
+        ParameterLocation::Header => {
             !NOT_ASKED_FOR.contains(&it.name.to_ascii_lowercase().as_str())
                 && !fixed.has_header(it.name)
         }
-        Place::Cookie => !fixed.has_header("cookie"),
-        Place::Query => true,
+        ParameterLocation::Cookie => !fixed.has_header("cookie"),
+        ParameterLocation::Query => true,
     });
     for piece in template {
         if let Piece::Parameter(name) = piece
             && !found
                 .iter()
-                .any(|it| it.place == Place::Path && it.name == *name)
+                .any(|it| it.place == ParameterLocation::Path && it.name == *name)
         {
             found.push(undeclared(name));
         }
@@ -164,7 +164,7 @@ pub(super) fn all<'d>(
 fn undeclared(name: &str) -> Parameter<'_> {
     Parameter {
         name,
-        place: Place::Path,
+        place: ParameterLocation::Path,
         is_required: true,
         form: Form::Style {
             style: Style::Simple,
@@ -182,10 +182,10 @@ fn one<'d>(document: &Document<'d>, value: &'d Value) -> Result<Parameter<'d>, S
         .filter(|name| !name.is_empty())
         .ok_or("one of its parameters has no `name`")?;
     let place = match text("in") {
-        Some("path") => Place::Path,
-        Some("query") => Place::Query,
-        Some("header") => Place::Header,
-        Some("cookie") => Place::Cookie,
+        Some("path") => ParameterLocation::Path,
+        Some("query") => ParameterLocation::Query,
+        Some("header") => ParameterLocation::Header,
+        Some("cookie") => ParameterLocation::Cookie,
         Some("body" | "formData") => {
             return Err(format!(
                 "its parameter `{name}` is of Swagger 2.0; OpenAPI 3.x has `requestBody`"
@@ -202,7 +202,7 @@ fn one<'d>(document: &Document<'d>, value: &'d Value) -> Result<Parameter<'d>, S
             ));
         }
     };
-    if place == Place::Header && !is_token(name) {
+    if place == ParameterLocation::Header && !is_token(name) {
         return Err(format!(
             "its parameter `{name}` cannot be the name of a header"
         ));
@@ -231,7 +231,7 @@ fn one<'d>(document: &Document<'d>, value: &'d Value) -> Result<Parameter<'d>, S
     Ok(Parameter {
         name,
         place,
-        is_required: place == Place::Path || flag("required") == Some(true),
+        is_required: place == ParameterLocation::Path || flag("required") == Some(true),
         form,
         schema,
         description: text("description"),
@@ -241,7 +241,7 @@ fn one<'d>(document: &Document<'d>, value: &'d Value) -> Result<Parameter<'d>, S
 /// The style of a parameter, by default `form` in queries and cookies and `simple` elsewhere.
 fn styled(
     name: &str,
-    place: Place,
+    place: ParameterLocation,
     style: Option<&str>,
     explode: Option<bool>,
     reserved: Option<bool>,
@@ -250,8 +250,8 @@ fn styled(
         (Some(style), _) => Style::parse(style).ok_or_else(|| {
             format!("its parameter `{name}` has the style `{style}`, which is not known")
         })?,
-        (None, Place::Query | Place::Cookie) => Style::Form,
-        (None, Place::Path | Place::Header) => Style::Simple,
+        (None, ParameterLocation::Query | ParameterLocation::Cookie) => Style::Form,
+        (None, ParameterLocation::Path | ParameterLocation::Header) => Style::Simple,
     };
     Ok(Form::Style {
         style,

@@ -8,8 +8,8 @@
 use serde_json::Value;
 
 use super::{
-    body::{self, Body, Payload},
-    parameters::Place,
+    body::{self, Payload, RequestBody},
+    parameters::ParameterLocation,
     styles::{self, Form},
 };
 use crate::translate::paths::flaw;
@@ -44,7 +44,7 @@ pub(super) struct Input {
     pub(super) argument: String,
     /// The name that is sent.
     pub(super) name: String,
-    pub(super) place: Place,
+    pub(super) place: ParameterLocation,
     pub(super) is_required: bool,
     pub(super) form: Form,
 }
@@ -78,7 +78,7 @@ pub struct HttpRequest {
     /// Of the operation's parameters only; visible ASCII, spaces and tabs.
     pub headers: Vec<(String, String)>,
     /// The body, where there is one.
-    pub body: Option<Body>,
+    pub body: Option<RequestBody>,
     base_path: Option<String>,
 }
 
@@ -113,14 +113,22 @@ impl Plan {
         let mut query: Vec<String> = Vec::new();
         let mut headers: Vec<(String, String)> = Vec::new();
         let mut cookies: Vec<String> = Vec::new();
-        for input in self.inputs.iter().filter(|it| it.place != Place::Path) {
+        for input in self
+            .inputs
+            .iter()
+            .filter(|it| it.place != ParameterLocation::Path)
+        {
             let Some(value) = input.value(arguments)? else {
                 continue;
             };
             match input.place {
-                Place::Header => headers.push((input.name.clone(), input.header(value)?)),
-                Place::Cookie => cookies.extend(styles::pairs(&input.name, value, &input.form)),
-                Place::Query | Place::Path => {
+                ParameterLocation::Header => {
+                    headers.push((input.name.clone(), input.header(value)?));
+                }
+                ParameterLocation::Cookie => {
+                    cookies.extend(styles::pairs(&input.name, value, &input.form));
+                }
+                ParameterLocation::Query | ParameterLocation::Path => {
                     query.extend(styles::pairs(&input.name, value, &input.form));
                 }
             }
@@ -206,7 +214,7 @@ impl Plan {
         Ok(path)
     }
 
-    fn body(&self, arguments: &JsonObject) -> Result<Option<Body>, CallError> {
+    fn body(&self, arguments: &JsonObject) -> Result<Option<RequestBody>, CallError> {
         let Some(sent) = &self.body else {
             return Ok(None);
         };

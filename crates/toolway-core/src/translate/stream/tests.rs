@@ -409,7 +409,7 @@ fn every_error_has_a_body_and_a_status_of_a_failure() {
         StreamError::Ended,
         StreamError::TooLarge,
         StreamError::TooManyCalls,
-        StreamError::Frame(sse::FrameError::InvalidUtf8),
+        StreamError::Frame(sse::FrameError::InvalidUtf8 { length: 1 }),
     ] {
         assert!((400..600).contains(&error.status()) && !error.body().message.is_empty());
     }

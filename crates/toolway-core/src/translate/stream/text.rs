@@ -40,7 +40,7 @@ enum Form {
 
 /// What the text is in the middle of.
 #[derive(Clone, Debug)]
-enum Place {
+enum TextSection {
     Text,
     /// A block that may be a call; it is held from its marker on.
     Block(Form),
@@ -75,7 +75,7 @@ const PIECE: usize = 4096;
 pub(crate) struct Filter {
     think: Option<Think>,
     markers: Vec<(&'static str, Form)>,
-    place: Place,
+    place: TextSection,
     held: String,
     /// How much of `held` was searched before and needs no second look.
     searched: usize,
@@ -88,7 +88,7 @@ impl Filter {
         Filter {
             think: settings.think_tags.then(Think::new),
             markers: markers(settings.text_calls),
-            place: Place::Text,
+            place: TextSection::Text,
             held: String::new(),
             searched: 0,
             scan: Scan::default(),
@@ -102,7 +102,7 @@ impl Filter {
 
     /// This text, coming next, is text and nothing else.
     pub(crate) fn lets_through(&self, text: &str) -> bool {
-        let plain = matches!(self.place, Place::Text) && self.held.is_empty();
+        let plain = matches!(self.place, TextSection::Text) && self.held.is_empty();
         self.is_off()
             || text.is_empty()
             || plain
@@ -138,16 +138,18 @@ impl Filter {
         }
         let end = self.held.len();
         match self.place.clone() {
-            Place::Block(form) => self.settle(form, end, known, &mut pieces),
-            Place::Message { header, name } => {
+            TextSection::Block(form) => self.settle(form, end, known, &mut pieces),
+            TextSection::Message { header, name } => {
                 // Nothing is held when the end was taken before: a stream may end, and break off after that.
                 let body = self.held.get(header..).unwrap_or_default();
                 let calls = forms::in_harmony(&name, body, known);
                 self.say(calls, end, &mut pieces);
             }
-            Place::Text | Place::Code | Place::Channel { .. } => self.say(None, end, &mut pieces),
+            TextSection::Text | TextSection::Code | TextSection::Channel { .. } => {
+                self.say(None, end, &mut pieces);
+            }
         }
-        self.place = Place::Text;
+        self.place = TextSection::Text;
         pieces
     }
 
@@ -180,9 +182,9 @@ impl Filter {
     fn advance(&mut self, known: &dyn Known, pieces: &mut Vec<Piece>) {
         while !self.held.is_empty() {
             let goes_on = match self.place.clone() {
-                Place::Text => self.find_marker(pieces),
-                Place::Block(Form::Header) => self.read_header(known, pieces),
-                Place::Block(form) => match self.block_end(form) {
+                TextSection::Text => self.find_marker(pieces),
+                TextSection::Block(Form::Header) => self.read_header(known, pieces),
+                TextSection::Block(form) => match self.block_end(form) {
                     End::At(end) => {
                         self.settle(form, end, known, pieces);
                         true
@@ -191,14 +193,20 @@ impl Filter {
                         let code = form == Form::Fence;
                         let marker = self.marker_length(form);
                         self.say(None, marker, pieces);
-                        self.place = if code { Place::Code } else { Place::Text };
+                        self.place = if code {
+                            TextSection::Code
+                        } else {
+                            TextSection::Text
+                        };
                         true
                     }
                     End::Waits => false,
                 },
-                Place::Code => self.read_code(pieces),
-                Place::Message { header, name } => self.read_message(header, &name, known, pieces),
-                Place::Channel { thoughts } => self.read_channel(thoughts, pieces),
+                TextSection::Code => self.read_code(pieces),
+                TextSection::Message { header, name } => {
+                    self.read_message(header, &name, known, pieces)
+                }
+                TextSection::Channel { thoughts } => self.read_channel(thoughts, pieces),
             };
             if !goes_on {
                 return;
@@ -214,7 +222,7 @@ impl Filter {
             .filter_map(|&(marker, form)| Some((self.held.find(marker)?, form)));
         if let Some((at, form)) = found.min_by_key(|&(at, _)| at) {
             self.say(None, at, pieces);
-            self.place = Place::Block(form);
+            self.place = TextSection::Block(form);
             return true;
         }
         let markers: Vec<&str> = self.markers.iter().map(|&(marker, _)| marker).collect();
@@ -321,7 +329,7 @@ impl Filter {
             Form::Header => None,
         };
         self.say(calls, end, pieces);
-        self.place = Place::Text;
+        self.place = TextSection::Text;
     }
 
     /// Reads a Harmony header: whom the message is for.
@@ -334,7 +342,7 @@ impl Filter {
         let Some(at) = found.filter(|&at| at + END.len() <= MAX_HEADER) else {
             let marker = self.marker_length(Form::Header);
             self.say(None, marker, pieces);
-            self.place = Place::Text;
+            self.place = TextSection::Text;
             return true;
         };
         let header = &self.held[..at];
@@ -345,20 +353,20 @@ impl Filter {
             super::mend_name(rest.split_whitespace().next().unwrap_or_default()).to_owned()
         });
         let place = match recipient {
-            Some(name) if known.is_offered(&name) => Place::Message {
+            Some(name) if known.is_offered(&name) => TextSection::Message {
                 header: at + END.len(),
                 name,
             },
-            Some(_) => Place::Text,
-            None if channel.starts_with("analysis") => Place::Channel { thoughts: true },
+            Some(_) => TextSection::Text,
+            None if channel.starts_with("analysis") => TextSection::Channel { thoughts: true },
             None if channel.starts_with("final") || channel.starts_with("commentary") => {
-                Place::Channel { thoughts: false }
+                TextSection::Channel { thoughts: false }
             }
-            None => Place::Text,
+            None => TextSection::Text,
         };
         match place {
-            Place::Text => self.say(None, at + END.len(), pieces),
-            Place::Channel { .. } => self.drop(at + END.len()),
+            TextSection::Text => self.say(None, at + END.len(), pieces),
+            TextSection::Channel { .. } => self.drop(at + END.len()),
             _ => {}
         }
         self.place = place;
@@ -379,7 +387,7 @@ impl Filter {
         let calls = forms::in_harmony(name, &self.held[header..body], known);
         let next_begins = matches!(token, "<|start|>" | "<|channel|>");
         self.say(calls, if next_begins { body } else { end }, pieces);
-        self.place = Place::Text;
+        self.place = TextSection::Text;
         true
     }
 
@@ -394,7 +402,7 @@ impl Filter {
         let next_begins = matches!(token, "<|start|>" | "<|channel|>");
         add(pieces, &self.held[..body], thoughts);
         self.drop(if next_begins { body } else { end });
-        self.place = Place::Text;
+        self.place = TextSection::Text;
         true
     }
 
@@ -405,7 +413,7 @@ impl Filter {
             return false;
         };
         self.say(None, end, pieces);
-        self.place = Place::Text;
+        self.place = TextSection::Text;
         true
     }
 
@@ -418,7 +426,7 @@ impl Filter {
                     .map(|(name, arguments)| Piece::Call { name, arguments }),
             ),
             None => {
-                let thoughts = matches!(self.place, Place::Channel { thoughts: true });
+                let thoughts = matches!(self.place, TextSection::Channel { thoughts: true });
                 add(pieces, &self.held[..end], thoughts);
             }
         }

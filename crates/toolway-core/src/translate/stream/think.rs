@@ -5,7 +5,7 @@ const CLOSE: &str = "</think>";
 
 /// Where in the text we are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ThinkSection {
     /// At the start, or after thoughts: only here may thoughts begin.
     Start,
     Thoughts,
@@ -19,7 +19,7 @@ enum Place {
 /// was shown by then, and stays text.
 #[derive(Debug)]
 pub(super) struct Think {
-    place: Place,
+    place: ThinkSection,
     held: String,
     /// Thoughts were closed, so that another `</think>` is text.
     closed: bool,
@@ -28,7 +28,7 @@ pub(super) struct Think {
 impl Think {
     pub(super) fn new() -> Think {
         Think {
-            place: Place::Start,
+            place: ThinkSection::Start,
             held: String::new(),
             closed: false,
         }
@@ -36,7 +36,7 @@ impl Think {
 
     /// A text without `<` goes through as it is.
     pub(super) fn is_in_text(&self) -> bool {
-        self.place == Place::Text && self.held.is_empty()
+        self.place == ThinkSection::Text && self.held.is_empty()
     }
 
     /// Takes the next text; gives `say` each piece, and whether it is a thought.
@@ -46,38 +46,38 @@ impl Think {
         let mut rest = held.as_str();
         loop {
             match self.place {
-                Place::Start => {
+                ThinkSection::Start => {
                     let said = rest.trim_start();
                     if let Some(after) = said.strip_prefix(OPEN) {
-                        self.place = Place::Thoughts;
+                        self.place = ThinkSection::Thoughts;
                         rest = after;
                     } else if OPEN.starts_with(said) {
                         break;
                     } else {
-                        self.place = Place::Text;
+                        self.place = ThinkSection::Text;
                     }
                 }
-                Place::Thoughts => {
+                ThinkSection::Thoughts => {
                     let Some((thought, after)) = rest.split_once(CLOSE) else {
                         rest = say_safe(rest, &[CLOSE], |text| say(text, true));
                         break;
                     };
                     say(thought, true);
-                    (self.place, self.closed) = (Place::Start, true);
+                    (self.place, self.closed) = (ThinkSection::Start, true);
                     rest = after;
                 }
-                Place::Text if self.closed => {
+                ThinkSection::Text if self.closed => {
                     say(rest, false);
                     rest = "";
                     break;
                 }
-                Place::Text => {
+                ThinkSection::Text => {
                     let Some((text, after)) = rest.split_once(CLOSE) else {
                         rest = say_safe(rest, &[CLOSE], |text| say(text, false));
                         break;
                     };
                     say(text, false);
-                    (self.place, self.closed) = (Place::Start, true);
+                    (self.place, self.closed) = (ThinkSection::Start, true);
                     rest = after;
                 }
             }
@@ -88,7 +88,7 @@ impl Think {
     /// Gives out what was held back.
     pub(super) fn finish(&mut self, mut say: impl FnMut(&str, bool)) {
         let held = std::mem::take(&mut self.held);
-        say(&held, self.place == Place::Thoughts);
+        say(&held, self.place == ThinkSection::Thoughts);
     }
 }
 
