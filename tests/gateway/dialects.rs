@@ -119,7 +119,7 @@ fn message(events: &[Value]) -> Value {
                     "thinking_delta" => append(block, "thinking"),
                     "signature_delta" => append(block, "signature"),
                     "input_json_delta" => {
-                        arguments.push_str(delta["partial_json"].as_str().unwrap())
+                        arguments.push_str(delta["partial_json"].as_str().unwrap());
                     }
                     other => panic!("{other}"),
                 }

@@ -310,7 +310,7 @@ async fn complete(
             headers,
             raw,
             body,
-        })
+        });
     });
     if let (Some(native), Some(Reply::Turn { text, calls, .. })) = (&native, &reply) {
         let n = shared.asked.borrow().len();

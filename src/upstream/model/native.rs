@@ -337,7 +337,7 @@ fn whole(body: &[u8], mut reader: Box<dyn AnswerReader>) -> Vec<u8> {
     } else {
         match parse(body) {
             Ok(answer) => reader.read_whole(answer),
-            Err(failed) => vec![failed],
+            Err(failed) => vec![*failed],
         }
     };
     match chat::write_answer(deltas, now()) {
@@ -353,7 +353,7 @@ fn read(event: Result<Event, FrameError>, reader: &mut dyn AnswerReader) -> Vec<
             Some(data) if !data.trim().is_empty() && data.trim() != "[DONE]" => {
                 match parse(data.as_bytes()) {
                     Ok(event) => reader.read(event),
-                    Err(failed) => vec![failed],
+                    Err(failed) => vec![*failed],
                 }
             }
             _ => Vec::new(),
@@ -362,9 +362,9 @@ fn read(event: Result<Event, FrameError>, reader: &mut dyn AnswerReader) -> Vec<
     }
 }
 
-fn parse(text: &[u8]) -> Result<JsonObject, Delta> {
-    check_values(text, MAX_VALUES).map_err(|error| invalid(&error.to_string()))?;
-    serde_json::from_slice(text).map_err(|error| invalid(&error.to_string()))
+fn parse(text: &[u8]) -> Result<JsonObject, Box<Delta>> {
+    check_values(text, MAX_VALUES).map_err(|error| Box::new(invalid(&error.to_string())))?;
+    serde_json::from_slice(text).map_err(|error| Box::new(invalid(&error.to_string())))
 }
 
 fn invalid(why: &str) -> Delta {

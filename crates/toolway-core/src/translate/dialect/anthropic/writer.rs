@@ -292,7 +292,7 @@ pub fn write_message(deltas: Vec<Delta>) -> Result<JsonObject, Box<ErrorBody>> {
                 content.push(json!({"type": "thinking", "thinking": text, "signature": ""}));
             }
             Delta::Sealed(reasoning) if is_redacted(&reasoning) => {
-                content.push(redacted(&reasoning))
+                content.push(redacted(&reasoning));
             }
             Delta::Sealed(reasoning) => {
                 let signature = signature(&reasoning);
