@@ -26,6 +26,7 @@ pub use self::{
 use toolway_core::agent::parked::{Found, Key, NoRoom, Parked};
 
 pub mod memory;
+pub mod responses;
 pub mod sqlite;
 
 /// Most turns that a store keeps.

@@ -12,7 +12,7 @@ use std::{
 use axum::{
     Json,
     body::{Body, Bytes},
-    extract::{Request, State},
+    extract::{Path, Request, State},
     http::{HeaderMap, StatusCode, request::Parts},
     response::{IntoResponse, Response},
 };
@@ -21,6 +21,10 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{chat::Answer, failure::Failure, record::Record, sink},
+    store::{
+        Principal,
+        responses::{KeptResponse, OfClient},
+    },
     upstream::{model::Api, read_text},
 };
 use toolway_core::translate::dialect::{
@@ -36,7 +40,7 @@ use toolway_protocol::{
     tool::JsonObject,
 };
 
-use super::{App, body, chat as chat_face, error, forward};
+use super::{App, body, chat as chat_face, error, forward, headers};
 
 /// Longest event that the gateway writes, in bytes.
 const MAX_EVENT_BYTES: usize = 64 << 20;
@@ -81,6 +85,57 @@ pub(super) async fn count_tokens(State(app): State<Arc<App>>, request: Request) 
     Json(json!({"input_tokens": body.len().div_ceil(4)})).into_response()
 }
 
+/// Answers `GET /v1/responses/{id}`; what is not kept here may be kept by the upstream.
+pub(super) async fn show_response(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Response {
+    match app
+        .responses
+        .find(headers::principal(request.headers()), &id)
+    {
+        Some(kept) => Json(kept.response).into_response(),
+        None => forward::forward(State(app), request).await,
+    }
+}
+
+/// Answers `DELETE /v1/responses/{id}`.
+pub(super) async fn delete_response(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Response {
+    match app
+        .responses
+        .remove(headers::principal(request.headers()), &id)
+    {
+        true => Json(json!({"id": id, "object": "response", "deleted": true})).into_response(),
+        false => forward::forward(State(app), request).await,
+    }
+}
+
+/// Answers `GET /v1/responses/{id}/input_items`, all on one page.
+pub(super) async fn input_items(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Response {
+    match app
+        .responses
+        .find(headers::principal(request.headers()), &id)
+    {
+        Some(kept) => {
+            let items: Vec<Value> = kept.input.into_iter().rev().collect();
+            let end = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
+            let (first, last) = (end(items.first()), end(items.last()));
+            let list = json!({"object": "list", "data": items, "first_id": first, "last_id": last, "has_more": false});
+            Json(list).into_response()
+        }
+        None => forward::forward(State(app), request).await,
+    }
+}
+
 /// Claude Code asks with HEAD whether anybody is there.
 pub(super) async fn greet() -> StatusCode {
     StatusCode::OK
@@ -92,7 +147,9 @@ async fn complete(app: Arc<App>, request: Request, face: Face) -> Response {
         Ok(body) => body,
         Err(refusal) => return refusal.into_response_in(face.form()),
     };
-    let translated = read_text(body.len(), || face.read(&app, &body));
+    let translated = read_text(body.len(), || {
+        face.read(&app, headers::principal(&parts.headers), &body)
+    });
     let is_forwarded = match &translated {
         Ok(asked) => face.is_forwarded(&app, &asked.model),
         // What toolway cannot translate, the upstream may still understand.
@@ -128,14 +185,22 @@ async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Re
         Err(failure) => return failed(face, failure),
     };
     drop(parts);
+    let principal = input.principal;
     match app.gateway.chat(input).await {
-        Ok(Answer::Plain { headers, body }) => plain(face, headers, &body, asked.writer),
+        Ok(Answer::Plain { headers, body }) => {
+            let written = read_text(body.len(), || {
+                asked.writer.write_whole(&app, principal, read_chat(&body))
+            });
+            plain(face, headers, written)
+        }
         Ok(Answer::Stream { headers, body }) => {
+            let (writer, keep) = asked.writer.into_stream();
             let body = Translated {
                 body,
                 framer: Framer::new(MAX_EVENT_BYTES),
                 reader: ChunkReader::default(),
-                writer: asked.writer.into_stream(),
+                writer,
+                keep: keep.map(|keep| (keep, app, principal)),
             };
             chat_face::respond(
                 Body::from_stream(body.into_stream()),
@@ -147,12 +212,18 @@ async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Re
     }
 }
 
-fn plain(face: Face, headers: HeaderMap, body: &[u8], writer: Writer) -> Response {
-    let written = read_text(body.len(), || {
-        let chat: JsonObject = serde_json::from_slice(body)
-            .map_err(|error| ErrorBody::new("server_error", "internal_error", error.to_string()))?;
-        writer.write_whole(ChunkReader::default().read(chat))
-    });
+/// What a whole answer of the gateway says.
+fn read_chat(body: &[u8]) -> Vec<Delta> {
+    match serde_json::from_slice(body) {
+        Ok(chat) => ChunkReader::default().read(chat),
+        Err(error) => {
+            let error = ErrorBody::new("server_error", "internal_error", error.to_string());
+            vec![Delta::Failed(error)]
+        }
+    }
+}
+
+fn plain(face: Face, headers: HeaderMap, written: Result<JsonObject, Box<ErrorBody>>) -> Response {
     match written {
         Ok(body) => {
             let body = Body::from(Value::Object(body).to_string());
@@ -204,21 +275,20 @@ impl Face {
         speaks_it && app.gateway.catalog().offered().is_empty()
     }
 
-    fn read(self, app: &App, body: &[u8]) -> Result<Asked, Unreadable> {
-        let body = read(body).map_err(|failure| Unreadable {
+    fn read(self, app: &App, principal: Principal, body: &[u8]) -> Result<Asked, Unreadable> {
+        let mut body = read(body).map_err(|failure| Unreadable {
             model: None,
             failure,
         })?;
         let model = body.get("model").and_then(Value::as_str).map(str::to_owned);
         let translated = match self {
-            Face::Responses => responses::read_request(body).map(|read| {
-                let writer = Writer::Response {
-                    resource: read.resource,
-                    names: read.names,
-                    id: format!("{:016x}{:016x}", app.gateway.seed(), app.gateway.seed()),
-                };
-                (read.request, read.dropped, writer)
-            }),
+            Face::Responses => {
+                let earlier = OfClient(&app.responses, principal);
+                responses::expand(&mut body, &earlier).and_then(|input| {
+                    let id = format!("{:016x}{:016x}", app.gateway.seed(), app.gateway.seed());
+                    read_response(body, input, id)
+                })
+            }
             Face::Messages => anthropic::read_request(body)
                 .map(|(request, dropped)| (request, dropped, Writer::Message)),
         };
@@ -242,6 +312,40 @@ impl Face {
     }
 }
 
+fn read_response(
+    body: JsonObject,
+    input: Vec<Value>,
+    id: String,
+) -> Result<(dialect::Request, Vec<String>, Writer), Unsupported> {
+    let read = responses::read_request(body)?;
+    let previous = read
+        .resource
+        .get("previous_response_id")
+        .and_then(Value::as_str);
+    let is_kept = read.resource.get("store") != Some(&Value::Bool(false));
+    let keep = is_kept.then(|| Keep {
+        previous: previous.map(str::to_owned),
+        input: named(input, &id),
+    });
+    let writer = Writer::Response {
+        resource: read.resource,
+        names: read.names,
+        id,
+        keep,
+    };
+    Ok((read.request, read.dropped, writer))
+}
+
+/// Items with an id each, because clients name them by it.
+fn named(mut items: Vec<Value>, id: &str) -> Vec<Value> {
+    for (at, item) in items.iter_mut().enumerate() {
+        if item.is_object() && item.get("id").is_none() {
+            item["id"] = format!("in_{id}_{at}").into();
+        }
+    }
+    items
+}
+
 fn read(body: &[u8]) -> Result<JsonObject, Failure> {
     let invalid = |message: String| Failure::Request {
         message,
@@ -257,7 +361,7 @@ fn refused(unsupported: Unsupported) -> Failure {
     Failure::Request {
         message: unsupported.message,
         param: Some(unsupported.param),
-        code: "unsupported_parameter",
+        code: unsupported.code,
     }
 }
 
@@ -280,29 +384,65 @@ enum Writer {
         resource: JsonObject,
         names: ToolNames,
         id: String,
+        keep: Option<Keep>,
     },
 }
 
+/// A response that is kept when it is complete.
+struct Keep {
+    previous: Option<String>,
+    input: Vec<Value>,
+}
+
+impl Keep {
+    fn keep(self, app: &App, principal: Principal, response: JsonObject) {
+        let Keep { previous, input } = self;
+        let kept = KeptResponse {
+            previous,
+            input,
+            response,
+        };
+        app.responses.keep(principal, kept);
+    }
+}
+
 impl Writer {
-    fn into_stream(self) -> Box<dyn AnswerWriter> {
+    fn into_stream(self) -> (Box<dyn AnswerWriter>, Option<Keep>) {
         match self {
-            Writer::Message => Box::new(MessageWriter::default()),
+            Writer::Message => (Box::new(MessageWriter::default()), None),
             Writer::Response {
                 resource,
                 names,
                 id,
-            } => Box::new(ResponseWriter::new(resource, names, id, now())),
+                keep,
+            } => (
+                Box::new(ResponseWriter::new(resource, names, id, now())),
+                keep,
+            ),
         }
     }
 
-    fn write_whole(self, deltas: Vec<Delta>) -> Result<JsonObject, Box<ErrorBody>> {
+    fn write_whole(
+        self,
+        app: &App,
+        principal: Principal,
+        deltas: Vec<Delta>,
+    ) -> Result<JsonObject, Box<ErrorBody>> {
         match self {
             Writer::Message => anthropic::write_message(deltas),
             Writer::Response {
                 resource,
                 names,
                 id,
-            } => ResponseWriter::new(resource, names, id, now()).write_response(deltas),
+                keep,
+            } => {
+                let writer = ResponseWriter::new(resource, names, id, now());
+                let response = writer.write_response(deltas)?;
+                if let Some(keep) = keep {
+                    keep.keep(app, principal, response.clone());
+                }
+                Ok(response)
+            }
         }
     }
 }
@@ -318,6 +458,7 @@ struct Translated {
     framer: Framer,
     reader: ChunkReader,
     writer: Box<dyn AnswerWriter>,
+    keep: Option<(Keep, Arc<App>, Principal)>,
 }
 
 impl Translated {
@@ -352,7 +493,13 @@ impl Translated {
             return;
         };
         if data == "[DONE]" {
-            return self.writer.finish(out);
+            self.writer.finish(out);
+            if let (Some(response), Some((keep, app, principal))) =
+                (self.writer.kept(), self.keep.take())
+            {
+                keep.keep(&app, principal, response);
+            }
+            return;
         }
         let chunk = serde_json::from_str::<JsonObject>(&data);
         for delta in chunk.map_or_else(|_| Vec::new(), |chunk| self.reader.read(chunk)) {

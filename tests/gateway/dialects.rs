@@ -556,3 +556,80 @@ async fn without_tools_the_same_api_is_forwarded_untouched() {
     assert_eq!(gw.model.asked()[0].body, body);
     gw.join().await;
 }
+
+#[tokio::test]
+async fn a_later_request_names_a_response_or_an_item_instead_of_sending_it() {
+    let both = [
+        ("c1", "calc__add", json!({"a": 1, "b": 2})),
+        ("c2", "own", json!({})),
+    ];
+    let script = vec![call(&both), say("two"), say("three"), say("four")];
+    let gw = over("chat", script).await;
+    let tools = json!([{"type": "function", "name": "own", "parameters": {"type": "object"}}]);
+    let body = json!({"model": "m", "tools": tools, "instructions": "be brief", "input": "one"});
+    let first = streamed(&gw, "/v1/responses", body).await.pop().unwrap()["response"].clone();
+    let id = &first["output"][0]["call_id"];
+    let output = json!([{"type": "function_call_output", "call_id": id, "output": "mine"}]);
+    let body =
+        json!({"model": "m", "tools": tools, "previous_response_id": first["id"], "input": output});
+    let second = plain(&gw, "/v1/responses", body).await;
+    let messages = gw.model.messages(1);
+    let roles: Vec<&str> = messages
+        .iter()
+        .map(|it| it["role"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        roles,
+        ["user", "assistant", "tool", "tool"],
+        "instructions are not inherited"
+    );
+
+    let reference = json!({"type": "item_reference", "id": second["output"][0]["id"]});
+    let body = json!({"model": "m", "input": [reference, {"role": "user", "content": "and?"}]});
+    plain(&gw, "/v1/responses", body).await;
+    assert_eq!(
+        gw.model.messages(2)[0],
+        json!({"role": "assistant", "content": "two"})
+    );
+
+    let path = format!("/v1/responses/{}", second["id"].as_str().unwrap());
+    assert_eq!(gw.json(&path).await, second);
+    let items = gw.json(&format!("{path}/input_items")).await;
+    assert_eq!(items["data"][0]["type"], "function_call_output");
+    assert!(items["data"][0]["id"].is_string());
+    let deleted = gw
+        .http
+        .delete(format!("{}{path}", gw.base))
+        .send()
+        .await
+        .unwrap();
+    let deleted: Value = deleted.json().await.unwrap();
+    assert_eq!(deleted["deleted"], true);
+    let body = json!({"model": "m", "previous_response_id": second["id"], "input": "x"});
+    assert_eq!(post(&gw, "/v1/responses", &body).await.status(), 400);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_response_that_is_not_to_be_stored_is_not_and_nobody_else_finds_one() {
+    let gw = over("chat", vec![say("one"), say("two")]).await;
+    let kept = plain(&gw, "/v1/responses", json!({"model": "m", "input": "x"})).await;
+    let path = format!("/v1/responses/{}", kept["id"].as_str().unwrap());
+    let other = gw
+        .http
+        .get(format!("{}{path}", gw.base))
+        .header("authorization", "Bearer other");
+    assert_eq!(
+        other.send().await.unwrap().status(),
+        201,
+        "the upstream is asked"
+    );
+    let body = json!({"model": "m", "input": "x", "store": false});
+    let passing = plain(&gw, "/v1/responses", body).await;
+    assert_eq!(passing["store"], false);
+    let body = json!({"model": "m", "input": "x", "previous_response_id": passing["id"]});
+    let response = post(&gw, "/v1/responses", &body).await;
+    let error: Value = response.json().await.unwrap();
+    assert_eq!(error["error"]["code"], "previous_response_not_found");
+    gw.join().await;
+}

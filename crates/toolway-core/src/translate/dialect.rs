@@ -256,6 +256,8 @@ pub struct Unsupported {
     pub param: String,
     /// What is wrong.
     pub message: String,
+    /// OpenAI's code for it.
+    pub code: &'static str,
 }
 
 impl Unsupported {
@@ -271,6 +273,7 @@ impl Unsupported {
         Unsupported {
             param: param.into(),
             message: message.into(),
+            code: "unsupported_parameter",
         }
     }
 }
@@ -318,6 +321,11 @@ pub trait AnswerWriter: Send {
 
     /// Appends what is missing at the end of the answer.
     fn finish(&mut self, out: &mut Vec<u8>);
+
+    /// The answer as a whole, where a later request can name it.
+    fn kept(&self) -> Option<JsonObject> {
+        None
+    }
 }
 
 /// Where an answer comes from.

@@ -7,7 +7,7 @@ mod writer;
 
 pub use self::{
     events::EventReader,
-    read::{Read, ToolNames, read_request},
+    read::{Earlier, Read, ToolNames, expand, read_request},
     request::write_request,
     writer::ResponseWriter,
 };

@@ -62,7 +62,65 @@ impl ToolNames {
     }
 }
 
-/// Reads the body of a request.
+/// What a request can refer to.
+pub trait Earlier {
+    /// The items of the conversation that ended with this response.
+    fn conversation(&self, id: &str) -> Option<Vec<Value>>;
+
+    /// One item.
+    fn item(&self, id: &str) -> Option<Value>;
+}
+
+/// Puts what a request refers to in its place, and gives the client's own items.
+///
+/// # Errors
+/// When it refers to what is not known.
+pub fn expand(body: &mut JsonObject, earlier: &dyn Earlier) -> Result<Vec<Value>, Unsupported> {
+    let mut conversation = Vec::new();
+    if let Some(id) = text(body, "previous_response_id") {
+        conversation = earlier.conversation(id).ok_or_else(|| Unsupported {
+            param: "previous_response_id".to_owned(),
+            message: format!("Previous response with id '{id}' not found."),
+            code: "previous_response_not_found",
+        })?;
+    }
+    let input = match take(body, "input") {
+        Some(Value::String(text)) => {
+            let content = json!([{"type": "input_text", "text": text}]);
+            vec![json!({"type": "message", "role": "user", "content": content})]
+        }
+        Some(Value::Array(items)) => items,
+        _ => {
+            return Err(Unsupported::new(
+                "input",
+                "`input` is a text or a list of items",
+            ));
+        }
+    };
+    let resolved = input
+        .into_iter()
+        .map(|item| match text_of_reference(&item) {
+            None => Ok(item),
+            Some(id) => earlier.item(id).ok_or_else(|| Unsupported {
+                param: "input".to_owned(),
+                message: format!("Item with id '{id}' not found."),
+                code: "item_not_found",
+            }),
+        });
+    let own: Vec<Value> = resolved.collect::<Result<_, _>>()?;
+    conversation.extend(own.iter().cloned());
+    body.insert("input".to_owned(), conversation.into());
+    Ok(own)
+}
+
+/// The id that an item refers to: it says so, or it has nothing but an id.
+fn text_of_reference(item: &Value) -> Option<&str> {
+    let is_reference =
+        item["type"] == "item_reference" || item.as_object().is_some_and(|item| item.len() == 1);
+    item["id"].as_str().filter(|_| is_reference)
+}
+
+/// Reads the body of a request, whose references were put in by [`expand`].
 ///
 /// # Errors
 /// When it needs what only a provider with a store of its own has.
@@ -76,19 +134,8 @@ pub fn read_request(mut body: JsonObject) -> Result<Read, Unsupported> {
     if let Some(instructions) = take_text(&mut body, "instructions") {
         reading.say(Role::System, vec![Part::Text(instructions)]);
     }
-    match take(&mut body, "input") {
-        Some(Value::String(text)) => reading.say(Role::User, vec![Part::Text(text)]),
-        Some(Value::Array(items)) => {
-            for item in items {
-                reading.item(item)?;
-            }
-        }
-        _ => {
-            return Err(Unsupported::new(
-                "input",
-                "`input` is a text or a list of items",
-            ));
-        }
+    for item in take_list(&mut body, "input") {
+        reading.item(item)?;
     }
     let choice = take(&mut body, "tool_choice").unwrap_or_default();
     let mut settings = take(&mut body, "text").unwrap_or_default();
@@ -141,11 +188,7 @@ fn refuse(body: &JsonObject) -> Result<(), Unsupported> {
         ),
         (
             "conversation",
-            "toolway keeps no conversations; send all items in `input`",
-        ),
-        (
-            "previous_response_id",
-            "toolway keeps no responses; send all items in `input`",
+            "toolway keeps no conversations; name the last response in `previous_response_id`",
         ),
         (
             "prompt",
@@ -193,7 +236,7 @@ fn resource(body: &JsonObject) -> JsonObject {
         given("top_p", 1.0.into()),
         given("truncation", "disabled".into()),
         given("user", null),
-        ("store".to_owned(), false.into()),
+        given("store", true.into()),
         ("background".to_owned(), false.into()),
         ("presence_penalty".to_owned(), 0.0.into()),
         ("frequency_penalty".to_owned(), 0.0.into()),
@@ -292,10 +335,6 @@ impl Reading {
                 for tool in take_list(&mut item, "tools") {
                     self.tool(tool, None);
                 }
-            }
-            "item_reference" => {
-                let message = format!("Item with id '{}' not found.", owned("id"));
-                return Err(Unsupported::new("input", message));
             }
             // What the provider's own tools left behind says nothing to another model.
             other => self.dropped.push(format!("item {other}")),

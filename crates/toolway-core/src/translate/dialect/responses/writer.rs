@@ -466,6 +466,14 @@ impl AnswerWriter for ResponseWriter {
             }
         }
     }
+
+    fn kept(&self) -> Option<JsonObject> {
+        let is_failed = self
+            .resource
+            .get("status")
+            .is_some_and(|status| status == "failed");
+        (self.is_over && !is_failed).then(|| self.response())
+    }
 }
 
 impl ResponseWriter {
