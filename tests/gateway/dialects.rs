@@ -522,6 +522,18 @@ async fn what_is_not_there_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn a_thread_of_the_servers_is_refused_so_that_sdks_send_the_whole_conversation() {
+    let gw = over("chat", Vec::new()).await;
+    let body = json!({"model": "m", "max_tokens": 10, "thread": {"type": "continue", "previous_message_id": "msg_1"},
+        "messages": [{"role": "user", "content": "x"}]});
+    let response = post(&gw, "/v1/messages", &body).await;
+    assert_eq!(response.status(), 400);
+    let error: Value = response.json().await.unwrap();
+    assert_eq!(error["error"]["details"]["error_code"], "thread_not_found");
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn a_key_in_the_header_of_anthropics_sdks_is_a_key() {
     let gw = toolway(Model::start([say("hi")]).await)
         .config("api_keys = [\"secret\"]\n")

@@ -29,6 +29,9 @@ const ERROR_TYPES: [(u16, &str); 10] = [
     (529, "overloaded_error"),
 ];
 
+/// What the API says of a conversation that it does not keep; SDKs then send all of it.
+const THREAD_NOT_FOUND: &str = "thread_not_found";
+
 /// An error as the API has it: `{"type": "error", "error": {"type", "message"}}`. `status` is 500 where the answer has
 /// begun.
 pub fn write_error(status: u16, error: &ErrorBody) -> serde_json::Value {
@@ -38,5 +41,14 @@ pub fn write_error(status: u16, error: &ErrorBody) -> serde_json::Value {
         (None, 400..=499) => "invalid_request_error",
         (None, _) => "api_error",
     };
-    serde_json::json!({"type": "error", "error": {"type": kind, "message": error.message}})
+    let mut body =
+        serde_json::json!({"type": "error", "error": {"type": kind, "message": error.message}});
+    if error
+        .code
+        .as_ref()
+        .is_some_and(|code| code == THREAD_NOT_FOUND)
+    {
+        body["error"]["details"] = serde_json::json!({"error_code": THREAD_NOT_FOUND});
+    }
+    body
 }

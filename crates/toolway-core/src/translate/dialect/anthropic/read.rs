@@ -11,7 +11,7 @@ use crate::translate::{
 };
 use toolway_protocol::tool::JsonObject;
 
-use super::write::REDACTED;
+use super::{THREAD_NOT_FOUND, write::REDACTED};
 
 /// How the block begins in which Claude Code tells its version: it changes with each request, so that no provider could
 /// keep the beginning of the conversation in its cache.
@@ -23,8 +23,18 @@ type Read = (Request, Vec<String>);
 /// Reads the body of a request. Members that only Anthropic's models have are dropped.
 ///
 /// # Errors
-/// When there are no messages.
+/// When there are no messages, or they continue a thread of the server's.
 pub fn read_request(mut body: JsonObject) -> Result<Read, Unsupported> {
+    if body
+        .get("thread")
+        .is_some_and(|thread| thread["type"] == "continue")
+    {
+        return Err(Unsupported {
+            param: "thread".to_owned(),
+            message: "toolway keeps no threads; send the whole conversation".to_owned(),
+            code: THREAD_NOT_FOUND,
+        });
+    }
     let mut dropped = Vec::new();
     let mut turns = Vec::new();
     let system = read_text(take(&mut body, "system"));
