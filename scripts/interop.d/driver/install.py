@@ -36,6 +36,12 @@ def mcp_peers(root, log):
     return cached(root / "mcp", npm, tool_version("npm"), lambda folder: make_npm(folder, PINS / "mcp"), log)
 
 
+def agents(root, log):
+    """Installs the coding agents, if they are missing; gives the folder."""
+    npm = ["agents/package.json", "agents/package-lock.json"]
+    return cached(root / "agents", npm, tool_version("npm"), lambda folder: make_npm(folder, PINS / "agents"), log)
+
+
 def modern_node(peers):
     """A Node that runs the MCP peers: the one in PATH if it is 24 or newer, or the one that came from npm."""
     version = re.match(r"v(\d+)", tool_version("node"))
