@@ -8,6 +8,7 @@ mod calls;
 pub mod chat;
 mod claims;
 mod completions;
+mod executor;
 pub mod failure;
 pub mod listing;
 mod live_catalog;

@@ -10,6 +10,7 @@ mod cors;
 mod dialects;
 mod ended;
 pub mod error;
+mod executor;
 mod forward;
 mod front;
 mod guard;
@@ -240,6 +241,10 @@ fn routes(app: Arc<App>) -> Router {
         .route("/readyz", get(status::readyz))
         .route("/health", get(status::health))
         .route("/tools", get(status::tools))
+        // Tools for programs that keep their own loop.
+        .route("/tools/openapi.json", get(executor::openapi))
+        .route("/tools/{name}", post(executor::call))
+        .route("/v1/tool_calls", post(executor::tool_calls))
         .fallback(not_found)
         .method_not_allowed_fallback(async || Refusal::MethodNotAllowed)
         .with_state(app)

@@ -91,14 +91,14 @@ pub(super) fn respond(body: Body, headers: HeaderMap, content_type: &'static str
 }
 
 /// What the headers of a chat choose.
-struct Chosen {
-    tools: Option<String>,
-    servers: Option<String>,
+pub(super) struct Chosen {
+    pub(super) tools: Option<String>,
+    pub(super) servers: Option<String>,
     progress: Option<ProgressMode>,
 }
 
 impl Chosen {
-    fn read(headers: &HeaderMap) -> Result<Chosen, Failure> {
+    pub(super) fn read(headers: &HeaderMap) -> Result<Chosen, Failure> {
         let progress = joined(headers, &PROGRESS)?;
         let progress = progress.map(|text| {
             let progress = ProgressMode::parse(&text);

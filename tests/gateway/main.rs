@@ -29,6 +29,8 @@ mod dialects;
 mod dying;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.
 mod errors;
+/// Calls without a chat.
+mod executor;
 /// `tool_choice` over the rounds of a loop.
 mod forced;
 /// OpenAI-style functions: the webhook, and what it gets wrong.

@@ -15,6 +15,7 @@ pub mod results;
 pub mod schema;
 pub mod single_chunk;
 pub mod stream;
+pub mod tool_responses;
 pub mod tools;
 pub mod uris;
 pub mod usage;
