@@ -37,6 +37,9 @@ use toolway_core::translate::{dialect::anthropic, paths};
 /// Longest id that a client can give its request, in bytes: it goes into every line of the log about it.
 const LONGEST_ID: usize = 256;
 
+/// What the paths begin with whose bodies are read before anything is done, besides chats and MCP.
+const READ_WHOLE: [&str; 4] = ["/v1/responses", "/v1/messages", "/v1/tool_calls", "/tools/"];
+
 /// Answers a request.
 pub(super) fn answer(
     app: Arc<App>,
@@ -130,10 +133,8 @@ fn checked(
 /// an upstream.
 fn is_read_whole(request: &Request) -> bool {
     let path = request.uri().path();
-    chat::is_meant(request)
-        || dialects::is_messages(path)
-        || mcp::is_here(path)
-        || mcp_sessions::is_below(path)
+    let is_read = READ_WHOLE.iter().any(|start| path.starts_with(start));
+    is_read || chat::is_meant(request) || mcp::is_here(path) || mcp_sessions::is_below(path)
 }
 
 /// The place of a request is free again when its response has been sent, or at once if that lasts.

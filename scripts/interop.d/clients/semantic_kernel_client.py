@@ -1,6 +1,8 @@
 """Semantic Kernel against the gateway, with a plugin function that it calls by itself."""
 
 import os
+import tempfile
+import urllib.request
 
 from checks import check, equal, run_all
 from openai import AsyncOpenAI
@@ -9,11 +11,13 @@ from scenarios import check_errors
 from semantic_kernel import Kernel
 from semantic_kernel.connectors.ai.function_choice_behavior import FunctionChoiceBehavior
 from semantic_kernel.connectors.ai.open_ai import OpenAIChatCompletion, OpenAIChatPromptExecutionSettings
+from semantic_kernel.connectors.openapi_plugin import OpenAPIFunctionExecutionParameters
 from semantic_kernel.contents import ChatHistory
 from semantic_kernel.exceptions import ServiceResponseException
 from semantic_kernel.functions import kernel_function
 
-BASE = os.environ["INTEROP_GATEWAY"] + "/v1"
+GATEWAY = os.environ["INTEROP_GATEWAY"]
+BASE = GATEWAY + "/v1"
 
 
 class Shelf:
@@ -155,4 +159,20 @@ async def progress():
 
 register("plain", streamed=False)
 register("streamed", streamed=True)
+@check("the OpenAPI importer loads the tools, and a call through it works")
+async def importer():
+    with urllib.request.urlopen(f"{GATEWAY}/tools/openapi.json", timeout=10) as response:
+        document = response.read()
+    settings = OpenAPIFunctionExecutionParameters(
+        server_url_override=GATEWAY, server_url_validation_allowed_base_urls=[GATEWAY]
+    )
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        file.write(document)
+        file.flush()
+        kernel = Kernel()
+        plugin = kernel.add_plugin_from_openapi("gateway", file.name, execution_settings=settings)
+        assert "modern__upper" in plugin.functions, list(plugin.functions)
+        equal(str(await kernel.invoke(plugin_name="gateway", function_name="modern__upper", text="a")), '"A"', "result")
+
+
 run_all()
