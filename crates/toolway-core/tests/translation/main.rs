@@ -10,6 +10,7 @@
 use std::path::PathBuf;
 
 /// What a call means to a webhook or a program, and what its answer means.
+mod dialects;
 mod functions;
 /// Cases in files: what goes in stands beside what comes out.
 mod golden;

@@ -1,5 +1,8 @@
 //! The fast path of plain answers: one look, and if nothing is wrong with one, its bytes go on as they came.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
@@ -109,10 +112,14 @@ fn look<'a>(body: &'a [u8], settings: &Settings) -> Option<FastPath<'a>> {
     fast_path.is_clean().then_some(fast_path)
 }
 
+/// Made once, since that takes longer than to search a short body.
+static ESCAPES: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\\u"));
+
 /// Halves of a pair may be missing, which only a closer look tells.
 fn has_escaped_surrogates(body: &[u8]) -> bool {
-    memchr::memchr_iter(b'\\', body)
-        .any(|at| matches!(body.get(at + 1..at + 3), Some([b'u', b'd' | b'D'])))
+    ESCAPES
+        .find_iter(body)
+        .any(|at| matches!(body.get(at + 2), Some(b'd' | b'D')))
 }
 
 impl FastPath<'_> {

@@ -214,10 +214,10 @@ fn resource(body: &JsonObject) -> JsonObject {
         .into_iter()
         .flatten();
     let tools: Vec<Value> = tools.cloned().map(complete_tool).collect();
-    let mut text = body.get("text").cloned().unwrap_or_else(|| json!({}));
-    if text.get("format").is_none() {
-        text["format"] = json!({"type": "text"});
-    }
+    let text = body.get("text").and_then(Value::as_object);
+    let mut text = text.cloned().unwrap_or_default();
+    text.entry("format")
+        .or_insert_with(|| json!({"type": "text"}));
     let null = Value::Null;
     [
         given("instructions", null.clone()),
@@ -240,7 +240,7 @@ fn resource(body: &JsonObject) -> JsonObject {
         ("background".to_owned(), false.into()),
         ("presence_penalty".to_owned(), 0.0.into()),
         ("frequency_penalty".to_owned(), 0.0.into()),
-        ("text".to_owned(), text),
+        ("text".to_owned(), text.into()),
         ("tools".to_owned(), tools.into()),
     ]
     .into_iter()
@@ -249,11 +249,11 @@ fn resource(body: &JsonObject) -> JsonObject {
 
 /// A function with the members that may be null.
 fn complete_tool(mut tool: Value) -> Value {
-    if tool["type"] == "function" {
+    if let Some(tool) = tool.as_object_mut()
+        && tool.get("type").is_some_and(|kind| kind == "function")
+    {
         for key in ["description", "parameters", "strict"] {
-            if tool.get(key).is_none() {
-                tool[key] = Value::Null;
-            }
+            tool.entry(key).or_insert(Value::Null);
         }
     }
     tool

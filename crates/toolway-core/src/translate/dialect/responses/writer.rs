@@ -412,9 +412,10 @@ impl AnswerWriter for ResponseWriter {
                     ..
                 }) = self.output.last_mut()
                 {
-                    let mut flat = annotation["url_citation"].clone();
-                    flat["type"] = "url_citation".into();
-                    annotations.push(flat);
+                    let citation = annotation.get("url_citation").and_then(Value::as_object);
+                    let mut flat = citation.cloned().unwrap_or_default();
+                    flat.insert("type".to_owned(), "url_citation".into());
+                    annotations.push(flat.into());
                 }
             }
             Delta::Usage(usage) => self.usage = Some(usage),

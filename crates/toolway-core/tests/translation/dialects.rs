@@ -1,0 +1,328 @@
+//! The APIs of models: nothing is lost on the way there and back, and nothing that comes is a panic.
+
+use proptest::{collection::vec, prelude::*, sample::select};
+use serde_json::{Value, json};
+use toolway_core::translate::dialect::{
+    AnswerReader, AnswerWriter, Call, CallResult, Delta, Part, Reasoning, Request, Role, Sealed,
+    Source, ToolChoice, ToolDefinition, Turn,
+    anthropic::{self, MessageWriter},
+    chat::{self, ChunkReader, ChunkWriter},
+    responses::{self, Earlier, ResponseWriter},
+};
+use toolway_core::translate::stream::CallKind;
+use toolway_protocol::tool::JsonObject;
+
+fn text() -> impl Strategy<Value = String> {
+    "[ -~é☀:]{1,12}"
+}
+
+fn sealed() -> impl Strategy<Value = Sealed> {
+    let source = select(vec![Source::OpenAi, Source::Anthropic]);
+    (source, proptest::option::of("[a-z_0-9]{1,8}"), text()).prop_map(|(source, id, data)| Sealed {
+        source,
+        id,
+        data,
+    })
+}
+
+/// What a model says before its calls, each kind once, as every API has them: thoughts, text, calls.
+fn assistant(calls: usize) -> impl Strategy<Value = Vec<Part>> {
+    let reasoning = (text(), sealed()).prop_map(|(text, sealed)| Reasoning {
+        text,
+        sealed: Some(sealed),
+    });
+    (
+        proptest::option::of(reasoning),
+        proptest::option::of(text()),
+    )
+        .prop_map(move |(reasoning, said)| {
+            let call = |at: usize| {
+                Part::Call(Call {
+                    id: format!("c{at}"),
+                    name: "f".to_owned(),
+                    arguments: json!({"at": at}).to_string(),
+                    kind: CallKind::Function,
+                    sealed: None,
+                })
+            };
+            let reasoning = reasoning.map(Part::Reasoning).into_iter();
+            reasoning
+                .chain(said.map(Part::Text))
+                .chain((0..calls).map(call))
+                .collect()
+        })
+}
+
+fn turn(role: Role, parts: Vec<Part>) -> Turn {
+    Turn {
+        role,
+        name: None,
+        parts,
+    }
+}
+
+/// A conversation of a person, a model that calls tools, and their results.
+fn request() -> impl Strategy<Value = Request> {
+    let exchange = (text(), assistant(2), text(), text(), assistant(0));
+    (vec(exchange, 1..3), any::<bool>()).prop_map(|(exchanges, stream)| {
+        let mut turns = vec![turn(Role::System, vec![Part::Text("be brief".to_owned())])];
+        for (asked, called, first, second, mut said) in exchanges {
+            let result = |at: usize, text: String| {
+                Part::Result(CallResult {
+                    id: format!("c{at}"),
+                    parts: vec![Part::Text(text)],
+                    is_error: false,
+                })
+            };
+            if said.is_empty() {
+                said.push(Part::Text("done".to_owned()));
+            }
+            turns.push(turn(Role::User, vec![Part::Text(asked)]));
+            turns.push(turn(Role::Assistant, called));
+            turns.push(turn(Role::Tool, vec![result(0, first), result(1, second)]));
+            turns.push(turn(Role::Assistant, said));
+        }
+        turns.push(turn(Role::User, vec![Part::Text("and?".to_owned())]));
+        Request {
+            model: "m".to_owned(),
+            turns,
+            tools: vec![ToolDefinition {
+                name: "f".to_owned(),
+                description: Some("does".to_owned()),
+                parameters: Some(
+                    json!({"type": "object", "properties": {"at": {"type": "integer"}}}),
+                ),
+                strict: Some(false),
+                kind: CallKind::Function,
+            }],
+            tool_choice: Some(ToolChoice::Required),
+            parallel_tool_calls: Some(false),
+            max_tokens: Some(1000),
+            stream,
+            ..Request::default()
+        }
+    })
+}
+
+struct Nothing;
+
+impl Earlier for Nothing {
+    fn conversation(&self, _: &str) -> Option<Vec<Value>> {
+        None
+    }
+
+    fn item(&self, _: &str) -> Option<Value> {
+        None
+    }
+}
+
+/// Only the seals that the API `home` takes: it is not told of the others.
+fn without_foreign_seals(mut request: Request, home: Source) -> Request {
+    for turn in &mut request.turns {
+        turn.parts.retain(|part| match part {
+            Part::Reasoning(reasoning) => reasoning
+                .sealed
+                .as_ref()
+                .is_some_and(|sealed| sealed.source == home),
+            _ => true,
+        });
+    }
+    request.turns.retain(|turn| !turn.parts.is_empty());
+    request
+}
+
+/// JSON in which the names of these APIs stand in wrong places.
+fn anything() -> impl Strategy<Value = Value> {
+    let words = vec![
+        "type",
+        "role",
+        "content",
+        "text",
+        "id",
+        "call_id",
+        "function",
+        "name",
+        "arguments",
+        "tool_calls",
+        "messages",
+        "input",
+        "output",
+        "tools",
+        "function_call",
+        "function_call_output",
+        "reasoning",
+        "summary",
+        "message",
+        "assistant",
+        "tool",
+        "user",
+        "system",
+        "namespace",
+        "custom",
+        "mcp",
+        "tool_use",
+        "tool_result",
+        "thinking",
+        "signature",
+        "source",
+        "image",
+        "choices",
+        "delta",
+        "usage",
+        "index",
+        "output_index",
+        "item",
+        "response",
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.completed",
+        "response.failed",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "content_block",
+        "message_delta",
+        "message_start",
+        "stop_reason",
+        "error",
+        "finish_reason",
+        "annotations",
+        "url_citation",
+        "reasoning_details",
+        "tool_choice",
+        "stop",
+        "previous_response_id",
+        "data:a;base64,b",
+        "toolway:openai:x",
+    ];
+    let word = select(words).prop_map(str::to_owned);
+    let leaf = prop_oneof![
+        word.clone().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        Just(Value::Null),
+        Just(json!(true)),
+    ];
+    leaf.prop_recursive(5, 60, 8, move |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..5).prop_map(Value::from),
+            vec((word.clone(), inner), 0..8)
+                .prop_map(|members| { Value::Object(members.into_iter().collect::<JsonObject>()) }),
+        ]
+    })
+}
+
+fn object(value: Value) -> JsonObject {
+    match value {
+        Value::Object(object) => object,
+        other => [("content".to_owned(), other)].into_iter().collect(),
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_chat_comes_back_as_it_went(request in request()) {
+        let back = chat::read_request(chat::write_request(&request)).unwrap();
+        prop_assert_eq!(back, request);
+    }
+
+    #[test]
+    fn what_responses_can_say_comes_back_with_its_seals(request in request()) {
+        let request = without_foreign_seals(request, Source::OpenAi);
+        let mut body = responses::write_request(&request, true).body;
+        responses::expand(&mut body, &Nothing).unwrap();
+        let back = responses::read_request(body).unwrap().request;
+        prop_assert_eq!(back.turns, request.turns);
+        prop_assert_eq!(back.tools, request.tools);
+        prop_assert_eq!(back.tool_choice, request.tool_choice);
+    }
+
+    #[test]
+    fn what_messages_can_say_comes_back_with_its_seals(request in request()) {
+        let request = without_foreign_seals(request, Source::Anthropic);
+        let body = anthropic::write_request(&request).body;
+        let (back, dropped) = anthropic::read_request(body).unwrap();
+        prop_assert!(dropped.is_empty());
+        let seals = |request: &Request| {
+            let parts = request.turns.iter().flat_map(|turn| turn.parts.clone());
+            parts
+                .filter_map(|part| match part {
+                    Part::Reasoning(reasoning) => Some((reasoning.text, reasoning.sealed?.data)),
+                    _ => None,
+                })
+                .collect::<Vec<_>>()
+        };
+        prop_assert_eq!(seals(&back), seals(&request));
+        prop_assert_eq!(back.turns.len(), request.turns.len());
+    }
+
+    #[test]
+    fn what_an_answer_says_comes_through_every_writer_and_back(said in vec(text(), 1..4), thought in text(), sealed in sealed()) {
+        let reasoning = Reasoning { text: thought.clone(), sealed: Some(sealed) };
+        let call = Call { id: "c".to_owned(), name: "f".to_owned(), arguments: "{\"a\":1}".to_owned(), kind: CallKind::Function, sealed: None };
+        let mut deltas = vec![Delta::Thought(thought.clone()), Delta::Sealed(reasoning.clone())];
+        deltas.extend(said.iter().cloned().map(Delta::Text));
+        deltas.push(Delta::Call(0, call));
+        let whole = chat::write_answer(deltas.clone(), 1).unwrap();
+        let back = ChunkReader::default().read(whole);
+        prop_assert!(back.contains(&Delta::Sealed(reasoning)));
+        prop_assert!(back.contains(&Delta::Text(said.concat())));
+        let message = anthropic::write_message(deltas.clone()).unwrap();
+        let back = anthropic::EventReader::default().read_whole(message);
+        prop_assert!(back.contains(&Delta::Thought(thought.clone())));
+        let resource = JsonObject::new();
+        let response = ResponseWriter::new(resource, responses::ToolNames::default(), "r".to_owned(), 1);
+        let response = response.write_response(deltas).unwrap();
+        let back = responses::EventReader::default().read_whole(response);
+        prop_assert!(back.contains(&Delta::Thought(thought)));
+        prop_assert!(back.contains(&Delta::Text(said.concat())));
+    }
+
+    #[test]
+    fn no_request_is_a_panic(body in anything()) {
+        let body = object(body);
+        for request in [
+            chat::read_request(body.clone()).ok(),
+            anthropic::read_request(body.clone()).ok().map(|(request, _)| request),
+            responses::read_request(body.clone()).ok().map(|read| read.request),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            chat::write_request(&request);
+            responses::write_request(&request, true);
+            anthropic::write_request(&request);
+        }
+        let _ = responses::expand(&mut body.clone(), &Nothing);
+    }
+
+    #[test]
+    fn no_answer_is_a_panic(events in vec(anything(), 1..6)) {
+        let mut readers: [Box<dyn AnswerReader>; 2] = [
+            Box::new(responses::EventReader::default()),
+            Box::new(anthropic::EventReader::default()),
+        ];
+        let mut writers: [Box<dyn AnswerWriter>; 3] = [
+            Box::new(ChunkWriter::new(true, 1)),
+            Box::new(MessageWriter::default()),
+            Box::new(ResponseWriter::new(JsonObject::new(), responses::ToolNames::default(), "r".to_owned(), 1)),
+        ];
+        let mut out = Vec::new();
+        let mut chunks = ChunkReader::default();
+        for event in events {
+            let event = object(event);
+            let mut deltas = chunks.read(event.clone());
+            for reader in &mut readers {
+                deltas.extend(reader.read(event.clone()));
+                deltas.extend(reader.read_whole(event.clone()));
+            }
+            for writer in &mut writers {
+                for delta in deltas.clone() {
+                    writer.write(delta, &mut out);
+                }
+            }
+        }
+        for writer in &mut writers {
+            writer.finish(&mut out);
+        }
+    }
+}
