@@ -239,6 +239,13 @@ impl Gateway {
         settled
     }
 
+    /// Right after the start, waits for servers that are still starting, as long as chats wait for them.
+    pub async fn wait_for_start(&self) {
+        if self.servers.are_any_missing() && Instant::now() < self.start_ends {
+            self.settled(self.start_ends).await;
+        }
+    }
+
     /// Runs one tool, on the same path as a model's call: policy, arguments, schema, deadline, repetition.
     pub async fn call_tool(&self, name: &str, arguments: &str) -> Result<ToolResult, CallError> {
         let catalog = self.catalog();

@@ -150,19 +150,24 @@ async fn complete(app: Arc<App>, request: Request, face: Face) -> Response {
     let translated = read_text(body.len(), || {
         face.read(&app, headers::principal(&parts.headers), &body)
     });
-    let is_forwarded = match &translated {
-        Ok(asked) => face.is_forwarded(&app, &asked.model),
+    let (model, is_elsewhere) = match &translated {
+        Ok(asked) => (Some(asked.model.as_str()), false),
         // What toolway cannot translate, the upstream may still understand.
-        Err(unreadable) => unreadable
-            .model
-            .as_deref()
-            .is_some_and(|model| face.is_forwarded(&app, model)),
+        Err(unreadable) => (unreadable.model.as_deref(), unreadable.is_elsewhere),
     };
-    if is_forwarded {
+    if app.gateway.catalog().offered().is_empty() {
+        app.gateway.wait_for_start().await;
+    }
+    let has_tools = !app.gateway.catalog().offered().is_empty();
+    let is_native = model.is_some_and(|model| face.is_native(&app, model));
+    if is_native && (!has_tools || is_elsewhere) {
+        if let Some(record) = parts.extensions.get::<Arc<Record>>().filter(|_| has_tools) {
+            record.warn("the upstream keeps this conversation: gateway tools were not offered");
+        }
         let request = Request::from_parts(parts.clone(), Body::from(body));
         let response = forward::forward(State(Arc::clone(&app)), request).await;
         let has_route = !matches!(response.status().as_u16(), 404 | 405 | 501);
-        if has_route || translated.is_err() {
+        if has_route || (translated.is_err() && !is_elsewhere) {
             return response;
         }
     }
@@ -179,6 +184,9 @@ async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Re
         for warning in &asked.warnings {
             record.warn(warning);
         }
+    }
+    if face == Face::Messages {
+        headers::move_key(&mut parts.headers);
     }
     let input = match chat_face::input(&app, &parts.headers, asked.chat, record) {
         Ok(input) => input,
@@ -252,6 +260,8 @@ struct Asked {
 struct Unreadable {
     model: Option<String>,
     failure: Failure,
+    /// It refers to what toolway does not keep; the upstream may.
+    is_elsewhere: bool,
 }
 
 impl Face {
@@ -263,37 +273,46 @@ impl Face {
         }
     }
 
-    /// The upstream speaks this API, and toolway has nothing to add.
-    fn is_forwarded(self, app: &App, model: &str) -> bool {
+    /// The upstream speaks this API, so that a request needs no translation where toolway has nothing to add.
+    fn is_native(self, app: &App, model: &str) -> bool {
         let Some(upstream) = app.gateway.models().choose(model) else {
             return false;
         };
-        let speaks_it = match self {
+        match self {
             Face::Responses => matches!(upstream.config.api, Api::Auto | Api::Responses),
             Face::Messages => upstream.config.api == Api::Anthropic,
-        };
-        speaks_it && app.gateway.catalog().offered().is_empty()
+        }
     }
 
     fn read(self, app: &App, principal: Principal, body: &[u8]) -> Result<Asked, Unreadable> {
         let mut body = read(body).map_err(|failure| Unreadable {
             model: None,
             failure,
+            is_elsewhere: false,
         })?;
         let model = body.get("model").and_then(Value::as_str).map(str::to_owned);
+        let is_native = model
+            .as_deref()
+            .is_some_and(|model| self.is_native(app, model));
         let translated = match self {
             Face::Responses => {
                 let earlier = OfClient(&app.responses, principal);
-                responses::expand(&mut body, &earlier).and_then(|input| {
-                    let id = format!("{:016x}{:016x}", app.gateway.seed(), app.gateway.seed());
-                    read_response(body, input, id)
-                })
+                responses::expand(&mut body, &earlier, app.config.max_body_bytes).and_then(
+                    |input| {
+                        let id = format!("{:016x}{:016x}", app.gateway.seed(), app.gateway.seed());
+                        read_response(body, input, id)
+                    },
+                )
             }
-            Face::Messages => anthropic::read_request(body)
+            Face::Messages => anthropic::read_request(body, is_native)
                 .map(|(request, dropped)| (request, dropped, Writer::Message)),
         };
         let (request, dropped, writer) = translated.map_err(|unsupported| Unreadable {
             model: model.clone(),
+            is_elsewhere: matches!(
+                unsupported.code,
+                "previous_response_not_found" | "item_not_found"
+            ),
             failure: refused(unsupported),
         })?;
         let warnings = match dropped.is_empty() {

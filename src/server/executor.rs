@@ -34,6 +34,7 @@ pub(super) async fn tool_calls(State(app): State<Arc<App>>, request: Request) ->
         Ok(body) => body,
         Err(refusal) => return refusal.into_response(),
     };
+    app.gateway.wait_for_start().await;
     let asked = read_text(body.len(), || read(&body));
     let asked = asked.and_then(|body| Ok((tools(&app, &parts.headers)?, Asked::read(&body)?)));
     let ((catalog, selected), asked) = match asked {
@@ -60,6 +61,7 @@ pub(super) async fn call(
         Ok(body) => body,
         Err(refusal) => return refusal.into_response(),
     };
+    app.gateway.wait_for_start().await;
     let (catalog, selected) = match tools(&app, &parts.headers) {
         Ok(tools) => tools,
         Err(failure) => return error::response(failure.into()),

@@ -29,11 +29,12 @@ use crate::{
         read_text,
     },
 };
-use toolway_core::translate::paths;
+use toolway_core::translate::{dialect::anthropic, paths};
 
 use super::{
     App,
     body::{self, BodyStream, Incomplete},
+    dialects,
     ended::Failing,
     error::{self, Refusal},
     headers, mcp_sessions,
@@ -53,13 +54,17 @@ pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Re
     if is_own(path) {
         return Refusal::NotFound(request.uri().path().to_owned()).into_response();
     }
+    let form: error::Form = match dialects::is_messages(path) {
+        true => anthropic::write_error,
+        false => |_, error| error.to_value(),
+    };
     let after = app.gateway.request_timeout();
     let deadline = Instant::now() + after;
     let passed = timeout_at(deadline, pass(&app, request, deadline)).await;
     match passed.unwrap_or_else(|_| Err(Failure::TimeIsUp { after }.into())) {
         Ok(response) => response,
-        Err(Unsent::Refused(refusal)) => refusal.into_response(),
-        Err(Unsent::Failed(failure)) => error::response(failure.into()),
+        Err(Unsent::Refused(refusal)) => refusal.into_response_in(form),
+        Err(Unsent::Failed(failure)) => error::response_in(failure.into(), form),
     }
 }
 

@@ -78,6 +78,23 @@ pub(super) fn to_model(client: &HeaderMap, config: &Config) -> ClientHeaders {
         .collect()
 }
 
+/// Puts a key that was sent as Anthropic's clients do where other providers look for it; one of Anthropic's own gets it
+/// back in its place.
+pub(super) fn move_key(client: &mut HeaderMap) {
+    if client.contains_key(header::AUTHORIZATION) {
+        return;
+    }
+    let key = client.remove("x-api-key");
+    let bearer = key.and_then(|key| {
+        let value = [b"Bearer ", key.as_bytes()].concat();
+        HeaderValue::from_bytes(&value).ok()
+    });
+    if let Some(mut bearer) = bearer {
+        bearer.set_sensitive(true);
+        client.insert(header::AUTHORIZATION, bearer);
+    }
+}
+
 /// The upstream's headers that come back. Its own request id keeps a place beside toolway's. Cookies do not come back,
 /// since none goes on, nor does what the upstream allows to pages of other origins: that is for `cors_origins` to say.
 pub(super) fn to_client(upstream: &HeaderMap) -> HeaderMap {

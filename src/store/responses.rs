@@ -34,6 +34,36 @@ pub struct KeptResponse {
     pub response: JsonObject,
 }
 
+/// The same as JSON, which takes a fraction of the memory.
+#[derive(Clone, Debug)]
+struct Entry {
+    previous: Option<String>,
+    input: Box<str>,
+    response: Box<str>,
+}
+
+impl Entry {
+    fn new(kept: KeptResponse) -> Entry {
+        Entry {
+            previous: kept.previous,
+            input: Value::Array(kept.input).to_string().into(),
+            response: Value::Object(kept.response).to_string().into(),
+        }
+    }
+
+    fn read(&self) -> KeptResponse {
+        KeptResponse {
+            previous: self.previous.clone(),
+            input: serde_json::from_str(&self.input).unwrap_or_default(),
+            response: serde_json::from_str(&self.response).unwrap_or_default(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.input.len() + self.response.len()
+    }
+}
+
 /// The responses of all clients; the oldest go first where there is no room.
 #[derive(Debug, Default)]
 pub struct Responses(Mutex<Inner>);
@@ -42,7 +72,7 @@ type Id = (Principal, String);
 
 #[derive(Debug, Default)]
 struct Inner {
-    kept: HashMap<Id, KeptResponse>,
+    kept: HashMap<Id, Entry>,
     /// Where an item of an output or input is.
     items: HashMap<Id, String>,
     /// The oldest first, with their bytes.
@@ -57,21 +87,19 @@ impl Responses {
             return;
         };
         let id = (principal, id.to_owned());
-        let bytes = size(&kept);
+        let items: Vec<String> = kept.item_ids().collect();
+        let entry = Entry::new(kept);
+        let bytes = entry.len();
         if bytes > MAX_BYTES {
             return;
         }
         let mut inner = self.lock();
-        for item in kept.items() {
-            if let Some(item) = item.get("id").and_then(Value::as_str) {
-                inner
-                    .items
-                    .insert((principal, item.to_owned()), id.1.clone());
-            }
+        for item in items {
+            inner.items.insert((principal, item), id.1.clone());
         }
         inner.bytes += bytes;
         inner.order.push_back((id.clone(), bytes, Instant::now()));
-        inner.kept.insert(id, kept);
+        inner.kept.insert(id, entry);
         inner.make_room();
     }
 
@@ -79,7 +107,9 @@ impl Responses {
     pub fn find(&self, principal: Principal, id: &str) -> Option<KeptResponse> {
         let mut inner = self.lock();
         inner.make_room();
-        inner.kept.get(&(principal, id.to_owned())).cloned()
+        let entry = inner.kept.get(&(principal, id.to_owned())).cloned();
+        drop(inner);
+        entry.map(|entry| entry.read())
     }
 
     /// Forgets a response; false if there is none.
@@ -102,6 +132,11 @@ impl KeptResponse {
         let output = self.response.get("output").and_then(Value::as_array);
         self.input.iter().chain(output.into_iter().flatten())
     }
+
+    fn item_ids(&self) -> impl Iterator<Item = String> {
+        self.items()
+            .filter_map(|item| Some(item.get("id")?.as_str()?.to_owned()))
+    }
 }
 
 impl Inner {
@@ -115,19 +150,21 @@ impl Inner {
                 break;
             };
             self.bytes -= bytes;
-            if let Some(kept) = self.kept.remove(&id) {
-                for item in kept.items().filter_map(|item| item.get("id")?.as_str()) {
-                    self.items.remove(&(id.0, item.to_owned()));
+            if let Some(entry) = self.kept.remove(&id) {
+                for item in entry.read().item_ids() {
+                    // A later response may have the item as well.
+                    let item = (id.0, item);
+                    if self
+                        .items
+                        .get(&item)
+                        .is_some_and(|response| *response == id.1)
+                    {
+                        self.items.remove(&item);
+                    }
                 }
             }
         }
     }
-}
-
-/// How many bytes of JSON it is.
-fn size(kept: &KeptResponse) -> usize {
-    let input: usize = kept.input.iter().map(|item| item.to_string().len()).sum();
-    input + Value::Object(kept.response.clone()).to_string().len()
 }
 
 /// What one client's requests can refer to.
@@ -151,8 +188,10 @@ impl Earlier for OfClient<'_> {
 
     fn item(&self, id: &str) -> Option<Value> {
         let inner = self.0.lock();
-        let response = inner.items.get(&(self.1, id.to_owned()))?;
-        let kept = inner.kept.get(&(self.1, response.clone()))?;
+        let response = inner.items.get(&(self.1, id.to_owned()))?.clone();
+        let entry = inner.kept.get(&(self.1, response))?.clone();
+        drop(inner);
+        let kept = entry.read();
         let found = kept.items().find(|item| item["id"] == id);
         found.cloned()
     }

@@ -645,3 +645,135 @@ async fn a_response_that_is_not_to_be_stored_is_not_and_nobody_else_finds_one() 
     assert_eq!(error["error"]["code"], "previous_response_not_found");
     gw.join().await;
 }
+
+#[tokio::test]
+async fn thoughts_of_every_round_keep_their_own_signatures() {
+    for is_streamed in [false, true] {
+        let gw = over("anthropic", two_rounds()).await;
+        let messages = json!([{"role": "user", "content": "hello"}]);
+        let body = json!({"model": "claude-x", "max_tokens": 1000, "messages": messages});
+        let answer = match is_streamed {
+            false => plain(&gw, "/v1/messages", body).await,
+            true => message(&streamed(&gw, "/v1/messages", body).await),
+        };
+        let thoughts = answer["content"].as_array().unwrap().iter();
+        let thoughts: Vec<Value> = thoughts
+            .filter(|block| block["type"] == "thinking")
+            .map(|block| json!([block["thinking"], block["signature"]]))
+            .collect();
+        let expected = [
+            json!(["thinking 1", "signed 1"]),
+            json!(["thinking 2", "signed 2"]),
+        ];
+        assert_eq!(thoughts, expected, "{is_streamed}");
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn a_seal_goes_back_to_openai_with_the_id_that_it_was_made_for() {
+    for is_streamed in [false, true] {
+        let gw = over(
+            "responses",
+            vec![call(&[("c", "own", json!({}))]), say("done")],
+        )
+        .await;
+        let tools = json!([{"type": "function", "name": "own", "parameters": {"type": "object"}}]);
+        let body = json!({"model": "m", "tools": tools, "input": "hello"});
+        let first = match is_streamed {
+            false => plain(&gw, "/v1/responses", body).await,
+            true => streamed(&gw, "/v1/responses", body).await.pop().unwrap()["response"].clone(),
+        };
+        let mut input = vec![json!({"role": "user", "content": "hello"})];
+        input.extend(first["output"].as_array().unwrap().clone());
+        input.push(json!({"type": "function_call_output", "call_id": "c", "output": "mine"}));
+        let body = json!({"model": "m", "tools": tools, "input": input});
+        plain(&gw, "/v1/responses", body).await;
+        let item = gw.model.asked()[1].body["input"][1].clone();
+        let seal = json!([item["id"], item["encrypted_content"]]);
+        assert_eq!(seal, json!(["rs_1", "sealed 1"]));
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn text_between_a_call_and_its_arguments_costs_none_of_them() {
+    let deltas = [
+        json!({"tool_calls": [{"index": 0, "id": "t", "type": "function", "function": {"name": "own", "arguments": ""}}]}),
+        json!({"content": "so"}),
+        json!({"tool_calls": [{"index": 0, "function": {"arguments": "{\"x\":1}"}}]}),
+    ];
+    let chunk = |delta: &Value, finish: Value| {
+        let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
+        format!("data: {}\n\n", json!({"id": "c", "choices": [choice]}))
+    };
+    let mut body: Vec<String> = deltas
+        .iter()
+        .map(|delta| chunk(delta, Value::Null))
+        .collect();
+    body.push(chunk(&json!({}), json!("tool_calls")));
+    body.push("data: [DONE]\n\n".to_owned());
+    let body: Vec<&str> = body.iter().map(String::as_str).collect();
+    let gw = over("chat", vec![events(&body, Then::End)]).await;
+    let tools = json!([{"name": "own", "input_schema": {"type": "object"}}]);
+    let messages = json!([{"role": "user", "content": "x"}]);
+    let request = json!({"model": "m", "max_tokens": 100, "tools": tools, "messages": messages});
+    let answer = message(&streamed(&gw, "/v1/messages", request).await);
+    let blocks = answer["content"].as_array().unwrap().iter();
+    let calls: Vec<&Value> = blocks.filter(|block| block["type"] == "tool_use").collect();
+    assert_eq!(calls[0]["input"], json!({"x": 1}));
+    assert!(answer["content"].to_string().contains("so"));
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn what_a_request_refers_to_counts_as_its_body() {
+    let gw = toolway(Model::start([say("one")]).await)
+        .config(&format!("max_body_bytes = 100000\n{}", upstream("chat")))
+        .server("calc", tools().add())
+        .start()
+        .await;
+    let text = "x".repeat(40_000);
+    let item = json!({"id": "big", "type": "message", "role": "user", "content": text});
+    plain(&gw, "/v1/responses", json!({"model": "m", "input": [item]})).await;
+    let reference = json!({"id": "big"});
+    let body = json!({"model": "m", "input": [reference, reference, reference]});
+    let response = post(&gw, "/v1/responses", &body).await;
+    assert_eq!(response.status(), 400);
+    assert_eq!(gw.model.asked().len(), 1);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_is_an_error() {
+    let busy = r#"{"error":{"type":"overloaded_error","message":"busy"}}"#;
+    for api in ["responses", "anthropic"] {
+        for body in [busy, "{}", r#"{"choices":[]}"#] {
+            let gw = over(api, vec![raw(200, "application/json", body)]).await;
+            let messages = json!([{"role": "user", "content": "x"}]);
+            let request = json!({"model": "m", "max_tokens": 9, "messages": messages});
+            let response = post(&gw, "/v1/messages", &request).await;
+            assert!(response.status().is_server_error(), "{api} {body}");
+            gw.join().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_only_anthropic_has_reaches_anthropic() {
+    let gw = over("anthropic", two_rounds()).await;
+    let system =
+        json!([{"type": "text", "text": "be brief", "cache_control": {"type": "ephemeral"}}]);
+    let body = json!({"model": "claude-x", "max_tokens": 9000, "thinking": {"type": "adaptive"}, "top_k": 3, "system": system,
+        "metadata": {"user_id": "u"}, "messages": [{"role": "user", "content": "hello"}]});
+    plain(&gw, "/v1/messages", body).await;
+    for asked in gw.model.asked() {
+        assert_eq!(asked.body["cache_control"], json!({"type": "ephemeral"}));
+        assert_eq!(asked.body["thinking"], json!({"type": "adaptive"}));
+        assert_eq!(
+            (&asked.body["top_k"], &asked.body["metadata"]),
+            (&json!(3), &json!({"user_id": "u"}))
+        );
+    }
+    gw.join().await;
+}

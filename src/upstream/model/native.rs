@@ -323,8 +323,7 @@ fn is_missing_route(refused: &Refused) -> bool {
 fn is_about_seals(refused: &Refused) -> bool {
     let ErrorBody { param, message, .. } = &refused.error;
     refused.status == StatusCode::BAD_REQUEST
-        && (param.as_deref() == Some("include")
-            || message.to_lowercase().contains("encrypted content"))
+        && (param.as_deref() == Some("include") || message.contains("content is not supported"))
 }
 
 /// A whole answer as the body of a chat completion.

@@ -134,11 +134,16 @@ pub enum Source {
 }
 
 impl Sealed {
+    /// It is valid with its id only, and clients get items with ids of toolway's: OpenAI checks both together.
+    fn is_bound(&self) -> bool {
+        self.source == Source::OpenAi && self.id.is_some()
+    }
+
     /// The text for the field in which clients of the API `home` keep a seal. What another provider sealed has its source
-    /// before it, so that a client that stores nothing else brings it back.
+    /// before it, and OpenAI's seal its id, so that a client that stores nothing else brings them back.
     fn wrapped(&self, home: Source) -> String {
         let source = match self.source {
-            source if source == home => return self.data.clone(),
+            source if source == home && !self.is_bound() => return self.data.clone(),
             Source::OpenAi => "openai",
             Source::Anthropic => "anthropic",
             Source::Gemini => "gemini",
@@ -373,6 +378,24 @@ pub fn thinks(model: &str) -> bool {
 /// The member as a text.
 fn text<'v>(object: &'v JsonObject, key: &str) -> Option<&'v str> {
     object.get(key).and_then(Value::as_str)
+}
+
+/// What is wrong with a body that is an error, or has no list `content` as an answer has.
+fn no_answer(body: &JsonObject, content: &str) -> Option<Delta> {
+    if body.get("error").is_some_and(|error| !error.is_null())
+        && let Some((error, _)) = ErrorBody::in_ok_value(&body.clone().into())
+    {
+        return Some(Delta::Failed(error));
+    }
+    let has_content = body.get(content).is_some_and(Value::is_array);
+    (!has_content).then(|| {
+        let message = format!("the upstream's answer has no `{content}`; is its `api` right?");
+        Delta::Failed(ErrorBody::new(
+            "server_error",
+            "upstream_invalid_response",
+            message,
+        ))
+    })
 }
 
 /// The member as a count.

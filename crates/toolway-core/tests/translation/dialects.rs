@@ -229,7 +229,7 @@ proptest! {
     fn what_responses_can_say_comes_back_with_its_seals(request in request()) {
         let request = without_foreign_seals(request, Source::OpenAi);
         let mut body = responses::write_request(&request, true).body;
-        responses::expand(&mut body, &Nothing).unwrap();
+        responses::expand(&mut body, &Nothing, 1000).unwrap();
         let back = responses::read_request(body).unwrap().request;
         prop_assert_eq!(back.turns, request.turns);
         prop_assert_eq!(back.tools, request.tools);
@@ -240,7 +240,7 @@ proptest! {
     fn what_messages_can_say_comes_back_with_its_seals(request in request()) {
         let request = without_foreign_seals(request, Source::Anthropic);
         let body = anthropic::write_request(&request).body;
-        let (back, dropped) = anthropic::read_request(body).unwrap();
+        let (back, dropped) = anthropic::read_request(body, true).unwrap();
         prop_assert!(dropped.is_empty());
         let seals = |request: &Request| {
             let parts = request.turns.iter().flat_map(|turn| turn.parts.clone());
@@ -282,7 +282,7 @@ proptest! {
         let body = object(body);
         for request in [
             chat::read_request(body.clone()).ok(),
-            anthropic::read_request(body.clone()).ok().map(|(request, _)| request),
+            anthropic::read_request(body.clone(), true).ok().map(|(request, _)| request),
             responses::read_request(body.clone()).ok().map(|read| read.request),
         ]
         .into_iter()
@@ -292,7 +292,7 @@ proptest! {
             responses::write_request(&request, true);
             anthropic::write_request(&request);
         }
-        let _ = responses::expand(&mut body.clone(), &Nothing);
+        let _ = responses::expand(&mut body.clone(), &Nothing, 1000);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::write::REDACTED;
 use crate::translate::{
     dialect::{
-        AnswerReader, Call, Delta, Head, Reasoning, Sealed, Source, Usage, count, take, take_list,
-        take_text, text,
+        AnswerReader, Call, Delta, Head, Reasoning, Sealed, Source, Usage, count, no_answer, take,
+        take_list, take_text, text,
     },
     stream::CallKind,
 };
@@ -68,6 +68,9 @@ impl AnswerReader for EventReader {
     }
 
     fn read_whole(&mut self, mut message: JsonObject) -> Vec<Delta> {
+        if let Some(failed) = no_answer(&message, "content") {
+            return vec![failed];
+        }
         self.count(take(&mut message, "usage"));
         let mut deltas = vec![head(&message)];
         for (at, block) in (0..).zip(take_list(&mut message, "content")) {

@@ -11,7 +11,10 @@ use crate::translate::{
 };
 use toolway_protocol::tool::JsonObject;
 
-use super::{THREAD_NOT_FOUND, write::REDACTED};
+use super::{
+    THREAD_NOT_FOUND,
+    write::{OWN, REDACTED},
+};
 
 /// How the block begins in which Claude Code tells its version: it changes with each request, so that no provider could
 /// keep the beginning of the conversation in its cache.
@@ -20,11 +23,12 @@ const BILLING: &str = "x-anthropic-billing-header:";
 /// A request and what of it is not understood: names of members, as a warning for the client.
 type Read = (Request, Vec<String>);
 
-/// Reads the body of a request. Members that only Anthropic's models have are dropped.
+/// Reads the body of a request. Members that only Anthropic's models have are dropped, unless `keeps_own`: then those of the
+/// whole request stay, and one `cache_control` stands for those of its blocks.
 ///
 /// # Errors
 /// When there are no messages, or they continue a thread of the server's.
-pub fn read_request(mut body: JsonObject) -> Result<Read, Unsupported> {
+pub fn read_request(mut body: JsonObject, keeps_own: bool) -> Result<Read, Unsupported> {
     if body
         .get("thread")
         .is_some_and(|thread| thread["type"] == "continue")
@@ -35,6 +39,10 @@ pub fn read_request(mut body: JsonObject) -> Result<Read, Unsupported> {
             code: THREAD_NOT_FOUND,
         });
     }
+    let rest = match keeps_own {
+        true => own_members(&body),
+        false => JsonObject::new(),
+    };
     let mut dropped = Vec::new();
     let mut turns = Vec::new();
     let system = read_text(take(&mut body, "system"));
@@ -93,9 +101,42 @@ pub fn read_request(mut body: JsonObject) -> Result<Read, Unsupported> {
         verbosity: None,
         stream: take(&mut body, "stream") == Some(Value::Bool(true)),
         other_tools: Vec::new(),
-        rest: JsonObject::new(),
+        rest,
     };
     Ok((request, dropped))
+}
+
+/// What the request asks of Anthropic's models only.
+fn own_members(body: &JsonObject) -> JsonObject {
+    let own = OWN
+        .iter()
+        .filter_map(|key| Some(((*key).to_owned(), body.get(*key)?.clone())));
+    let mut own: JsonObject = own.collect();
+    if let Some(user) = body
+        .get("metadata")
+        .and_then(|metadata| metadata.get("user_id"))
+    {
+        own.insert("user".to_owned(), user.clone());
+    }
+    let blocks = ["system", "messages", "tools"]
+        .iter()
+        .filter_map(|key| body.get(*key));
+    if !own.contains_key("cache_control") && blocks.into_iter().any(is_cached) {
+        own.insert("cache_control".to_owned(), json!({"type": "ephemeral"}));
+    }
+    own
+}
+
+/// A part of it is to be cached.
+fn is_cached(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.iter().any(is_cached),
+        Value::Object(members) => {
+            members.get("cache_control").is_some_and(Value::is_object)
+                || members.get("content").is_some_and(is_cached)
+        }
+        _ => false,
+    }
 }
 
 /// The texts of `system`.

@@ -14,7 +14,7 @@ use crate::translate::{
 use toolway_protocol::tool::JsonObject;
 
 /// Members that clients of chat completions send for this API, passed on as they are.
-const OWN: [&str; 5] = [
+pub(super) const OWN: [&str; 5] = [
     "cache_control",
     "container",
     "context_management",

@@ -20,6 +20,8 @@ pub struct MessageWriter {
     open: Option<Open>,
     /// Calls that wait for their turn: (number, start of the block, arguments).
     waiting: Vec<(usize, Value, String)>,
+    /// What was said while a call was open, whose arguments may still come.
+    held: Vec<Delta>,
     finish: Option<FinishReason>,
     usage: Usage,
 }
@@ -72,6 +74,10 @@ impl AnswerWriter for MessageWriter {
             );
             self.stop(out);
         }
+        for delta in std::mem::take(&mut self.held) {
+            self.write_block(delta, out);
+        }
+        self.close(out);
         let delta = json!({"stop_reason": stop_reason(self.finish), "stop_sequence": null});
         let ended =
             json!({"type": "message_delta", "delta": delta, "usage": write_usage(self.usage)});
@@ -94,6 +100,10 @@ impl MessageWriter {
     }
 
     fn write_block(&mut self, delta: Delta, out: &mut Vec<u8>) {
+        let is_of_call = matches!(delta, Delta::Call(..) | Delta::Arguments(..));
+        if matches!(self.open, Some(Open::Call(..))) && !is_of_call {
+            return self.held.push(delta);
+        }
         match delta {
             Delta::Text(text) | Delta::Refusal(text) => {
                 self.open(Open::Text, || json!({"type": "text", "text": ""}), out);
@@ -207,6 +217,11 @@ fn event(name: &str, data: &Value, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
 }
 
+/// It is a thinking block that waits for its signature.
+fn is_unsigned(block: &Value) -> bool {
+    block["type"] == "thinking" && block["signature"] == ""
+}
+
 fn thinking() -> Value {
     json!({"type": "thinking", "thinking": "", "signature": ""})
 }
@@ -288,15 +303,21 @@ pub fn write_message(deltas: Vec<Delta>) -> Result<JsonObject, Box<ErrorBody>> {
             Delta::Text(text) | Delta::Refusal(text) => {
                 content.push(json!({"type": "text", "text": text}));
             }
-            Delta::Thought(text) => {
-                content.push(json!({"type": "thinking", "thinking": text, "signature": ""}));
-            }
+            Delta::Thought(text) => match content.last_mut().filter(|last| is_unsigned(last)) {
+                Some(last) => {
+                    let begun = last["thinking"].as_str().unwrap_or_default();
+                    last["thinking"] = format!("{begun}{text}").into();
+                }
+                None => {
+                    content.push(json!({"type": "thinking", "thinking": text, "signature": ""}));
+                }
+            },
             Delta::Sealed(reasoning) if is_redacted(&reasoning) => {
                 content.push(redacted(&reasoning));
             }
             Delta::Sealed(reasoning) => {
                 let signature = signature(&reasoning);
-                match content.last_mut().filter(|last| last["type"] == "thinking") {
+                match content.last_mut().filter(|last| is_unsigned(last)) {
                     Some(last) => last["signature"] = signature.into(),
                     None => content.push(json!({"type": "thinking", "thinking": reasoning.text, "signature": signature})),
                 }

@@ -209,9 +209,10 @@ impl ChunkReader {
         }
         let choice = take_list(&mut chunk, "choices").into_iter().next();
         if let Some(Value::Object(mut choice)) = choice {
+            let is_whole = choice.contains_key("message");
             let said = take(&mut choice, "delta").or(take(&mut choice, "message"));
             if let Some(Value::Object(said)) = said {
-                read_message(said, &mut deltas);
+                read_message(said, is_whole, &mut deltas);
             }
             let finish = text(&choice, "finish_reason").and_then(FinishReason::parse);
             deltas.extend(finish.map(Delta::Finish));
@@ -228,14 +229,26 @@ impl ChunkReader {
     }
 }
 
-fn read_message(mut said: JsonObject, deltas: &mut Vec<Delta>) {
+/// `is_whole`: the text of a sealed thought was not told before, as it is in a stream.
+fn read_message(mut said: JsonObject, is_whole: bool, deltas: &mut Vec<Delta>) {
     let thoughts = take_text(&mut said, "reasoning_content").or(take_text(&mut said, "reasoning"));
     let some = |text: &String| !text.is_empty();
-    deltas.extend(thoughts.filter(some).map(Delta::Thought));
     let details = take_list(&mut said, DETAILS);
     let sealed = details.iter().filter_map(read_detail);
-    let sealed = sealed.filter(|reasoning| reasoning.sealed.is_some());
-    deltas.extend(sealed.map(Delta::Sealed));
+    let sealed: Vec<_> = sealed.filter(|it| it.sealed.is_some()).collect();
+    // The thoughts that are sealed say what `reasoning_content` joins.
+    let is_said = is_whole && sealed.iter().any(|it| !it.text.is_empty());
+    deltas.extend(
+        thoughts
+            .filter(|text| some(text) && !is_said)
+            .map(Delta::Thought),
+    );
+    for reasoning in sealed {
+        if is_said && !reasoning.text.is_empty() {
+            deltas.push(Delta::Thought(reasoning.text.clone()));
+        }
+        deltas.push(Delta::Sealed(reasoning));
+    }
     deltas.extend(
         take_text(&mut said, "content")
             .filter(some)

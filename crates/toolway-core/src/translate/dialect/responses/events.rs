@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::translate::{
     dialect::{
-        AnswerReader, Call, Delta, Head, Reasoning, Sealed, Source, Usage, count, take, take_list,
-        take_text, text,
+        AnswerReader, Call, Delta, Head, Reasoning, Sealed, Source, Usage, count, no_answer, take,
+        take_list, take_text, text,
     },
     stream::CallKind,
 };
@@ -19,8 +19,10 @@ use toolway_protocol::{
 /// Reads one answer: the events of a stream in their order, or the whole.
 #[derive(Debug, Default)]
 pub struct EventReader {
-    /// By `output_index`: what came of an item so far.
-    items: HashMap<u64, Seen>,
+    /// By `output_index`, or by id where that is missing: what came of an item so far.
+    items: HashMap<String, Seen>,
+    /// An item came.
+    has_items: bool,
     calls: usize,
     /// The answer has begun.
     has_begun: bool,
@@ -39,20 +41,20 @@ struct Seen {
 
 impl AnswerReader for EventReader {
     fn read(&mut self, mut event: JsonObject) -> Vec<Delta> {
-        let at = count(&event, &["output_index"]);
+        let at = key(&event);
         let kind = take_text(&mut event, "type").unwrap_or_default();
         match kind.as_str() {
             "response.created" | "response.in_progress" => {
                 let response = taken(&mut event, "response");
                 self.begin(&response).into_iter().collect()
             }
-            "response.output_item.added" => self.added(at, &taken(&mut event, "item")),
-            "response.output_item.done" => self.done(at, taken(&mut event, "item")),
-            "response.output_text.delta" => self.piece(at, event, Delta::Text),
-            "response.refusal.delta" => self.piece(at, event, Delta::Refusal),
+            "response.output_item.added" => self.added(&at, &taken(&mut event, "item")),
+            "response.output_item.done" => self.done(&at, taken(&mut event, "item")),
+            "response.output_text.delta" => self.piece(&at, event, Delta::Text),
+            "response.refusal.delta" => self.piece(&at, event, Delta::Refusal),
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 self.has_thought = true;
-                self.piece(at, event, Delta::Thought)
+                self.piece(&at, event, Delta::Thought)
             }
             "response.reasoning_summary_part.added" if self.has_thought => {
                 vec![Delta::Thought("\n\n".to_owned())]
@@ -63,13 +65,19 @@ impl AnswerReader for EventReader {
                 annotation.map(Delta::Annotation).into_iter().collect()
             }
             "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" => {
-                let Some(call) = self.items.entry(at).or_default().call else {
+                let Some(call) = self.items.entry(at.clone()).or_default().call else {
                     return Vec::new();
                 };
-                self.piece(at, event, |text| Delta::Arguments(call, text))
+                self.piece(&at, event, |text| Delta::Arguments(call, text))
             }
             "response.completed" | "response.incomplete" => {
-                self.finish(taken(&mut event, "response"))
+                let mut response = taken(&mut event, "response");
+                // Some servers send nothing before the end.
+                let whole = match self.has_items {
+                    true => Vec::new(),
+                    false => self.output(&mut response),
+                };
+                whole.into_iter().chain(self.finish(response)).collect()
             }
             "response.failed" => {
                 let mut response = taken(&mut event, "response");
@@ -84,18 +92,28 @@ impl AnswerReader for EventReader {
     }
 
     fn read_whole(&mut self, mut response: JsonObject) -> Vec<Delta> {
-        let mut deltas: Vec<Delta> = self.begin(&response).into_iter().collect();
-        for (at, item) in (0..).zip(take_list(&mut response, "output")) {
-            if let Value::Object(item) = item {
-                deltas.extend(self.done(at, item));
-            }
+        if let Some(failed) = no_answer(&response, "output") {
+            return vec![failed];
         }
+        let mut deltas: Vec<Delta> = self.begin(&response).into_iter().collect();
+        deltas.extend(self.output(&mut response));
         deltas.extend(self.finish(response));
         deltas
     }
 }
 
 impl EventReader {
+    /// Items that come whole.
+    fn output(&mut self, response: &mut JsonObject) -> Vec<Delta> {
+        let items = take_list(response, "output").into_iter().enumerate();
+        let items: Vec<_> = items.collect();
+        let whole = items.into_iter().flat_map(|(at, item)| match item {
+            Value::Object(item) => self.done(&at.to_string(), item),
+            _ => Vec::new(),
+        });
+        whole.collect()
+    }
+
     fn begin(&mut self, response: &JsonObject) -> Option<Delta> {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         is_first.then(|| {
@@ -109,16 +127,17 @@ impl EventReader {
 
     fn piece(
         &mut self,
-        at: u64,
+        at: &str,
         mut event: JsonObject,
         delta: impl FnOnce(String) -> Delta,
     ) -> Vec<Delta> {
-        self.items.entry(at).or_default().has_deltas = true;
+        self.has_items = true;
+        self.items.entry(at.to_owned()).or_default().has_deltas = true;
         let piece = take_text(&mut event, "delta").filter(|piece| !piece.is_empty());
         piece.map(delta).into_iter().collect()
     }
 
-    fn added(&mut self, at: u64, item: &JsonObject) -> Vec<Delta> {
+    fn added(&mut self, at: &str, item: &JsonObject) -> Vec<Delta> {
         let Some(mut call) = read_call(item) else {
             return Vec::new();
         };
@@ -126,12 +145,13 @@ impl EventReader {
         call.arguments = String::new();
         let number = self.calls;
         self.calls += 1;
-        self.items.entry(at).or_default().call = Some(number);
+        self.items.entry(at.to_owned()).or_default().call = Some(number);
         vec![Delta::Call(number, call)]
     }
 
-    fn done(&mut self, at: u64, mut item: JsonObject) -> Vec<Delta> {
-        let seen = self.items.remove(&at).unwrap_or_default();
+    fn done(&mut self, at: &str, mut item: JsonObject) -> Vec<Delta> {
+        self.has_items = true;
+        let seen = self.items.remove(at).unwrap_or_default();
         if let Some(call) = read_call(&item) {
             return match seen.call {
                 Some(_) if seen.has_deltas => Vec::new(),
@@ -162,7 +182,10 @@ impl EventReader {
     }
 
     fn finish(&mut self, mut response: JsonObject) -> Vec<Delta> {
-        if text(&response, "status") == Some("failed") {
+        if matches!(
+            text(&response, "status"),
+            Some("failed" | "cancelled" | "in_progress" | "queued")
+        ) {
             return vec![failed(&taken(&mut response, "error"))];
         }
         let mut deltas: Vec<Delta> = self.begin(&response).into_iter().collect();
@@ -185,6 +208,19 @@ impl EventReader {
             }));
         }
         deltas
+    }
+}
+
+/// What tells the item of an event from others.
+fn key(event: &JsonObject) -> String {
+    let index = event.get("output_index").and_then(Value::as_u64);
+    let of_item = event.get("item").and_then(|item| item.get("id")?.as_str());
+    match index {
+        Some(index) => index.to_string(),
+        None => of_item
+            .or(text(event, "item_id"))
+            .unwrap_or_default()
+            .to_owned(),
     }
 }
 

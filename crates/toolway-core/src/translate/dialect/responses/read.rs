@@ -74,8 +74,12 @@ pub trait Earlier {
 /// Puts what a request refers to in its place, and gives the client's own items.
 ///
 /// # Errors
-/// When it refers to what is not known.
-pub fn expand(body: &mut JsonObject, earlier: &dyn Earlier) -> Result<Vec<Value>, Unsupported> {
+/// When it refers to what is not known, or to more than `max_bytes` of JSON.
+pub fn expand(
+    body: &mut JsonObject,
+    earlier: &dyn Earlier,
+    max_bytes: usize,
+) -> Result<Vec<Value>, Unsupported> {
     let mut conversation = Vec::new();
     if let Some(id) = text(body, "previous_response_id") {
         conversation = earlier.conversation(id).ok_or_else(|| Unsupported {
@@ -97,20 +101,36 @@ pub fn expand(body: &mut JsonObject, earlier: &dyn Earlier) -> Result<Vec<Value>
             ));
         }
     };
-    let resolved = input
-        .into_iter()
-        .map(|item| match text_of_reference(&item) {
-            None => Ok(item),
-            Some(id) => earlier.item(id).ok_or_else(|| Unsupported {
-                param: "input".to_owned(),
-                message: format!("Item with id '{id}' not found."),
-                code: "item_not_found",
-            }),
-        });
+    let mut left = max_bytes;
+    for item in &conversation {
+        left = take_room(item, left)?;
+    }
+    let resolved = input.into_iter().map(|item| {
+        let Some(id) = text_of_reference(&item) else {
+            return Ok(item);
+        };
+        let found = earlier.item(id).ok_or_else(|| Unsupported {
+            param: "input".to_owned(),
+            message: format!("Item with id '{id}' not found."),
+            code: "item_not_found",
+        })?;
+        left = take_room(&found, left)?;
+        Ok(found)
+    });
     let own: Vec<Value> = resolved.collect::<Result<_, _>>()?;
     conversation.extend(own.iter().cloned());
     body.insert("input".to_owned(), conversation.into());
     Ok(own)
+}
+
+/// What is left of a number of bytes, when this item takes its part.
+fn take_room(item: &Value, left: usize) -> Result<usize, Unsupported> {
+    left.checked_sub(item.to_string().len())
+        .ok_or_else(|| Unsupported {
+            param: "input".to_owned(),
+            message: "the items that the request refers to are too long together".to_owned(),
+            code: "body_too_large",
+        })
 }
 
 /// The id that an item refers to: it says so, or it has nothing but an id.

@@ -392,6 +392,11 @@ impl AnswerWriter for ResponseWriter {
             }
             Delta::Thought(piece) => self.thought(&piece, out),
             Delta::Sealed(sealed) => {
+                let is_open = self.output.last().is_some_and(|item| item.is_open);
+                let is_told = matches!(self.output.last(), Some(Item { kind: Kind::Reasoning(it), .. }) if is_open && it.sealed.is_none());
+                if !is_told && !sealed.text.is_empty() {
+                    self.thought(&sealed.text, out);
+                }
                 let is_reasoning =
                     |kind: &Kind| matches!(kind, Kind::Reasoning(it) if it.sealed.is_none());
                 let at = self.open(is_reasoning, || Kind::Reasoning(Reasoning::default()), out);
