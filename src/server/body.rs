@@ -12,6 +12,12 @@ use futures::{
 };
 use tokio::time::{Instant, timeout};
 
+use crate::gateway::failure::Failure;
+use toolway_protocol::{
+    json_size::{MAX_VALUES, check_values},
+    tool::JsonObject,
+};
+
 use super::{App, connections::NoPlace, error::Refusal};
 use crate::body_buffer::BodyBuffer;
 use crate::byte_budget::{ByteBudget, Reservation};
@@ -32,6 +38,25 @@ pub(super) struct Incomplete(pub(super) Refusal);
 
 /// A body as it arrives.
 pub(super) type BodyStream = BoxStream<'static, Result<Bytes, Incomplete>>;
+
+/// Reads a whole body as a JSON object.
+///
+/// # Errors
+/// When it is none, or has more than [`MAX_VALUES`] values.
+pub(super) fn read_object(body: &[u8]) -> Result<JsonObject, Failure> {
+    check_values(body, MAX_VALUES).map_err(|error| invalid(format!("the body has {error}")))?;
+    serde_json::from_slice(body)
+        .map_err(|error| invalid(format!("the body is not a JSON object: {error}")))
+}
+
+/// A failure of a body that makes no sense.
+pub(super) fn invalid(message: String) -> Failure {
+    Failure::Request {
+        message,
+        param: None,
+        code: "invalid_body",
+    }
+}
 
 /// The pieces of a body of any length; a failure is the last of them.
 pub(super) fn pieces(body: Body) -> BodyStream {

@@ -34,7 +34,6 @@ use toolway_core::translate::dialect::{
     responses::{self, ResponseWriter, ToolNames},
 };
 use toolway_protocol::{
-    json_size::{MAX_VALUES, check_values},
     openai::ErrorBody,
     sse::{Event, Framer},
     tool::JsonObject,
@@ -75,7 +74,7 @@ pub(super) async fn count_tokens(State(app): State<Arc<App>>, request: Request) 
         Ok(body) => body,
         Err(refusal) => return refusal.into_response_in(Face::Messages.form()),
     };
-    let model = read(&body)
+    let model = body::read_object(&body)
         .ok()
         .and_then(|body| Some(body.get("model")?.as_str()?.to_owned()));
     let upstream = model.and_then(|model| app.gateway.models().choose(&model));
@@ -285,7 +284,7 @@ impl Face {
     }
 
     fn read(self, app: &App, principal: Principal, body: &[u8]) -> Result<Asked, Unreadable> {
-        let mut body = read(body).map_err(|failure| Unreadable {
+        let mut body = body::read_object(body).map_err(|failure| Unreadable {
             model: None,
             failure,
             is_elsewhere: false,
@@ -363,17 +362,6 @@ fn named(mut items: Vec<Value>, id: &str) -> Vec<Value> {
         }
     }
     items
-}
-
-fn read(body: &[u8]) -> Result<JsonObject, Failure> {
-    let invalid = |message: String| Failure::Request {
-        message,
-        param: None,
-        code: "invalid_body",
-    };
-    check_values(body, MAX_VALUES).map_err(|error| invalid(format!("the body has {error}")))?;
-    serde_json::from_slice(body)
-        .map_err(|error| invalid(format!("the body is not a JSON object: {error}")))
 }
 
 fn refused(unsupported: Unsupported) -> Failure {

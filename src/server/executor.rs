@@ -20,10 +20,7 @@ use toolway_core::{
         tool_responses::{self, Executed, Form},
     },
 };
-use toolway_protocol::{
-    json_size::{MAX_VALUES, check_values},
-    tool::JsonObject,
-};
+use toolway_protocol::tool::JsonObject;
 
 use super::{App, body, chat, error};
 
@@ -35,7 +32,7 @@ pub(super) async fn tool_calls(State(app): State<Arc<App>>, request: Request) ->
         Err(refusal) => return refusal.into_response(),
     };
     app.gateway.wait_for_start().await;
-    let asked = read_text(body.len(), || read(&body));
+    let asked = read_text(body.len(), || body::read_object(&body));
     let asked = asked.and_then(|body| Ok((tools(&app, &parts.headers)?, Asked::read(&body)?)));
     let ((catalog, selected), asked) = match asked {
         Ok(asked) => asked,
@@ -123,20 +120,6 @@ fn tools(app: &App, headers: &HeaderMap) -> Result<(Arc<Catalog>, Arc<Selected>)
     Ok((catalog, selected))
 }
 
-fn read(body: &[u8]) -> Result<JsonObject, Failure> {
-    check_values(body, MAX_VALUES).map_err(|error| invalid(format!("the body has {error}")))?;
-    serde_json::from_slice(body)
-        .map_err(|error| invalid(format!("the body is not a JSON object: {error}")))
-}
-
-fn invalid(message: String) -> Failure {
-    Failure::Request {
-        message,
-        param: None,
-        code: "invalid_body",
-    }
-}
-
 /// What a body of `/v1/tool_calls` asks for.
 struct Asked {
     round: Round,
@@ -149,12 +132,12 @@ impl Asked {
         let form = match body.get("format") {
             None | Some(Value::Null) => Form::default(),
             Some(format) => format.as_str().and_then(Form::parse).ok_or_else(|| {
-                invalid("`format` is `tool_responses`, `messages` or `events`".to_owned())
+                body::invalid("`format` is `tool_responses`, `messages` or `events`".to_owned())
             })?,
         };
         let is_sequential = body.get("parallel_tool_calls") == Some(&Value::Bool(false));
         Ok(Asked {
-            round: tool_responses::read(body).map_err(|error| invalid(error.to_string()))?,
+            round: tool_responses::read(body).map_err(|error| body::invalid(error.to_string()))?,
             order: if is_sequential {
                 Order::Sequential
             } else {

@@ -81,7 +81,7 @@ struct Inner {
 }
 
 impl Responses {
-    /// Keeps a response. One that is larger than the bound of all is not kept.
+    /// Keeps a response, unless it alone is larger than [`MAX_BYTES`].
     pub fn keep(&self, principal: Principal, kept: KeptResponse) {
         let Some(id) = kept.response.get("id").and_then(Value::as_str) else {
             return;
@@ -112,7 +112,7 @@ impl Responses {
         entry.map(|entry| entry.read())
     }
 
-    /// Forgets a response; false if there is none.
+    /// Removes a response. Returns false if it was not kept.
     pub fn remove(&self, principal: Principal, id: &str) -> bool {
         self.lock()
             .kept

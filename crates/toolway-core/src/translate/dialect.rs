@@ -312,7 +312,7 @@ pub enum Delta {
 
 /// Reads the answers of one API.
 pub trait AnswerReader: Send {
-    /// What an event of a stream adds; nothing for one that is not known here.
+    /// What an event of a stream adds to the answer; an unknown event adds nothing.
     fn read(&mut self, event: JsonObject) -> Vec<Delta>;
 
     /// What a whole answer says.

@@ -49,7 +49,7 @@ pub enum Invalid {
     /// A call has no name.
     #[error("a call of `tool_calls` has no `function.name`")]
     NoName,
-    /// Two calls have one id, so that nobody could tell their results apart.
+    /// Two calls have the same id, so their results could not be told apart.
     #[error("two calls of `tool_calls` have the same `id`")]
     SameId,
 }

@@ -33,7 +33,7 @@ pub(super) fn abilities(model: &str) -> Abilities {
     }
 }
 
-/// The version in `opus-4-8`, `3-5-haiku-20241022`, `sonnet-4-20250514`, `2.1`, `instant-1.2`; 99 where there is none.
+/// The version in `opus-4-8`, `3-5-haiku-20241022`, `sonnet-4-20250514`, `2.1`, `instant-1.2`; 99 for a name without a version.
 fn version(name: &str) -> (u32, u32) {
     // A date is longer than a version.
     let parts = name.split(['-', '.', '@']).filter(|part| part.len() <= 2);

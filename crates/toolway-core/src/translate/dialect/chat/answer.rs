@@ -269,7 +269,7 @@ fn read_message(mut said: JsonObject, is_whole: bool, deltas: &mut Vec<Delta>) {
     }
 }
 
-/// A call with an id begins, one without goes on.
+/// A call with an id is new; without an id, the arguments belong to a call that was read before.
 fn read_call(place: usize, call: &Value) -> Option<Delta> {
     let kind = match call.get("custom") {
         Some(_) => CallKind::Custom,
