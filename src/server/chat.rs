@@ -63,15 +63,16 @@ pub(super) fn input(
     record: Option<Arc<Record>>,
 ) -> Result<Input, Failure> {
     let chosen = Chosen::read(headers)?;
+    let principal = headers::principal(headers);
     Ok(Input {
-        headers: headers::to_model(headers, &app.config),
+        headers: headers::to_model(headers, &app.config).with_client(principal),
         body,
         max_depth: app.config.max_body_depth,
         bodies: app.bodies.clone(),
         tools: chosen.tools.map(Into::into),
         servers: chosen.servers.map(Into::into),
         progress: chosen.progress,
-        principal: headers::principal(headers),
+        principal,
         tell: error::in_band,
         record: record.unwrap_or_default(),
     })

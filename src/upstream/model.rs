@@ -10,7 +10,7 @@ pub mod retry;
 
 use std::{
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -23,7 +23,10 @@ use url::Url;
 
 use super::wire::{self, Body, Client, Headers, HttpError, Outgoing, SetupError, Upload};
 use crate::secret::Secret;
-use toolway_core::{catalog, translate::stream::TextCalls};
+use toolway_core::{
+    catalog,
+    translate::{dialect::sealed_turns::SealedTurns, stream::TextCalls},
+};
 use toolway_protocol::{
     json_size::{MAX_VALUES, check_values},
     openai::ErrorBody,
@@ -31,7 +34,7 @@ use toolway_protocol::{
     tool::millis,
 };
 
-use self::native::Learned;
+use self::native::{Learned, MAX_SEALED_BYTES};
 use self::retry::Round;
 pub use self::{
     client_headers::{ClientHeaders, is_credential},
@@ -181,6 +184,8 @@ pub struct Upstream {
     messages: Uri,
     /// What was found out about its models.
     learned: Learned,
+    /// What its models sealed, and clients may drop.
+    sealed_turns: Arc<Mutex<SealedTurns>>,
     /// Where the list of models is.
     models: Uri,
     /// Its key and headers, which replace the client's.
@@ -228,6 +233,7 @@ impl Upstream {
             responses,
             messages,
             learned: Learned::default(),
+            sealed_turns: Arc::new(Mutex::new(SealedTurns::new(MAX_SEALED_BYTES))),
             models,
             own: listed(&own),
             own_of_chats: listed(&own_of_chats),

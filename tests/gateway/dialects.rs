@@ -663,6 +663,7 @@ async fn thoughts_of_every_round_keep_their_own_signatures() {
             .collect();
         let expected = [
             json!(["thinking 1", "signed 1"]),
+            json!(["again", "signed again"]),
             json!(["thinking 2", "signed 2"]),
         ];
         assert_eq!(thoughts, expected, "{is_streamed}");

@@ -354,7 +354,7 @@ async fn a_loop_over_anthropic_gives_thoughts_back_unchanged_and_all_results_in_
             assert_eq!(choice["message"]["content"], "Let me see. 3 and 3");
             assert_eq!(
                 choice["message"]["reasoning_content"],
-                "thinking 1thinking 2"
+                "thinking 1againthinking 2"
             );
             assert_eq!(
                 answer["usage"]["prompt_tokens_details"]["cached_tokens"],
@@ -374,6 +374,7 @@ async fn a_loop_over_anthropic_gives_thoughts_back_unchanged_and_all_results_in_
                 {"role": "assistant", "content": [
                     {"type": "thinking", "thinking": "thinking 1", "signature": "signed 1"},
                     {"type": "text", "text": "Let me see. "},
+                    {"type": "thinking", "thinking": "again", "signature": "signed again"},
                     {"type": "tool_use", "id": "c1", "name": "calc__add", "input": {"a": 1, "b": 2}},
                     {"type": "tool_use", "id": "c2", "name": "calc__add", "input": {"a": 3, "b": 4}},
                 ]},
@@ -382,6 +383,58 @@ async fn a_loop_over_anthropic_gives_thoughts_back_unchanged_and_all_results_in_
                     {"type": "tool_result", "tool_use_id": "c2", "content": [{"type": "text", "text": "3"}]},
                 ]},
             ])
+        );
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_keeps_text_and_calls_only_does_not_lose_the_thoughts_of_its_turn() {
+    for is_streamed in [false, true] {
+        let calls = [("own_1", "own", json!({"x": 1}))];
+        let model = Model::start([
+            say_and_call("Let me see. ", &calls),
+            say("done"),
+            say("done"),
+        ])
+        .await;
+        let gw = toolway(model)
+            .config(ANTHROPIC)
+            .server("calc", tools().add())
+            .start()
+            .await;
+        let own = json!([own_function("own")]);
+        if is_streamed {
+            let answer = gw.streamed(json!({"tools": own})).await;
+            assert_eq!(answer.calls().len(), 1);
+        } else {
+            let answer = gw.plain(json!({"tools": own})).await;
+            assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls");
+        }
+        let call = json!({"id": "own_1", "type": "function",
+            "function": {"name": "own", "arguments": "{\"x\": 1}"}});
+        let history = json!([
+            {"role": "user", "content": "hello"},
+            {"role": "assistant", "content": "Let me see.", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "own_1", "content": "mine"},
+        ]);
+        let body = json!({"tools": own, "messages": history});
+        assert_eq!(gw.streamed(body.clone()).await.text(), "done");
+        let turn = gw.model.asked()[1].body["messages"][1]["content"].clone();
+        assert_eq!(
+            turn,
+            json!([
+                {"type": "thinking", "thinking": "thinking 1", "signature": "signed 1"},
+                {"type": "text", "text": "Let me see. "},
+                {"type": "thinking", "thinking": "again", "signature": "signed again"},
+                {"type": "tool_use", "id": "own_1", "name": "own", "input": {"x": 1}},
+            ])
+        );
+        let other = gw.send(body, &[("authorization", "Bearer another")]).await;
+        assert_eq!(
+            other.status(),
+            400,
+            "the model refuses another client's turn, which has no thoughts"
         );
         gw.join().await;
     }

@@ -35,25 +35,35 @@ pub(super) fn remove_credentials(headers: &mut HeaderMap) {
     }
 }
 
-/// The client's headers for a request that toolway writes; the credentials come first.
+/// The client's headers for a request that toolway writes.
 #[derive(Debug, Default)]
-pub struct ClientHeaders(Box<[(HeaderName, HeaderValue)]>);
+pub struct ClientHeaders {
+    /// The credentials come first.
+    list: Box<[(HeaderName, HeaderValue)]>,
+    /// What tells the client from others.
+    pub(super) client: u64,
+}
 
 impl ClientHeaders {
+    /// With what tells the client from others, so that what is kept of its conversations reaches nobody else.
+    pub fn with_client(self, client: u64) -> ClientHeaders {
+        ClientHeaders { client, ..self }
+    }
+
     /// Those that this upstream may see.
     pub(super) fn shown_to(&self, upstream: &Config) -> &[(HeaderName, HeaderValue)] {
         if upstream.client_key {
-            return &self.0;
+            return &self.list;
         }
-        let others = self.0.iter().position(|(name, _)| !is_credential(name));
-        &self.0[others.unwrap_or(self.0.len())..]
+        let others = self.list.iter().position(|(name, _)| !is_credential(name));
+        &self.list[others.unwrap_or(self.list.len())..]
     }
 }
 
 impl ClientHeaders {
     /// With the client's key in the header in which Anthropic expects it. Tokens of OAuth stay where they are.
     pub(super) fn for_anthropic(&self) -> ClientHeaders {
-        let moved = self.0.iter().map(|(name, value)| {
+        let moved = self.list.iter().map(|(name, value)| {
             let key = value.as_bytes().strip_prefix(b"Bearer ");
             let key =
                 key.filter(|key| *name == header::AUTHORIZATION && !key.starts_with(b"sk-ant-oat"));
@@ -81,6 +91,9 @@ impl FromIterator<(HeaderName, HeaderValue)> for ClientHeaders {
                 list.push(header);
             }
         }
-        ClientHeaders(list.into())
+        ClientHeaders {
+            list: list.into(),
+            client: 0,
+        }
     }
 }

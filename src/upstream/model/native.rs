@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{SystemTime, UNIX_EPOCH},
@@ -21,6 +21,7 @@ use toolway_core::translate::dialect::{
     AnswerReader, AnswerWriter, Delta, Request, Unsupported, Written, anthropic,
     chat::{self, ChunkWriter},
     responses,
+    sealed_turns::{self, PartsBuilder, SealedTurns},
 };
 use toolway_protocol::{
     json_size::{MAX_VALUES, check_values},
@@ -36,6 +37,8 @@ const MAX_LEARNED: usize = 1000;
 const MAX_EVENT_BYTES: usize = 16 << 20;
 /// Longest whole answer, in bytes.
 const MAX_BODY_BYTES: usize = 64 << 20;
+/// Most bytes of turns with seals that are kept for one upstream.
+pub(super) const MAX_SEALED_BYTES: usize = 32 << 20;
 
 /// The API that an upstream speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,6 +106,29 @@ impl Learned {
             ways.insert(model.to_owned(), way);
         }
         self.any.store(true, Ordering::Release);
+    }
+}
+
+/// The turns of one client.
+struct TurnsOfClient {
+    turns: Arc<Mutex<SealedTurns>>,
+    client: u64,
+}
+
+impl TurnsOfClient {
+    fn keep(&self, answer: PartsBuilder) {
+        if let Some(parts) = answer.sealed() {
+            self.lock().keep(self.client, parts);
+        }
+    }
+
+    fn restore(&self, request: &mut Request) {
+        sealed_turns::restore(&mut request.turns, |id| self.lock().find(self.client, id));
+    }
+
+    /// A thread that panicked with them lost a turn at most.
+    fn lock(&self) -> MutexGuard<'_, SealedTurns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -179,7 +205,7 @@ impl Asking<'_> {
             .map_err(|error| self.unsupported(&Unsupported::unreadable(&error)))?;
         match way {
             Way::Responses { sealed } => {
-                let request = chat::read_request(body).map_err(|error| self.unsupported(&error))?;
+                let request = self.read(body)?;
                 let mut answered = self.respond(&request, sealed).await;
                 let mut way = way;
                 if sealed && matches!(&answered, Err(ModelError::Refused(it)) if is_about_seals(it))
@@ -190,7 +216,7 @@ impl Asking<'_> {
                 self.note(way, answered)
             }
             Way::Anthropic => {
-                let request = chat::read_request(body).map_err(|error| self.unsupported(&error))?;
+                let request = self.read(body)?;
                 let written = anthropic::write_request(&request);
                 let reader = Box::new(anthropic::EventReader::default());
                 self.ask_native(&self.upstream.messages, &request, written, reader)
@@ -206,6 +232,20 @@ impl Asking<'_> {
                 }
                 self.note(way, answered)
             }
+        }
+    }
+
+    /// The request of a chat, with what its client may have dropped.
+    fn read(&self, body: JsonObject) -> Result<Request, ModelError> {
+        let mut request = chat::read_request(body).map_err(|error| self.unsupported(&error))?;
+        self.turns().restore(&mut request);
+        Ok(request)
+    }
+
+    fn turns(&self) -> TurnsOfClient {
+        TurnsOfClient {
+            turns: Arc::clone(&self.upstream.sealed_turns),
+            client: self.headers.client,
         }
     }
 
@@ -275,6 +315,8 @@ impl Asking<'_> {
                 framer: Framer::new(MAX_EVENT_BYTES),
                 reader,
                 writer: ChunkWriter::new(include_usage, now()),
+                parts: PartsBuilder::default(),
+                turns: self.turns(),
                 is_over: false,
             };
             incoming.body = Body::Other(answer.into_stream());
@@ -282,7 +324,7 @@ impl Asking<'_> {
         }
         let headers: HeaderMap = std::mem::take(&mut incoming.headers);
         let body = incoming.read_all(MAX_BODY_BYTES).await?;
-        let chat = read_text(body.len(), || whole(&body, reader));
+        let chat = read_text(body.len(), || whole(&body, reader, &self.turns()));
         let pieces = stream::iter([Ok(Bytes::from(chat))]).boxed();
         Ok(self.upstream.incoming(Body::Other(pieces), headers))
     }
@@ -327,8 +369,8 @@ fn is_about_seals(refused: &Refused) -> bool {
 }
 
 /// A whole answer as the body of a chat completion.
-fn whole(body: &[u8], mut reader: Box<dyn AnswerReader>) -> Vec<u8> {
-    let deltas = if sse::is_begun_by(body) {
+fn whole(body: &[u8], mut reader: Box<dyn AnswerReader>, turns: &TurnsOfClient) -> Vec<u8> {
+    let deltas: Vec<Delta> = if sse::is_begun_by(body) {
         let mut framer = Framer::new(body.len());
         framer.push(Bytes::copy_from_slice(body));
         let events = std::iter::from_fn(|| framer.next());
@@ -339,6 +381,9 @@ fn whole(body: &[u8], mut reader: Box<dyn AnswerReader>) -> Vec<u8> {
             Err(failed) => vec![*failed],
         }
     };
+    let mut parts = PartsBuilder::default();
+    deltas.iter().for_each(|delta| parts.add(delta));
+    turns.keep(parts);
     match chat::write_answer(deltas, now()) {
         Ok(answer) => Value::Object(answer).to_string().into_bytes(),
         Err(error) => error.to_json(),
@@ -386,6 +431,9 @@ struct Answer {
     framer: Framer,
     reader: Box<dyn AnswerReader>,
     writer: ChunkWriter,
+    /// What the answer says so far.
+    parts: PartsBuilder,
+    turns: TurnsOfClient,
     is_over: bool,
 }
 
@@ -432,9 +480,11 @@ impl Answer {
         let is_end = |delta: &Delta| matches!(delta, Delta::Finish(_) | Delta::Failed(_));
         let ends = deltas.iter().any(is_end);
         for delta in deltas {
+            self.parts.add(&delta);
             self.writer.write(delta, out);
         }
         if ends {
+            self.turns.keep(std::mem::take(&mut self.parts));
             self.writer.finish(out);
             self.is_over = true;
         }

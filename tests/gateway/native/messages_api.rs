@@ -114,6 +114,12 @@ fn fault(body: &Value) -> Option<String> {
                 "Expected `thinking` or `redacted_thinking`, but found `tool_use`".to_owned(),
             );
         }
+        if !calls.is_empty() && has_moved_thoughts(&blocks) {
+            return Some(
+                "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. These blocks must remain as they were in the original response."
+                    .to_owned(),
+            );
+        }
         for block in &blocks {
             if block["type"] == "thinking" && !block["signature"].as_str()?.starts_with("signed ") {
                 return Some("Invalid `signature` in `thinking` block".to_owned());
@@ -123,12 +129,22 @@ fn fault(body: &Value) -> Option<String> {
     None
 }
 
+/// A turn that says something before its calls thinks again between the two.
+fn has_moved_thoughts(blocks: &[Value]) -> bool {
+    let kinds: Vec<&str> = blocks
+        .iter()
+        .filter_map(|block| block["type"].as_str())
+        .collect();
+    let says = kinds.contains(&"text");
+    says && !kinds.starts_with(&["thinking", "text", "thinking", "tool_use"])
+}
+
 fn ids<'b>(blocks: &'b [Value], kind: &str, key: &str) -> Vec<&'b Value> {
     let blocks = blocks.iter().filter(|block| block["type"] == kind);
     blocks.map(|block| &block[key]).collect()
 }
 
-/// A turn that begins with a thought.
+/// A turn that begins with a thought, and thinks again between its text and its calls.
 pub fn answer(
     n: usize,
     text: &[String],
@@ -136,6 +152,7 @@ pub fn answer(
     is_streamed: bool,
 ) -> (&'static str, Vec<Bytes>) {
     let (thought, signature) = (format!("thinking {n}"), format!("signed {n}"));
+    let thinks_again = !text.is_empty() && !calls.is_empty();
     let stop = if calls.is_empty() {
         "end_turn"
     } else {
@@ -150,6 +167,11 @@ pub fn answer(
             vec![json!({"type": "thinking", "thinking": thought, "signature": signature})];
         if !text.is_empty() {
             content.push(json!({"type": "text", "text": text.concat()}));
+        }
+        if thinks_again {
+            content.push(
+                json!({"type": "thinking", "thinking": "again", "signature": "signed again"}),
+            );
         }
         for (id, name, arguments) in calls {
             let input: Value = serde_json::from_str(arguments).unwrap_or_default();
@@ -184,6 +206,15 @@ pub fn answer(
             .iter()
             .map(|text| json!({"type": "text_delta", "text": text}));
         block(json!({"type": "text", "text": ""}), deltas.collect());
+    }
+    if thinks_again {
+        block(
+            json!({"type": "thinking", "thinking": "", "signature": ""}),
+            vec![
+                json!({"type": "thinking_delta", "thinking": "again"}),
+                json!({"type": "signature_delta", "signature": "signed again"}),
+            ],
+        );
     }
     for (id, name, arguments) in calls {
         let mut deltas = vec![json!({"type": "input_json_delta", "partial_json": ""})];

@@ -8,6 +8,7 @@
 pub mod anthropic;
 pub mod chat;
 pub mod responses;
+pub mod sealed_turns;
 
 use serde_json::{Map, Number, Value};
 
