@@ -38,6 +38,7 @@ use toolway_core::{
 use toolway_protocol::{
     openai::{ErrorBody, request::ChatRequest},
     segmented_body::SegmentedBody,
+    tool::FunctionName,
 };
 
 use super::{
@@ -66,6 +67,8 @@ pub struct Input {
     pub servers: Option<Box<str>>,
     /// Progress that the client's header asks for.
     pub progress: Option<ProgressMode>,
+    /// The face can ask its client before a call, so that `require_approval` may say so.
+    pub can_ask: bool,
     /// Whose conversation it is.
     pub principal: Principal,
     /// What is logged when the request ends.
@@ -100,6 +103,8 @@ pub(super) struct Chat<'a> {
     pub(super) upstream: &'a Upstream,
     pub(super) catalog: Arc<Catalog>,
     pub(super) selected: Arc<Selected>,
+    /// Of the selected tools, those whose calls are handed to the client, which is to agree to them.
+    pub(super) asked_before: Vec<FunctionName>,
     pub(super) progress: ProgressMode,
     /// With the bytes that it takes of the budget.
     pub(super) restored: Option<Box<(Restored, Reservation)>>,
@@ -290,7 +295,8 @@ impl Known for Chat<'_> {
             .client_tools()
             .iter()
             .any(|tool| tool.name.as_deref() == Some(name));
-        if is_own {
+        let is_asked_before = || self.asked_before.iter().any(|it| it.as_str() == name);
+        if is_own || is_asked_before() {
             Owner::Client
         } else {
             Owner::Gateway

@@ -87,6 +87,19 @@ impl Gateway {
                 Arc::default()
             }
         };
+        let asked_before = match (request.mcp_tools(), input.can_ask) {
+            ([], _) => Vec::new(),
+            (entries, false) => {
+                request_options::check_approval(entries)?;
+                Vec::new()
+            }
+            (_, true) => {
+                let selection = selection(&request, input, &catalog).map_err(refused)?;
+                let tools = selected.tools.iter();
+                let asked = tools.filter(|tool| selection.asks_before(tool));
+                asked.map(|tool| tool.name.clone()).collect()
+            }
+        };
         let options = request_options::options(&request)?;
         let restored = match self.may_restore(&request) {
             // Boxed, because only conversations with calls are restored.
@@ -99,6 +112,7 @@ impl Gateway {
             upstream,
             catalog,
             selected,
+            asked_before,
             progress: options.or(input.progress).unwrap_or_default(),
             restored,
             claims: self.claimed.claims(),
@@ -107,6 +121,27 @@ impl Gateway {
             rounds: AtomicU32::new(0),
             calls: AtomicU32::new(0),
         })
+    }
+
+    /// The tools that a chat with this body and these headers asks for, for faces that list them. None where the body
+    /// cannot be read.
+    pub fn tools_asked_for(
+        &self,
+        body: &[u8],
+        max_depth: usize,
+        tools: Option<&str>,
+        servers: Option<&str>,
+    ) -> Arc<Selected> {
+        let parse = || ChatRequest::parse(body, max_depth);
+        let Ok(request) = read_text(body.len(), parse) else {
+            return Arc::default();
+        };
+        let catalog = self.catalog();
+        let selection = Selection::parse(tools, servers, request.mcp_tools(), catalog.servers());
+        selection.map_or_else(
+            |_| Arc::default(),
+            |selection| catalog.select(&selection, &request.client_names(), usize::MAX),
+        )
     }
 
     /// The tools that the request is offered. What it may miss is said in warnings.

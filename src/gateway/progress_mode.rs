@@ -2,8 +2,14 @@
 
 use serde_json::{Value, json};
 
-use toolway_core::agent::{CallRecord, Job};
-use toolway_protocol::tool::{JsonObject, Progress};
+use toolway_core::{
+    agent::{CallRecord, Job, status},
+    translate::results::{self, Media},
+};
+use toolway_protocol::{
+    mcp::rpc::code,
+    tool::{CallError, JsonObject, Progress, ToolResult},
+};
 
 /// The forms of progress that a client can ask for, by the header `X-Toolway-Progress` or the body field
 /// `"toolway": {"progress": …}`.
@@ -16,6 +22,8 @@ pub enum ProgressMode {
     Chunks,
     /// Open WebUI's `event` field on such chunks.
     OpenWebUi,
+    /// As [`ProgressMode::Chunks`], with what the calls returned; for faces whose answers have items for calls.
+    Items,
 }
 
 impl ProgressMode {
@@ -56,9 +64,20 @@ impl ProgressMode {
         self.note(job, "call_progress", fields, &description, false)
     }
 
-    /// A call has ended.
-    pub fn finished(self, job: &Job, status: &str, duration_ms: u64) -> Option<JsonObject> {
-        let fields = json!({"status": status, "duration_ms": duration_ms});
+    /// A call has ended. Of what it returned, at most `limit` bytes are told.
+    pub fn finished(
+        self,
+        job: &Job,
+        outcome: &Result<ToolResult, CallError>,
+        duration_ms: u64,
+        limit: usize,
+    ) -> Option<JsonObject> {
+        let status = status(outcome);
+        let mut fields = json!({"status": status, "duration_ms": duration_ms});
+        if self == ProgressMode::Items {
+            let (key, returned) = returned(outcome, limit);
+            fields[key] = returned;
+        }
         let description = match status {
             "ok" => format!("{} answered", job.offered.name),
             failed => format!("{} failed: {failed}", job.offered.name),
@@ -79,7 +98,7 @@ impl ProgressMode {
             ProgressMode::OpenWebUi => {
                 json!({"event": {"type": "status", "data": {"description": description, "done": done}}})
             }
-            ProgressMode::Chunks => {
+            ProgressMode::Chunks | ProgressMode::Items => {
                 let mut note = json!({"type": kind, "id": job.id, "name": job.offered.name.as_str(),
                     "server": job.offered.server.as_str(), "tool": job.offered.tool.name});
                 if let (Value::Object(note), Value::Object(fields)) = (&mut note, fields) {
@@ -91,6 +110,31 @@ impl ProgressMode {
         match note {
             Value::Object(note) => Some(note),
             _ => None,
+        }
+    }
+}
+
+/// What a call returned, as the model reads it, with the name of the member for it.
+fn returned(outcome: &Result<ToolResult, CallError>, limit: usize) -> (&'static str, Value) {
+    match outcome {
+        Ok(result) => {
+            let succeeded = ToolResult {
+                is_error: false,
+                ..result.clone()
+            };
+            let text =
+                results::to_openai(&succeeded, limit, Media::default(), results::cut_off).text;
+            match result.is_error {
+                true => ("error", json!({"message": text})),
+                false => ("output", text.into()),
+            }
+        }
+        Err(error) => {
+            let code = match error {
+                CallError::Protocol { code, .. } => *code,
+                _ => code::INTERNAL_ERROR,
+            };
+            ("error", json!({"code": code, "message": error.to_string()}))
         }
     }
 }
@@ -141,6 +185,12 @@ mod tests {
         }
     }
 
+    fn timeout() -> Result<ToolResult, CallError> {
+        Err(CallError::Timeout {
+            after: std::time::Duration::from_secs(1),
+        })
+    }
+
     fn progress(total: Option<f64>, message: Option<&str>) -> Progress {
         Progress {
             progress: 1.5,
@@ -155,7 +205,7 @@ mod tests {
         [
             mode.started(&job),
             mode.progressed(&job, &progress(Some(3.0), None)),
-            mode.finished(&job, "timeout", 7),
+            mode.finished(&job, &timeout(), 7, 100),
         ]
         .map(|note| note.map(Value::Object))
     }

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 
 use toolway_core::catalog::{Catalog, Selected, Selection};
 use toolway_protocol::{
-    openai::request::{ChatRequest, ClientToolKind, McpChoice, RequestError, ToolChoice},
+    openai::request::{
+        ChatRequest, ClientToolKind, McpChoice, McpTool, RequestError, RequireApproval, ToolChoice,
+    },
     tool::ServerId,
 };
 
@@ -89,6 +91,21 @@ pub(super) fn check(request: &ChatRequest<'_>, selected: &Selected) -> Result<()
         return Err(fault(&message, "tool_choice", "invalid_value"));
     }
     Ok(())
+}
+
+/// Refuses entries that want the client to be asked before a call, for a face that cannot ask.
+pub(super) fn check_approval(entries: &[McpTool]) -> Result<(), Failure> {
+    let asks =
+        |entry: &&McpTool| !matches!(entry.require_approval, None | Some(RequireApproval::Never));
+    let Some(entry) = entries.iter().find(asks) else {
+        return Ok(());
+    };
+    let param = format!("{}.require_approval", entry.param);
+    let message = format!(
+        "Invalid value for '{param}': only \"never\" is supported here, for chat completions have no way to ask. \
+         The Responses API has one."
+    );
+    Err(fault(&message, &param, "invalid_value"))
 }
 
 /// Refuses a request for several answers that itself asks for tools of this catalog; another one goes without them.

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::upstream::model::Incoming;
 use toolway_core::{
-    agent::{Finish, ask::Ask, status},
+    agent::{Finish, ask::Ask},
     translate::{
         single_chunk,
         stream::{ChatStream, Mode, Pushed, Round, StreamError},
@@ -94,7 +94,12 @@ impl Form for Streamed<'_> {
                 job,
                 outcome,
                 duration_ms,
-            } => mode.finished(job, status(outcome), *duration_ms),
+            } => mode.finished(
+                job,
+                outcome,
+                *duration_ms,
+                self.chat.gateway.config.max_result_bytes,
+            ),
         };
         if let Some(note) = note {
             self.writer.note(&note, &mut self.out);

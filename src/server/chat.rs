@@ -72,6 +72,7 @@ pub(super) fn input(
         tools: chosen.tools.map(Into::into),
         servers: chosen.servers.map(Into::into),
         progress: chosen.progress,
+        can_ask: false,
         principal,
         tell: error::in_band,
         record: record.unwrap_or_default(),

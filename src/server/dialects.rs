@@ -20,7 +20,13 @@ use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::{chat::Answer, failure::Failure, record::Record, sink},
+    gateway::{
+        chat::{Answer, Input},
+        failure::Failure,
+        progress_mode::ProgressMode,
+        record::Record,
+        sink,
+    },
     store::{
         Principal,
         responses::{KeptResponse, OfClient},
@@ -31,12 +37,13 @@ use toolway_core::translate::dialect::{
     self, AnswerWriter, Delta, Unsupported,
     anthropic::{self, MessageWriter},
     chat::{self, ChunkReader},
-    responses::{self, ResponseWriter, ToolNames},
+    responses::{self, GatewayTools, ListedTool, McpEntries, ResponseWriter, ToolNames},
 };
 use toolway_protocol::{
+    mcp::tools::write_annotations,
     openai::ErrorBody,
     sse::{Event, Framer},
-    tool::JsonObject,
+    tool::{JsonObject, ServerId},
 };
 
 use super::{App, body, chat as chat_face, error, forward, headers};
@@ -187,25 +194,38 @@ async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Re
     if face == Face::Messages {
         headers::move_key(&mut parts.headers);
     }
-    let input = match chat_face::input(&app, &parts.headers, asked.chat, record) {
+    let mut input = match chat_face::input(&app, &parts.headers, asked.chat, record) {
         Ok(input) => input,
         Err(failure) => return failed(face, failure),
     };
     drop(parts);
     let principal = input.principal;
+    let shown = asked.mcp.map(|mcp| Shown::new(mcp, &mut input));
     match app.gateway.chat(input).await {
         Ok(Answer::Plain { headers, body }) => {
             let written = read_text(body.len(), || {
-                asked.writer.write_whole(&app, principal, read_chat(&body))
+                let deltas = read_chat(&body);
+                asked
+                    .writer
+                    .write_whole(&app, principal, deltas, shown.as_ref())
             });
             plain(face, headers, written)
         }
+        Ok(Answer::Stream { headers, body }) if !asked.is_streamed => {
+            let deltas = collect(body).await;
+            let written = asked
+                .writer
+                .write_whole(&app, principal, deltas, shown.as_ref());
+            plain(face, headers, written)
+        }
         Ok(Answer::Stream { headers, body }) => {
-            let (writer, keep) = asked.writer.into_stream();
+            let mut begun = Vec::new();
+            let (writer, keep) = asked.writer.into_stream(&app, shown.as_ref(), &mut begun);
             let body = Translated {
                 body,
                 framer: Framer::new(MAX_EVENT_BYTES),
                 reader: ChunkReader::default(),
+                begun,
                 writer,
                 keep: keep.map(|keep| (keep, app, principal)),
             };
@@ -217,6 +237,71 @@ async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Re
         }
         Err(failure) => error::response_in(failure, face.form()),
     }
+}
+
+/// What a client is shown of the gateway's tools, because its request has `mcp` entries.
+struct Shown {
+    entries: McpEntries,
+    /// What chooses the tools: the body and the headers of the chat.
+    body: Bytes,
+    max_depth: usize,
+    tools: Option<Box<str>>,
+    servers: Option<Box<str>>,
+}
+
+impl Shown {
+    /// Has the gateway tell of its calls.
+    fn new(entries: McpEntries, input: &mut Input) -> Shown {
+        input.progress = Some(ProgressMode::Items);
+        Shown {
+            entries,
+            body: input.body.clone(),
+            max_depth: input.max_depth,
+            tools: input.tools.clone(),
+            servers: input.servers.clone(),
+        }
+    }
+
+    fn show(&self, app: &App, writer: &mut ResponseWriter, out: &mut Vec<u8>) {
+        let (tools, servers) = (self.tools.as_deref(), self.servers.as_deref());
+        let selected = app
+            .gateway
+            .tools_asked_for(&self.body, self.max_depth, tools, servers);
+        let listed = selected.tools.iter().map(|offered| ListedTool {
+            offered: offered.name.as_str(),
+            server: offered.server.as_str(),
+            name: &offered.tool.name,
+            description: offered.tool.description.as_deref(),
+            input_schema: &offered.tool.input_schema,
+            annotations: write_annotations(offered.tool.annotations),
+        });
+        let tools = GatewayTools::new(&self.entries.labels, listed);
+        writer.show(tools, &self.entries.listed, out);
+    }
+}
+
+/// What a streamed answer of the gateway says, when it is complete.
+async fn collect(mut body: sink::Body) -> Vec<Delta> {
+    let mut framer = Framer::new(MAX_EVENT_BYTES);
+    let mut reader = ChunkReader::default();
+    let mut deltas = Vec::new();
+    let mut left = MAX_EVENT_BYTES;
+    while let Some(Ok(piece)) = body.next().await {
+        let Some(rest) = left.checked_sub(piece.len()) else {
+            let message = "the answer is too long to be given as a whole; ask for a stream";
+            let error = ErrorBody::new("server_error", "answer_too_long", message);
+            return vec![Delta::Failed(error)];
+        };
+        left = rest;
+        framer.push(piece);
+        while let Some(Ok(event)) = framer.next() {
+            let chunk = event.data().map(|data| serde_json::from_str(&data));
+            if let Some(Ok(chunk)) = chunk {
+                deltas.extend(reader.read(chunk));
+            }
+        }
+    }
+    deltas
 }
 
 /// What a whole answer of the gateway says.
@@ -253,6 +338,10 @@ struct Asked {
     chat: Bytes,
     warnings: Vec<String>,
     writer: Writer,
+    /// The client wants a stream; a chat whose calls are shown is streamed in any case.
+    is_streamed: bool,
+    /// The client wants to see the calls of these tools of the gateway.
+    mcp: Option<McpEntries>,
 }
 
 /// A request that cannot be translated.
@@ -293,20 +382,24 @@ impl Face {
         let is_native = model
             .as_deref()
             .is_some_and(|model| self.is_native(app, model));
+        let mut mcp = None;
         let translated = match self {
             Face::Responses => {
                 let earlier = OfClient(&app.responses, principal);
                 responses::expand(&mut body, &earlier, app.config.max_body_bytes).and_then(
                     |input| {
                         let id = format!("{:016x}{:016x}", app.gateway.seed(), app.gateway.seed());
-                        read_response(body, input, id)
+                        let (request, dropped, writer, entries) =
+                            read_response(app, body, input, id)?;
+                        mcp = (!entries.labels.is_empty()).then_some(entries);
+                        Ok((request, dropped, writer))
                     },
                 )
             }
             Face::Messages => anthropic::read_request(body, is_native)
                 .map(|(request, dropped)| (request, dropped, Writer::Message)),
         };
-        let (request, dropped, writer) = translated.map_err(|unsupported| Unreadable {
+        let (mut request, dropped, writer) = translated.map_err(|unsupported| Unreadable {
             model: model.clone(),
             is_elsewhere: matches!(
                 unsupported.code,
@@ -321,7 +414,11 @@ impl Face {
                 dropped.join(", ")
             )],
         };
+        let is_streamed = request.stream;
+        request.stream |= mcp.is_some();
         Ok(Asked {
+            is_streamed,
+            mcp,
             model: model.unwrap_or_default(),
             chat: write_chat(&request),
             warnings,
@@ -331,11 +428,19 @@ impl Face {
 }
 
 fn read_response(
+    app: &App,
     body: JsonObject,
     input: Vec<Value>,
     id: String,
-) -> Result<(dialect::Request, Vec<String>, Writer), Unsupported> {
-    let read = responses::read_request(body)?;
+) -> Result<(dialect::Request, Vec<String>, Writer, McpEntries), Unsupported> {
+    let catalog = app.gateway.catalog();
+    let offered = |label: &str, name: &str| {
+        let server = ServerId::parse(label).ok();
+        let own = server.and_then(|server| catalog.find_own(&server, name));
+        let tool = own.or_else(|| catalog.find(name))?;
+        Some(tool.name.to_string())
+    };
+    let read = responses::read_request(body, &offered)?;
     let previous = read
         .resource
         .get("previous_response_id")
@@ -351,7 +456,7 @@ fn read_response(
         id,
         keep,
     };
-    Ok((read.request, read.dropped, writer))
+    Ok((read.request, read.dropped, writer, read.mcp))
 }
 
 /// Items with an id each, because clients name them by it.
@@ -414,7 +519,13 @@ impl Keep {
 }
 
 impl Writer {
-    fn into_stream(self) -> (Box<dyn AnswerWriter>, Option<Keep>) {
+    /// Appends what is shown before the answer to `out`.
+    fn into_stream(
+        self,
+        app: &App,
+        shown: Option<&Shown>,
+        out: &mut Vec<u8>,
+    ) -> (Box<dyn AnswerWriter>, Option<Keep>) {
         match self {
             Writer::Message => (Box::new(MessageWriter::default()), None),
             Writer::Response {
@@ -422,10 +533,13 @@ impl Writer {
                 names,
                 id,
                 keep,
-            } => (
-                Box::new(ResponseWriter::new(resource, names, id, now())),
-                keep,
-            ),
+            } => {
+                let mut writer = ResponseWriter::new(resource, names, id, now());
+                if let Some(shown) = shown {
+                    shown.show(app, &mut writer, out);
+                }
+                (Box::new(writer), keep)
+            }
         }
     }
 
@@ -434,6 +548,7 @@ impl Writer {
         app: &App,
         principal: Principal,
         deltas: Vec<Delta>,
+        shown: Option<&Shown>,
     ) -> Result<JsonObject, Box<ErrorBody>> {
         match self {
             Writer::Message => anthropic::write_message(deltas),
@@ -443,7 +558,10 @@ impl Writer {
                 id,
                 keep,
             } => {
-                let writer = ResponseWriter::new(resource, names, id, now());
+                let mut writer = ResponseWriter::new(resource, names, id, now());
+                if let Some(shown) = shown {
+                    shown.show(app, &mut writer, &mut Vec::new());
+                }
                 let response = writer.write_response(deltas)?;
                 if let Some(keep) = keep {
                     keep.keep(app, principal, response.clone());
@@ -464,6 +582,8 @@ struct Translated {
     body: sink::Body,
     framer: Framer,
     reader: ChunkReader,
+    /// What goes out before the answer.
+    begun: Vec<u8>,
     writer: Box<dyn AnswerWriter>,
     keep: Option<(Keep, Arc<App>, Principal)>,
 }
@@ -478,6 +598,9 @@ impl Translated {
 
     /// The next events; those of one piece go out in one write, because some clients lose an event that is torn.
     async fn next(&mut self) -> Option<Bytes> {
+        if !self.begun.is_empty() {
+            return Some(std::mem::take(&mut self.begun).into());
+        }
         loop {
             let Ok(piece) = self.body.next().await?;
             self.framer.push(piece);

@@ -32,7 +32,7 @@ async fn post(gw: &Toolway, path: &str, body: &Value) -> reqwest::Response {
     request.body(body.to_string()).send().await.unwrap()
 }
 
-async fn plain(gw: &Toolway, path: &str, body: Value) -> Value {
+pub(crate) async fn plain(gw: &Toolway, path: &str, body: Value) -> Value {
     let response = post(gw, path, &body).await;
     let status = response.status();
     let text = response.text().await.unwrap();
@@ -41,7 +41,7 @@ async fn plain(gw: &Toolway, path: &str, body: Value) -> Value {
 }
 
 /// The events of a stream: (name, data). Each name is the data's type.
-async fn streamed(gw: &Toolway, path: &str, mut body: Value) -> Vec<Value> {
+pub(crate) async fn streamed(gw: &Toolway, path: &str, mut body: Value) -> Vec<Value> {
     body["stream"] = true.into();
     let response = post(gw, path, &body).await;
     assert_eq!(response.status(), 200);
@@ -63,7 +63,7 @@ async fn streamed(gw: &Toolway, path: &str, mut body: Value) -> Vec<Value> {
         .collect()
 }
 
-fn kinds(events: &[Value]) -> Vec<&str> {
+pub(crate) fn kinds(events: &[Value]) -> Vec<&str> {
     events
         .iter()
         .map(|event| event["type"].as_str().unwrap())

@@ -73,6 +73,8 @@ mod selection;
 mod sessions;
 /// Requests for several answers (`n` above 1).
 mod several;
+/// Clients of Responses that see the gateway's calls.
+mod shown_calls;
 /// Servers that are not ready yet: what waits for them, and what is said.
 mod starting;
 /// What runs when toolway is stopped.

@@ -21,6 +21,7 @@ mod select;
 mod selection;
 mod suggest;
 
+pub(crate) use self::selection::EVERY_SERVER;
 pub use self::{
     feature_index::{FeatureIndex, IndexedFeature},
     features::ServerFeatures,

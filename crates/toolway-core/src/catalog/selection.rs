@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use super::Offered;
 use crate::translate::names::SEPARATOR;
 use toolway_protocol::{
-    openai::request::{McpChoice, McpTool, RequestError},
+    openai::request::{AllowedTools, McpChoice, McpTool, RequestError, RequireApproval},
     tool::{FunctionName, ServerId},
 };
 
@@ -13,7 +13,7 @@ use toolway_protocol::{
 const MAX_PATTERNS: usize = 1024;
 
 /// Labels of an `mcp` entry that stand for every server, unless a server has that name.
-const EVERY_SERVER: [&str; 2] = ["toolway", "*"];
+pub(crate) const EVERY_SERVER: [&str; 2] = ["toolway", "*"];
 
 /// A choice among the offered tools. It can only narrow: headers and body must both agree to a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -158,6 +158,15 @@ impl Selection {
         self.closeness(tool).is_some()
     }
 
+    /// The request wants to be asked before this tool runs: one of the `mcp` entries that name it says so, or says nothing.
+    pub fn asks_before(&self, tool: &Offered) -> bool {
+        let mut naming = self
+            .entries
+            .iter()
+            .filter(|entry| entry.closeness(tool).is_some());
+        naming.any(|entry| entry.asks_before(tool))
+    }
+
     /// How closely the request named this tool; `None` if it is not selected.
     pub(super) fn closeness(&self, tool: &Offered) -> Option<Closeness> {
         let by_tools = self
@@ -253,6 +262,7 @@ struct SelectionEntry {
     servers: String,
     tools: Option<Vec<String>>,
     read_only: bool,
+    require_approval: Option<RequireApproval>,
 }
 
 impl SelectionEntry {
@@ -269,7 +279,21 @@ impl SelectionEntry {
             servers: servers.to_owned(),
             tools: allowed.names,
             read_only: allowed.read_only,
+            require_approval: entry.require_approval.clone(),
         })
+    }
+
+    /// The client is to be asked before this tool runs; OpenAI's default is that it is.
+    fn asks_before(&self, tool: &Offered) -> bool {
+        let is_in =
+            |list: &Option<AllowedTools>| list.as_ref().is_some_and(|list| is_of(list, tool));
+        match &self.require_approval {
+            None | Some(RequireApproval::Always) => true,
+            Some(RequireApproval::Never) => false,
+            Some(RequireApproval::Lists(always, never)) => {
+                is_in(always) || (always.is_none() && !is_in(never))
+            }
+        }
     }
 
     fn closeness(&self, tool: &Offered) -> Option<Closeness> {
@@ -306,6 +330,13 @@ pub(super) fn is_chosen(choice: &McpChoice, tool: &Offered) -> bool {
     let is_named = |name: &str| names_tool(name, tool);
     (EVERY_SERVER.contains(&label) || matches(label, tool.server.as_str()))
         && choice.name.as_deref().is_none_or(is_named)
+}
+
+/// The tool is one of the list.
+fn is_of(list: &AllowedTools, tool: &Offered) -> bool {
+    let is_named = |names: &Vec<String>| names.iter().any(|name| names_tool(name, tool));
+    list.names.as_ref().is_none_or(is_named)
+        && (!list.read_only || tool.tool.annotations.read_only == Some(true))
 }
 
 /// The pattern matches the tool's offered name, its own name, or `server/tool`.

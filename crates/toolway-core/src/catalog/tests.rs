@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use toolway_protocol::{
-    openai::request::{AllowedTools, McpChoice, McpTool},
+    openai::request::{AllowedTools, McpChoice, McpTool, RequireApproval},
     tool::{Annotations, JsonObject},
 };
 
@@ -299,6 +299,7 @@ mod select {
             param: "tools[0]".into(),
             server_label: label.into(),
             allowed_tools,
+            require_approval: Some(RequireApproval::Never),
         }
     }
 
@@ -344,6 +345,32 @@ mod select {
             read_only: true,
         };
         check_entries(&[entry("*", Some(read_only))], None, &["files__read"]);
+    }
+
+    #[test]
+    fn a_request_is_asked_before_what_its_entries_say() {
+        let asked = |require_approval: Option<RequireApproval>| {
+            let catalog = small();
+            let entry = McpTool {
+                require_approval,
+                ..entry("*", None)
+            };
+            let selection = Selection::parse(None, None, &[entry], catalog.servers()).unwrap();
+            let tools = catalog.offered().iter();
+            let asked = tools.filter(|tool| selection.asks_before(tool));
+            asked.map(|tool| tool.name.to_string()).collect::<Vec<_>>()
+        };
+        let all = asked(Some(RequireApproval::Always));
+        assert_eq!(all, ALL);
+        assert_eq!(asked(None), ALL, "as OpenAI has it");
+        assert!(asked(Some(RequireApproval::Never)).is_empty());
+        let read = || only(&["files__read"]);
+        let lists = |always, never| asked(Some(RequireApproval::Lists(always, never)));
+        assert_eq!(lists(read(), None), ["files__read"]);
+        let others = ALL.iter().copied().filter(|it| *it != "files__read");
+        let others: Vec<&str> = others.collect();
+        assert_eq!(lists(None, read()), others);
+        assert!(lists(only(&[]), only(&[])).is_empty());
     }
 
     #[test]

@@ -303,12 +303,41 @@ pub enum Delta {
     Arguments(usize, String),
     /// A source of the text, as chat completions have it.
     Annotation(Value),
+    /// The gateway calls a tool of its own. Only clients that asked to see such calls are told.
+    GatewayCall(GatewayCall),
+    /// A call of the gateway, with this id, has returned or failed.
+    GatewayResult(String, Result<String, GatewayError>),
     /// Tokens; the last that comes counts.
     Usage(Usage),
     /// The answer ends.
     Finish(FinishReason),
     /// The answer failed.
     Failed(ErrorBody),
+}
+
+/// A call that the gateway runs itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayCall {
+    /// Its id.
+    pub id: String,
+    /// The name that the model knows the tool by.
+    pub name: String,
+    /// Its arguments as JSON.
+    pub arguments: String,
+}
+
+/// Why a call of the gateway failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GatewayError {
+    /// The tool says so.
+    Tool(String),
+    /// The tool could not be called, or its server answered with an error.
+    Protocol {
+        /// The code of JSON-RPC.
+        code: i64,
+        /// What is wrong.
+        message: String,
+    },
 }
 
 /// Reads the answers of one API.

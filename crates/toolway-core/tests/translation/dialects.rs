@@ -230,7 +230,7 @@ proptest! {
         let request = without_foreign_seals(request, Source::OpenAi);
         let mut body = responses::write_request(&request, true).body;
         responses::expand(&mut body, &Nothing, 1000).unwrap();
-        let back = responses::read_request(body).unwrap().request;
+        let back = responses::read_request(body, &|_, _| None).unwrap().request;
         prop_assert_eq!(back.turns, request.turns);
         prop_assert_eq!(back.tools, request.tools);
         prop_assert_eq!(back.tool_choice, request.tool_choice);
@@ -283,7 +283,7 @@ proptest! {
         for request in [
             chat::read_request(body.clone()).ok(),
             anthropic::read_request(body.clone(), true).ok().map(|(request, _)| request),
-            responses::read_request(body.clone()).ok().map(|read| read.request),
+            responses::read_request(body.clone(), &|_, _| None).ok().map(|read| read.request),
         ]
         .into_iter()
         .flatten()

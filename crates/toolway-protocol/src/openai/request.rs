@@ -18,7 +18,7 @@ mod tools;
 pub use self::{
     choice::{McpChoice, Mode, ToolChoice},
     members::{Change, Raw, Text, messages_of, splice_messages},
-    tools::{AllowedTools, ClientTool, ClientToolKind, McpTool},
+    tools::{AllowedTools, ClientTool, ClientToolKind, McpTool, RequireApproval},
 };
 use self::{members::Members, tools::Tools};
 

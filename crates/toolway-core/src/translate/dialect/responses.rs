@@ -1,13 +1,15 @@
 //! OpenAI's Responses API.
 
 mod events;
+mod gateway_tools;
 mod read;
 mod request;
 mod writer;
 
 pub use self::{
     events::EventReader,
-    read::{Earlier, Read, ToolNames, expand, read_request},
+    gateway_tools::{GatewayTools, ListedTool},
+    read::{Earlier, McpEntries, Read, ToolNames, expand, read_request},
     request::write_request,
     writer::ResponseWriter,
 };

@@ -283,6 +283,7 @@ mod tools {
                 names,
                 read_only: false,
             }),
+            require_approval: Some(RequireApproval::Never),
         };
         assert_eq!(request.mcp_tools(), [expected]);
     }
@@ -332,9 +333,9 @@ mod tools {
             "Missing required parameter: 'tools[1].server_label'.",
         );
         let error = refused(with(
-            r#""tools":[{"type":"mcp","server_label":"s","require_approval":"always"}]"#,
+            r#""tools":[{"type":"mcp","server_label":"s","require_approval":"sometimes"}]"#,
         ));
-        assert_eq!(error.param.as_deref(), Some("tools[0].require_approval"));
+        assert_eq!(error.param.as_deref(), Some("tools[0]"));
         let error = refused(with(
             r#""tools":[{"type":"mcp","server_label":"s","allowed_tools":5}]"#,
         ));

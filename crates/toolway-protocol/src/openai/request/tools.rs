@@ -43,6 +43,19 @@ pub struct McpTool {
     pub server_label: String,
     /// Which of its tools; `None` for all.
     pub allowed_tools: Option<AllowedTools>,
+    /// Which of them run only when the client has agreed; `None` where it does not say.
+    pub require_approval: Option<RequireApproval>,
+}
+
+/// Before which calls the client is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequireApproval {
+    /// Before each.
+    Always,
+    /// Before none.
+    Never,
+    /// Before those of the first list and not before those of the second. A tool of neither: where there is no first list.
+    Lists(Option<AllowedTools>, Option<AllowedTools>),
 }
 
 /// The two forms of `allowed_tools`.
@@ -157,7 +170,58 @@ struct Head {
     name: Option<String>,
     server_label: Option<String>,
     allowed_tools: Option<Allowed>,
-    require_approval: Option<serde_json::Value>,
+    require_approval: Option<Approval>,
+}
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "`require_approval` is neither \"always\", \"never\" nor an object of these"
+)]
+enum Approval {
+    Word(ApprovalWord),
+    Lists {
+        always: Option<Allowed>,
+        never: Option<Allowed>,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ApprovalWord {
+    Always,
+    Never,
+}
+
+impl From<Approval> for RequireApproval {
+    fn from(approval: Approval) -> RequireApproval {
+        match approval {
+            Approval::Word(ApprovalWord::Always) => RequireApproval::Always,
+            Approval::Word(ApprovalWord::Never) => RequireApproval::Never,
+            Approval::Lists { always, never } => RequireApproval::Lists(
+                always.map(AllowedTools::from),
+                never.map(AllowedTools::from),
+            ),
+        }
+    }
+}
+
+impl From<Allowed> for AllowedTools {
+    fn from(allowed: Allowed) -> AllowedTools {
+        match allowed {
+            Allowed::Names(names) => AllowedTools {
+                names: Some(names),
+                read_only: false,
+            },
+            Allowed::Filter {
+                tool_names,
+                read_only,
+            } => AllowedTools {
+                names: tool_names,
+                read_only: read_only.unwrap_or(false),
+            },
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -178,34 +242,11 @@ impl Head {
         let Some(server_label) = self.server_label else {
             return Err(RequestError::missing(&format!("{param}.server_label")));
         };
-        // A client that wants to be asked must not be surprised by a call; chat completions cannot ask.
-        if self
-            .require_approval
-            .is_some_and(|approval| approval != "never")
-        {
-            let param = format!("{param}.require_approval");
-            let message = format!(
-                "Invalid value for '{param}': only \"never\" is supported, for chat completions have no way to ask."
-            );
-            return Err(RequestError::value(param, message));
-        }
-        let allowed_tools = self.allowed_tools.map(|allowed| match allowed {
-            Allowed::Names(names) => AllowedTools {
-                names: Some(names),
-                read_only: false,
-            },
-            Allowed::Filter {
-                tool_names,
-                read_only,
-            } => AllowedTools {
-                names: tool_names,
-                read_only: read_only.unwrap_or(false),
-            },
-        });
         Ok(McpTool {
             param,
             server_label,
-            allowed_tools,
+            allowed_tools: self.allowed_tools.map(AllowedTools::from),
+            require_approval: self.require_approval.map(RequireApproval::from),
         })
     }
 }

@@ -140,6 +140,8 @@ impl MessageWriter {
             }
             Delta::Arguments(number, text) => self.arguments(number, &text, out),
             Delta::Annotation(_)
+            | Delta::GatewayCall(_)
+            | Delta::GatewayResult(..)
             | Delta::Begin(_)
             | Delta::Usage(_)
             | Delta::Finish(_)
@@ -333,7 +335,7 @@ pub fn write_message(deltas: Vec<Delta>) -> Result<JsonObject, Box<ErrorBody>> {
                     arguments.push_str(&text);
                 }
             }
-            Delta::Annotation(_) => {}
+            Delta::Annotation(_) | Delta::GatewayCall(_) | Delta::GatewayResult(..) => {}
         }
     }
     for (at, arguments) in arguments {

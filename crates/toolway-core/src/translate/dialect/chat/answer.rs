@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::{DETAILS, read_detail, read_signature, request::write_call, write_detail};
 use crate::translate::{
     dialect::{
-        AnswerWriter, Call, Delta, Head, Usage, count, object, take, take_list, take_text, text,
+        AnswerWriter, Call, Delta, GatewayCall, GatewayError, Head, Usage, count, object, take,
+        take_list, take_text, text,
     },
     stream::CallKind,
 };
@@ -56,7 +57,8 @@ impl AnswerWriter for ChunkWriter {
                 chunk.insert("usage".to_owned(), write_usage(usage));
                 return event(&chunk.into(), out);
             }
-            Delta::Usage(_) => return,
+            // The gateway writes such events itself, and no model does.
+            Delta::Usage(_) | Delta::GatewayCall(_) | Delta::GatewayResult(..) => return,
             Delta::Failed(error) => {
                 self.is_over = true;
                 return event(&error.to_value(), out);
@@ -160,6 +162,7 @@ pub fn write_answer(deltas: Vec<Delta>, created: u64) -> Result<JsonObject, Box<
                 }
             }
             Delta::Usage(counted) => usage = Some(write_usage(counted)),
+            Delta::GatewayCall(_) | Delta::GatewayResult(..) => {}
             Delta::Finish(reason) => finish = reason,
             Delta::Failed(error) => return Err(error.into()),
         }
@@ -207,6 +210,9 @@ impl ChunkReader {
                 created: count(&chunk, &["created"]),
             }));
         }
+        if let Some(Value::Object(note)) = take(&mut chunk, "toolway") {
+            deltas.extend(read_note(note));
+        }
         let choice = take_list(&mut chunk, "choices").into_iter().next();
         if let Some(Value::Object(mut choice)) = choice {
             let is_whole = choice.contains_key("message");
@@ -226,6 +232,34 @@ impl ChunkReader {
             }));
         }
         deltas
+    }
+}
+
+/// What the gateway tells of its own calls.
+fn read_note(mut note: JsonObject) -> Option<Delta> {
+    let id = take_text(&mut note, "id")?;
+    match text(&note, "type")? {
+        "call_started" => Some(Delta::GatewayCall(GatewayCall {
+            id,
+            name: take_text(&mut note, "name")?,
+            arguments: take(&mut note, "arguments")?.to_string(),
+        })),
+        "call_finished" => {
+            let outcome = match take_text(&mut note, "output") {
+                Some(output) => Ok(output),
+                None => Err(read_error(take(&mut note, "error").as_ref()?)),
+            };
+            Some(Delta::GatewayResult(id, outcome))
+        }
+        _ => None,
+    }
+}
+
+fn read_error(error: &Value) -> GatewayError {
+    let message = error["message"].as_str().unwrap_or_default().to_owned();
+    match error["code"].as_i64() {
+        Some(code) => GatewayError::Protocol { code, message },
+        None => GatewayError::Tool(message),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
+use super::gateway_tools::read_outcome;
 use crate::translate::{
     dialect::{
         Call, CallResult, OutputFormat, Part, Reasoning, Request, Role, Sealed, Source, ToolChoice,
@@ -32,6 +33,17 @@ pub struct Read {
     pub resource: JsonObject,
     /// What of it is not understood, as a warning for the client.
     pub dropped: Vec<String>,
+    /// Its `mcp` entries.
+    pub mcp: McpEntries,
+}
+
+/// The `mcp` entries of a request: the client wants to see the calls of these tools of the gateway.
+#[derive(Debug, Default)]
+pub struct McpEntries {
+    /// Their labels.
+    pub labels: Vec<String>,
+    /// The labels whose tools the conversation lists already.
+    pub listed: Vec<String>,
 }
 
 /// What the tools of a request are called by the client, where models know them otherwise: custom tools as functions with
@@ -140,14 +152,18 @@ fn text_of_reference(item: &Value) -> Option<&str> {
     item["id"].as_str().filter(|_| is_reference)
 }
 
-/// Reads the body of a request, whose references were put in by [`expand`].
+/// Reads the body of a request, whose references were put in by [`expand`]. `offered` gives the name that models know a tool
+/// of the gateway by, from the label and the name that the client knows.
 ///
 /// # Errors
 /// When it needs what only a provider with a store of its own has.
-pub fn read_request(mut body: JsonObject) -> Result<Read, Unsupported> {
+pub fn read_request(
+    mut body: JsonObject,
+    offered: &dyn Fn(&str, &str) -> Option<String>,
+) -> Result<Read, Unsupported> {
     let resource = resource(&body);
     refuse(&body)?;
-    let mut reading = Reading::default();
+    let mut reading = Reading::new(offered);
     for tool in take_list(&mut body, "tools") {
         reading.tool(tool, None);
     }
@@ -167,7 +183,11 @@ pub fn read_request(mut body: JsonObject) -> Result<Read, Unsupported> {
     let shared = SHARED
         .iter()
         .filter_map(|key| Some(((*key).to_owned(), take(&mut body, key)?)));
-    let rest: JsonObject = shared.collect();
+    let mut rest: JsonObject = shared.collect();
+    if choice["type"] == "mcp" {
+        // Chat requests may have it as well, for the gateway.
+        rest.insert("tool_choice".to_owned(), choice.clone());
+    }
     let request = Request {
         model: take_text(&mut body, "model").unwrap_or_default(),
         tool_choice: reading.choice(&choice),
@@ -193,6 +213,7 @@ pub fn read_request(mut body: JsonObject) -> Result<Read, Unsupported> {
         names: reading.names,
         resource,
         dropped: reading.dropped,
+        mcp: reading.mcp,
     })
 }
 
@@ -244,6 +265,7 @@ fn resource(body: &JsonObject) -> JsonObject {
         given("max_output_tokens", null.clone()),
         given("max_tool_calls", null.clone()),
         given("metadata", json!({})),
+        given("model", "".into()),
         given("parallel_tool_calls", true.into()),
         given("previous_response_id", null.clone()),
         given("prompt_cache_key", null.clone()),
@@ -280,16 +302,29 @@ fn complete_tool(mut tool: Value) -> Value {
 }
 
 /// A request that is being read.
-#[derive(Debug, Default)]
-struct Reading {
+struct Reading<'a> {
+    offered: &'a dyn Fn(&str, &str) -> Option<String>,
     turns: Vec<Turn>,
     tools: Vec<ToolDefinition>,
     other_tools: Vec<Value>,
     names: ToolNames,
     dropped: Vec<String>,
+    mcp: McpEntries,
 }
 
-impl Reading {
+impl Reading<'_> {
+    fn new(offered: &dyn Fn(&str, &str) -> Option<String>) -> Reading<'_> {
+        Reading {
+            offered,
+            turns: Vec::new(),
+            tools: Vec::new(),
+            other_tools: Vec::new(),
+            names: ToolNames::default(),
+            dropped: Vec::new(),
+            mcp: McpEntries::default(),
+        }
+    }
+
     /// Adds to the turn of this role, or begins one. Instructions are never joined: each stays where it was said.
     fn say(&mut self, role: Role, parts: Vec<Part>) {
         match self.turns.last_mut() {
@@ -356,10 +391,34 @@ impl Reading {
                     self.tool(tool, None);
                 }
             }
+            "mcp_list_tools" => self.mcp.listed.push(owned("server_label")),
+            "mcp_call" => self.gateway_call(&item),
             // What the provider's own tools left behind says nothing to another model.
             other => self.dropped.push(format!("item {other}")),
         }
         Ok(())
+    }
+
+    /// A call that the gateway made for an earlier response, and its result.
+    fn gateway_call(&mut self, item: &JsonObject) {
+        let owned = |key| text(item, key).unwrap_or_default().to_owned();
+        let (label, name) = (owned("server_label"), owned("name"));
+        let offered = (self.offered)(&label, &name);
+        let call = Call {
+            id: owned("id"),
+            name: offered.unwrap_or_else(|| self.names.offered(Some(&label), &name)),
+            arguments: owned("arguments"),
+            kind: CallKind::Function,
+            sealed: None,
+        };
+        let (text, is_error) = read_outcome(item);
+        let result = CallResult {
+            id: call.id.clone(),
+            parts: vec![Part::Text(text)],
+            is_error,
+        };
+        self.say(Role::Assistant, vec![Part::Call(call)]);
+        self.say(Role::Tool, vec![Part::Result(result)]);
     }
 
     fn tool(&mut self, tool: Value, namespace: Option<&str>) {
@@ -388,7 +447,11 @@ impl Reading {
                     self.tool(tool, Some(&name));
                 }
             }
-            "mcp" => self.other_tools.push(definition.into()),
+            "mcp" => {
+                let label = text(&definition, "server_label");
+                self.mcp.labels.extend(label.map(str::to_owned));
+                self.other_tools.push(definition.into());
+            }
             other => self.dropped.push(format!("tool {other}")),
         }
     }

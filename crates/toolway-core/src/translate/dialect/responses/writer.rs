@@ -2,8 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::read::ToolNames;
-use crate::translate::dialect::{AnswerWriter, Call, Delta, Reasoning, Source, Usage};
+use super::{
+    gateway_tools::{GatewayTools, write_error},
+    read::ToolNames,
+};
+use crate::translate::dialect::{
+    AnswerWriter, Call, Delta, GatewayCall, GatewayError, Reasoning, Source, Usage,
+};
 use toolway_protocol::{
     openai::{ErrorBody, FinishReason},
     tool::JsonObject,
@@ -15,6 +20,7 @@ pub struct ResponseWriter {
     /// The response without its output.
     resource: JsonObject,
     names: ToolNames,
+    gateway: GatewayTools,
     /// What ids of items end with.
     suffix: String,
     events: u64,
@@ -44,6 +50,21 @@ enum Kind {
         number: usize,
         call: Call,
     },
+    ToolList {
+        label: String,
+        tools: Vec<Value>,
+    },
+    GatewayCall {
+        call: GatewayCall,
+        outcome: Option<Result<String, GatewayError>>,
+    },
+}
+
+impl Kind {
+    /// It stays open while other items begin.
+    fn is_call(&self) -> bool {
+        matches!(self, Kind::Call { .. } | Kind::GatewayCall { .. })
+    }
 }
 
 impl ResponseWriter {
@@ -57,17 +78,37 @@ impl ResponseWriter {
     ) -> ResponseWriter {
         let members = json!({"id": format!("resp_{id}"), "object": "response", "created_at": created,
             "completed_at": null, "status": "in_progress", "incomplete_details": null, "error": null,
-            "model": "", "output": [], "usage": null});
+            "output": [], "usage": null});
         resource.extend(members.as_object().cloned().unwrap_or_default());
         ResponseWriter {
             resource,
             names,
+            gateway: GatewayTools::default(),
             suffix: id,
             events: 0,
             is_over: false,
             output: Vec::new(),
             finish: FinishReason::Stop,
             usage: None,
+        }
+    }
+
+    /// Shows the lists of these tools, but for those that the conversation has `listed`, and then their calls. It comes
+    /// before everything else that is written.
+    pub fn show(&mut self, tools: GatewayTools, listed: &[String], out: &mut Vec<u8>) {
+        self.begin(out);
+        self.gateway = tools;
+        for (label, tools) in self.gateway.take_lists(listed) {
+            let empty = Kind::ToolList {
+                label,
+                tools: Vec::new(),
+            };
+            let at = self.open(|_| false, || empty, out);
+            self.item_event(at, "mcp_list_tools.in_progress", json!({}), out);
+            if let Kind::ToolList { tools: listed, .. } = &mut self.output[at].kind {
+                *listed = tools;
+            }
+            self.close_item(at, out);
         }
     }
 
@@ -157,6 +198,28 @@ impl ResponseWriter {
                 }
                 written
             }
+            Kind::ToolList { label, tools } => {
+                json!({"type": "mcp_list_tools", "id": item.id, "server_label": label, "tools": tools})
+            }
+            Kind::GatewayCall { call, outcome } => {
+                let named = self.gateway.find(&call.name);
+                let label = named.map_or("", |named| named.label.as_str());
+                let name = named.map_or(call.name.as_str(), |named| named.name.as_str());
+                let status = match (outcome, item.is_open) {
+                    (Some(Ok(_)), _) => "completed",
+                    (Some(Err(_)), _) => "failed",
+                    (None, true) => "in_progress",
+                    (None, false) => "incomplete",
+                };
+                let mut written = json!({"type": "mcp_call", "id": item.id, "status": status, "server_label": label,
+                    "name": name, "arguments": call.arguments});
+                match outcome {
+                    Some(Ok(output)) => written["output"] = output.as_str().into(),
+                    Some(Err(error)) => written["error"] = write_error(error),
+                    None => {}
+                }
+                written
+            }
         }
     }
 
@@ -179,6 +242,8 @@ impl ResponseWriter {
             Kind::Reasoning(_) => "rs",
             Kind::Call { call, .. } if self.is_custom(call) => "ctc",
             Kind::Call { .. } => "fc",
+            Kind::ToolList { .. } => "mcpl",
+            Kind::GatewayCall { .. } => "mcp",
         };
         let at = self.output.len();
         let id = format!("{prefix}_{}_{at}", self.suffix);
@@ -199,7 +264,10 @@ impl ResponseWriter {
                 "content_part.added",
                 json!({"content_index": 0, "part": {"type": "refusal", "refusal": ""}}),
             )),
-            Kind::Reasoning(_) | Kind::Call { .. } => None,
+            Kind::Reasoning(_)
+            | Kind::Call { .. }
+            | Kind::ToolList { .. }
+            | Kind::GatewayCall { .. } => None,
         };
         if let Some((name, data)) = begun {
             self.item_event(at, name, data, out);
@@ -216,7 +284,7 @@ impl ResponseWriter {
     /// Closes what is open; calls only if nothing more comes of them.
     fn close(&mut self, with_calls: bool, out: &mut Vec<u8>) {
         for at in 0..self.output.len() {
-            let is_call = matches!(self.output[at].kind, Kind::Call { .. });
+            let is_call = self.output[at].kind.is_call();
             if self.output[at].is_open && (with_calls || !is_call) {
                 self.close_item(at, out);
             }
@@ -282,6 +350,11 @@ impl ResponseWriter {
                     }
                 }
             }
+            Kind::ToolList { .. } => vec![("mcp_list_tools.completed", json!({}))],
+            Kind::GatewayCall { outcome, .. } => vec![match outcome {
+                Some(Ok(_)) => ("mcp_call.completed", json!({})),
+                Some(Err(_)) | None => ("mcp_call.failed", json!({})),
+            }],
         };
         for (name, data) in ends {
             self.item_event(at, name, data, out);
@@ -315,6 +388,45 @@ impl ResponseWriter {
                 out,
             );
         }
+    }
+
+    fn gateway_call(&mut self, mut call: GatewayCall, out: &mut Vec<u8>) {
+        if self.gateway.find(&call.name).is_none() {
+            return;
+        }
+        let arguments = std::mem::take(&mut call.arguments);
+        let kind = || Kind::GatewayCall {
+            call,
+            outcome: None,
+        };
+        let at = self.open(|_| false, kind, out);
+        self.item_event(at, "mcp_call.in_progress", json!({}), out);
+        let delta = json!({"delta": arguments});
+        self.item_event(at, "mcp_call_arguments.delta", delta, out);
+        let done = json!({"arguments": arguments});
+        self.item_event(at, "mcp_call_arguments.done", done, out);
+        if let Kind::GatewayCall { call, .. } = &mut self.output[at].kind {
+            call.arguments = arguments;
+        }
+    }
+
+    fn gateway_result(
+        &mut self,
+        id: &str,
+        result: Result<String, GatewayError>,
+        out: &mut Vec<u8>,
+    ) {
+        // Models that count their ids from `call_1` in every round use them again.
+        let is_meant = |item: &Item| {
+            item.is_open && matches!(&item.kind, Kind::GatewayCall { call, .. } if call.id == id)
+        };
+        let Some(at) = self.output.iter().position(is_meant) else {
+            return;
+        };
+        if let Kind::GatewayCall { outcome, .. } = &mut self.output[at].kind {
+            *outcome = Some(result);
+        }
+        self.close_item(at, out);
     }
 
     fn thought(&mut self, piece: &str, out: &mut Vec<u8>) {
@@ -423,6 +535,8 @@ impl AnswerWriter for ResponseWriter {
                     annotations.push(flat.into());
                 }
             }
+            Delta::GatewayCall(call) => self.gateway_call(call, out),
+            Delta::GatewayResult(id, result) => self.gateway_result(&id, result, out),
             Delta::Usage(usage) => self.usage = Some(usage),
             Delta::Finish(reason) => self.finish = reason,
             Delta::Failed(error) => {

@@ -1,0 +1,199 @@
+//! Clients of Responses whose requests have `mcp` entries: they see what the gateway does with its tools.
+
+use serde_json::{Value, json};
+
+use crate::{
+    dialects::{kinds, plain, streamed},
+    harness::{Toolway, toolway},
+    model::{Model, call, say, say_and_call},
+    tools::{Does, tools},
+};
+
+async fn over(script: Vec<crate::model::Reply>) -> Toolway {
+    let failure = json!({"content": [{"type": "text", "text": "no such number"}], "isError": true});
+    toolway(Model::start(script).await)
+        .server("calc", tools().add().tool("fail", Does::Answers(failure)))
+        .start()
+        .await
+}
+
+fn request() -> Value {
+    json!({"model": "m", "input": "1 + 2?",
+        "tools": [{"type": "mcp", "server_label": "calc", "require_approval": "never"}]})
+}
+
+fn two_rounds() -> Vec<crate::model::Reply> {
+    vec![
+        say_and_call(
+            "Let me see. ",
+            &[("c", "calc__add", json!({"a": 1, "b": 2}))],
+        ),
+        say("It is 3."),
+    ]
+}
+
+fn types(items: &Value) -> Vec<&str> {
+    let items = items.as_array().unwrap().iter();
+    items.map(|item| item["type"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn the_list_and_each_call_are_items_in_the_order_of_what_happened() {
+    let gw = over(two_rounds()).await;
+    let events = streamed(&gw, "/v1/responses", request()).await;
+    let without_texts: Vec<&str> = kinds(&events)
+        .into_iter()
+        .filter(|kind| !kind.contains("text") && !kind.contains("content_part"))
+        .collect();
+    assert_eq!(
+        without_texts,
+        [
+            "response.created",
+            "response.in_progress",
+            "response.output_item.added",
+            "response.mcp_list_tools.in_progress",
+            "response.mcp_list_tools.completed",
+            "response.output_item.done",
+            "response.output_item.added",
+            "response.output_item.done",
+            "response.output_item.added",
+            "response.mcp_call.in_progress",
+            "response.mcp_call_arguments.delta",
+            "response.mcp_call_arguments.done",
+            "response.mcp_call.completed",
+            "response.output_item.done",
+            "response.output_item.added",
+            "response.output_item.done",
+            "response.completed",
+        ]
+    );
+    for (at, event) in events.iter().enumerate() {
+        assert_eq!(event["sequence_number"], at);
+    }
+    let streamed = &events.last().unwrap()["response"]["output"];
+    gw.join().await;
+
+    let gw = over(two_rounds()).await;
+    let whole = plain(&gw, "/v1/responses", request()).await;
+    for output in [streamed, &whole["output"]] {
+        assert_eq!(
+            types(output),
+            ["mcp_list_tools", "message", "mcp_call", "message"]
+        );
+        let names: Vec<&Value> = output[0]["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|tool| &tool["name"])
+            .collect();
+        assert_eq!(names, ["add", "fail"]);
+        assert_eq!(output[0]["server_label"], "calc");
+        let call = &output[2];
+        assert_eq!(
+            json!([
+                call["server_label"],
+                call["name"],
+                call["output"],
+                call["status"]
+            ]),
+            json!(["calc", "add", "3", "completed"])
+        );
+        let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+        assert_eq!(arguments, json!({"a": 1, "b": 2}));
+        assert_eq!(output[1]["content"][0]["text"], "Let me see. ");
+        assert_eq!(output[3]["content"][0]["text"], "It is 3.");
+    }
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_call_that_fails_has_its_error_and_the_answer_goes_on() {
+    let gw = over(vec![
+        call(&[("c", "calc__fail", json!({}))]),
+        say("It did not work."),
+    ])
+    .await;
+    let response = plain(&gw, "/v1/responses", request()).await;
+    let call = &response["output"][1];
+    assert_eq!(call["status"], "failed");
+    let error = json!({"type": "mcp_tool_execution_error",
+        "content": [{"type": "text", "text": "no such number"}]});
+    assert_eq!(call["error"], error);
+    assert!(call.get("output").is_none());
+    assert_eq!(response["status"], "completed");
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn calls_side_by_side_are_an_item_each() {
+    let calls = [
+        ("c1", "calc__add", json!({"a": 1, "b": 2})),
+        ("c2", "calc__add", json!({"a": 3, "b": 4})),
+    ];
+    let gw = over(vec![call(&calls), say("both")]).await;
+    let response = plain(&gw, "/v1/responses", request()).await;
+    let output = response["output"].as_array().unwrap();
+    let arguments: Vec<&str> = output
+        .iter()
+        .filter_map(|item| item["arguments"].as_str())
+        .collect();
+    assert_eq!(arguments, [r#"{"a":1,"b":2}"#, r#"{"a":3,"b":4}"#]);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn the_next_response_lists_no_tools_again_and_the_model_reads_the_earlier_call() {
+    let mut script = two_rounds();
+    script.push(say("Still 3."));
+    let gw = over(script).await;
+    let first = plain(&gw, "/v1/responses", request()).await;
+    let mut next = request();
+    next["input"] = "And now?".into();
+    next["previous_response_id"] = first["id"].clone();
+    let second = plain(&gw, "/v1/responses", next).await;
+    assert_eq!(types(&second["output"]), ["message"]);
+    let messages = gw.model.messages(2);
+    let calls = messages.iter().filter_map(|it| it["tool_calls"].as_array());
+    let names: Vec<&Value> = calls.flatten().map(|it| &it["function"]["name"]).collect();
+    assert_eq!(names, ["calc__add"]);
+    let results = messages.iter().filter(|it| it["role"] == "tool");
+    let results: Vec<&Value> = results.map(|it| &it["content"]).collect();
+    assert_eq!(results, ["3"]);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_label_for_several_servers_has_the_names_that_the_model_knows() {
+    let gw = over(two_rounds()).await;
+    let mut body = request();
+    body["tools"][0]["server_label"] = "toolway".into();
+    body["tools"][0]["allowed_tools"] = json!(["add"]);
+    let response = plain(&gw, "/v1/responses", body).await;
+    let list = &response["output"][0];
+    assert_eq!(list["server_label"], "toolway");
+    assert_eq!(list["tools"].as_array().unwrap().len(), 1);
+    assert_eq!(list["tools"][0]["name"], "calc__add");
+    assert_eq!(response["output"][2]["name"], "calc__add");
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn without_an_entry_the_gateways_calls_stay_unseen() {
+    let gw = over(two_rounds()).await;
+    let body = json!({"model": "m", "input": "1 + 2?"});
+    let response = plain(&gw, "/v1/responses", body).await;
+    assert_eq!(types(&response["output"]), ["message"]);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_tool_of_a_server_can_be_forced() {
+    let gw = over(two_rounds()).await;
+    let mut body = request();
+    body["tool_choice"] = json!({"type": "mcp", "server_label": "calc", "name": "add"});
+    plain(&gw, "/v1/responses", body).await;
+    let asked = gw.model.asked();
+    let choice = json!({"type": "function", "function": {"name": "calc__add"}});
+    assert_eq!(asked[0].body["tool_choice"], choice);
+    gw.join().await;
+}
