@@ -324,6 +324,8 @@ pub struct GatewayCall {
     pub name: String,
     /// Its arguments as JSON.
     pub arguments: String,
+    /// The id of the request for approval that the client has agreed to.
+    pub approval: Option<String>,
 }
 
 /// Why a call of the gateway failed.

@@ -9,7 +9,7 @@ mod writer;
 pub use self::{
     events::EventReader,
     gateway_tools::{GatewayTools, ListedTool},
-    read::{Earlier, McpEntries, Read, ToolNames, expand, read_request},
+    read::{Earlier, McpEntries, Read, ToolNames, expand, fill, read_request},
     request::write_request,
     writer::ResponseWriter,
 };

@@ -243,6 +243,7 @@ fn read_note(mut note: JsonObject) -> Option<Delta> {
             id,
             name: take_text(&mut note, "name")?,
             arguments: take(&mut note, "arguments")?.to_string(),
+            approval: None,
         })),
         "call_finished" => {
             let outcome = match take_text(&mut note, "output") {

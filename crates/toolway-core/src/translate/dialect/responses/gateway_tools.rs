@@ -94,6 +94,20 @@ impl GatewayTools {
     }
 }
 
+/// What ids of requests for approval begin with; the id of the call follows, so that a client that keeps nothing but the
+/// item brings it back.
+const APPROVAL: &str = "mcpr_";
+
+/// The id of the request to approve this call.
+pub(super) fn approval_id(call: &str) -> String {
+    format!("{APPROVAL}{call}")
+}
+
+/// The reverse of [`approval_id`].
+pub(super) fn call_of(approval: &str) -> &str {
+    approval.strip_prefix(APPROVAL).unwrap_or(approval)
+}
+
 /// The label that stands for a server: its name, or a pattern.
 fn label_of<'l>(server: &str, labels: &'l [String]) -> Option<&'l str> {
     let exact = labels.iter().find(|label| *label == server);

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::gateway_tools::read_outcome;
+use super::gateway_tools::{call_of, read_outcome};
 use crate::translate::{
     dialect::{
-        Call, CallResult, OutputFormat, Part, Reasoning, Request, Role, Sealed, Source, ToolChoice,
-        ToolDefinition, Turn, Unsupported, no_parameters, object, take, take_list, take_text, text,
+        Call, CallResult, GatewayCall, OutputFormat, Part, Reasoning, Request, Role, Sealed,
+        Source, ToolChoice, ToolDefinition, Turn, Unsupported, no_parameters, object, take,
+        take_list, take_text, text,
     },
     stream::CallKind,
 };
@@ -44,6 +45,22 @@ pub struct McpEntries {
     pub labels: Vec<String>,
     /// The labels whose tools the conversation lists already.
     pub listed: Vec<String>,
+    /// The calls that the client has agreed to and that the conversation has no result of; the result of each in
+    /// [`Request::turns`] is empty, to be filled by [`fill`].
+    pub approved: Vec<GatewayCall>,
+}
+
+/// Puts the result of a call in its place.
+pub fn fill(request: &mut Request, id: &str, text: &str, failed: bool) {
+    let parts = request.turns.iter_mut().flat_map(|turn| &mut turn.parts);
+    for part in parts {
+        if let Part::Result(result) = part
+            && result.id == id
+        {
+            result.parts = vec![Part::Text(text.to_owned())];
+            result.is_error = failed;
+        }
+    }
 }
 
 /// What the tools of a request are called by the client, where models know them otherwise: custom tools as functions with
@@ -173,6 +190,7 @@ pub fn read_request(
     for item in take_list(&mut body, "input") {
         reading.item(item)?;
     }
+    reading.leave_unanswered();
     let choice = take(&mut body, "tool_choice").unwrap_or_default();
     let mut settings = take(&mut body, "text").unwrap_or_default();
     let number = |value: Option<Value>| match value {
@@ -188,6 +206,7 @@ pub fn read_request(
         // Chat requests may have it as well, for the gateway.
         rest.insert("tool_choice".to_owned(), choice.clone());
     }
+    let mcp = reading.take_mcp();
     let request = Request {
         model: take_text(&mut body, "model").unwrap_or_default(),
         tool_choice: reading.choice(&choice),
@@ -213,7 +232,7 @@ pub fn read_request(
         names: reading.names,
         resource,
         dropped: reading.dropped,
-        mcp: reading.mcp,
+        mcp,
     })
 }
 
@@ -310,6 +329,40 @@ struct Reading<'a> {
     names: ToolNames,
     dropped: Vec<String>,
     mcp: McpEntries,
+    asked: Vec<AskedCall>,
+}
+
+/// A call that the client was asked about.
+struct AskedCall {
+    request: String,
+    call: Call,
+    state: Asked,
+}
+
+/// What came of asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// There is no answer yet.
+    Open,
+    /// The client has agreed, and the call has no result yet.
+    Approved,
+    /// The call has a result, or does not run.
+    Done,
+}
+
+impl From<AskedCall> for GatewayCall {
+    fn from(asked: AskedCall) -> GatewayCall {
+        GatewayCall {
+            id: asked.call.id,
+            name: asked.call.name,
+            arguments: asked.call.arguments,
+            approval: Some(asked.request),
+        }
+    }
+}
+
+fn text_of(item: &JsonObject, key: &str) -> String {
+    text(item, key).unwrap_or_default().to_owned()
 }
 
 impl Reading<'_> {
@@ -322,6 +375,17 @@ impl Reading<'_> {
             names: ToolNames::default(),
             dropped: Vec::new(),
             mcp: McpEntries::default(),
+            asked: Vec::new(),
+        }
+    }
+
+    /// The `mcp` entries, and the calls that are to be made.
+    fn take_mcp(&mut self) -> McpEntries {
+        let approved = std::mem::take(&mut self.asked).into_iter();
+        let approved = approved.filter(|asked| asked.state == Asked::Approved);
+        McpEntries {
+            approved: approved.map(GatewayCall::from).collect(),
+            ..std::mem::take(&mut self.mcp)
         }
     }
 
@@ -357,6 +421,9 @@ impl Reading<'_> {
                     _ => Role::User,
                 };
                 let parts = read_content(take(&mut item, "content"));
+                if role != Role::Assistant {
+                    self.leave_unanswered();
+                }
                 self.say(role, parts);
             }
             "function_call" | "custom_tool_call" => {
@@ -393,6 +460,8 @@ impl Reading<'_> {
             }
             "mcp_list_tools" => self.mcp.listed.push(owned("server_label")),
             "mcp_call" => self.gateway_call(&item),
+            "mcp_approval_request" => self.ask(&item),
+            "mcp_approval_response" => self.answer(&item)?,
             // What the provider's own tools left behind says nothing to another model.
             other => self.dropped.push(format!("item {other}")),
         }
@@ -401,24 +470,111 @@ impl Reading<'_> {
 
     /// A call that the gateway made for an earlier response, and its result.
     fn gateway_call(&mut self, item: &JsonObject) {
-        let owned = |key| text(item, key).unwrap_or_default().to_owned();
-        let (label, name) = (owned("server_label"), owned("name"));
+        let (text, is_error) = read_outcome(item);
+        let approval = item.get("approval_request_id").and_then(Value::as_str);
+        if let Some(asked) = self
+            .asked
+            .iter_mut()
+            .find(|it| Some(it.request.as_str()) == approval)
+        {
+            asked.state = Asked::Done;
+            let id = asked.call.id.clone();
+            return self.put_result(id, text, is_error);
+        }
+        let call = self.call_of_gateway(item, text_of(item, "id"));
+        let id = call.id.clone();
+        self.say(Role::Assistant, vec![Part::Call(call)]);
+        self.put_result(id, text, is_error);
+    }
+
+    fn call_of_gateway(&self, item: &JsonObject, id: String) -> Call {
+        let (label, name) = (text_of(item, "server_label"), text_of(item, "name"));
         let offered = (self.offered)(&label, &name);
-        let call = Call {
-            id: owned("id"),
+        Call {
+            id,
             name: offered.unwrap_or_else(|| self.names.offered(Some(&label), &name)),
-            arguments: owned("arguments"),
+            arguments: text_of(item, "arguments"),
             kind: CallKind::Function,
             sealed: None,
-        };
-        let (text, is_error) = read_outcome(item);
-        let result = CallResult {
-            id: call.id.clone(),
-            parts: vec![Part::Text(text)],
-            is_error,
-        };
+        }
+    }
+
+    /// Adds a result, or fills the place that was kept for it.
+    fn put_result(&mut self, id: String, text: String, is_error: bool) {
+        let turns = self.turns.iter_mut().rev();
+        let mut parts = turns.flat_map(|turn| &mut turn.parts);
+        let kept = parts.find_map(|part| match part {
+            Part::Result(result) if result.id == id && result.parts.is_empty() => Some(result),
+            _ => None,
+        });
+        let parts = vec![Part::Text(text)];
+        match kept {
+            Some(result) => (result.parts, result.is_error) = (parts, is_error),
+            None => {
+                let result = CallResult {
+                    id,
+                    parts,
+                    is_error,
+                };
+                self.say(Role::Tool, vec![Part::Result(result)]);
+            }
+        }
+    }
+
+    /// The client was asked about a call.
+    fn ask(&mut self, item: &JsonObject) {
+        let request = text_of(item, "id");
+        let call = self.call_of_gateway(item, call_of(&request).to_owned());
+        self.asked.push(AskedCall {
+            call: call.clone(),
+            request,
+            state: Asked::Open,
+        });
         self.say(Role::Assistant, vec![Part::Call(call)]);
-        self.say(Role::Tool, vec![Part::Result(result)]);
+    }
+
+    /// The client's answer to that. The first one counts.
+    fn answer(&mut self, item: &JsonObject) -> Result<(), Unsupported> {
+        let request = text_of(item, "approval_request_id");
+        let asked = self.asked.iter_mut().find(|it| it.request == request);
+        let asked = asked.ok_or_else(|| Unsupported {
+            param: "input".to_owned(),
+            message: format!("the conversation has no approval request with id '{request}'"),
+            code: "approval_request_not_found",
+        })?;
+        if asked.state != Asked::Open {
+            return Ok(());
+        }
+        let id = asked.call.id.clone();
+        if item.get("approve") == Some(&Value::Bool(true)) {
+            asked.state = Asked::Approved;
+            let result = CallResult {
+                id,
+                parts: Vec::new(),
+                is_error: false,
+            };
+            self.say(Role::Tool, vec![Part::Result(result)]);
+            return Ok(());
+        }
+        asked.state = Asked::Done;
+        let reason = text(item, "reason").filter(|reason| !reason.is_empty());
+        let reason = reason.map_or_else(String::new, |reason| format!(" The reason: {reason}"));
+        let text = format!("The user did not approve this call, so it was not made.{reason}");
+        self.put_result(id, text, true);
+        Ok(())
+    }
+
+    /// The conversation goes on without an answer to what the client was asked.
+    fn leave_unanswered(&mut self) {
+        for at in 0..self.asked.len() {
+            if self.asked[at].state == Asked::Open {
+                self.asked[at].state = Asked::Done;
+                let id = self.asked[at].call.id.clone();
+                let text =
+                    "The user has not answered whether this call may be made, so it was not made.";
+                self.put_result(id, text.to_owned(), true);
+            }
+        }
     }
 
     fn tool(&mut self, tool: Value, namespace: Option<&str>) {
@@ -568,5 +724,120 @@ fn read_format(format: Value) -> Option<OutputFormat> {
             ("strict", take(&mut format, "strict")),
         ]))),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_items(items: Value) -> Result<Read, Unsupported> {
+        let body = json!({"model": "m", "input": items});
+        read_request(body.as_object().unwrap().clone(), &|label, name| {
+            Some(format!("{label}__{name}"))
+        })
+    }
+
+    fn question() -> Value {
+        json!({"type": "mcp_approval_request", "id": "mcpr_c1", "server_label": "files", "name": "remove",
+            "arguments": "{\"path\":\"a\"}"})
+    }
+
+    fn said(answer: Value) -> Value {
+        let mut said = json!({"type": "mcp_approval_response", "approval_request_id": "mcpr_c1"});
+        for (key, value) in answer.as_object().unwrap() {
+            said[key] = value.clone();
+        }
+        said
+    }
+
+    /// What the model reads of the call, and whether it is to be made.
+    fn outcome(items: Value) -> (String, bool) {
+        let read = read_items(items).unwrap();
+        let parts = read.request.turns.iter().flat_map(|turn| &turn.parts);
+        let results: Vec<&CallResult> = parts
+            .filter_map(|part| match part {
+                Part::Result(result) => Some(result),
+                _ => None,
+            })
+            .collect();
+        let [result] = results[..] else {
+            panic!("one call has one result: {results:?}");
+        };
+        assert_eq!(result.id, "c1");
+        let text = match &result.parts[..] {
+            [Part::Text(text)] => text.clone(),
+            _ => String::new(),
+        };
+        (text, !read.mcp.approved.is_empty())
+    }
+
+    #[test]
+    fn an_approved_call_is_made_with_the_name_that_models_know() {
+        let read = read_items(json!([question(), said(json!({"approve": true}))])).unwrap();
+        let expected = GatewayCall {
+            id: "c1".to_owned(),
+            name: "files__remove".to_owned(),
+            arguments: "{\"path\":\"a\"}".to_owned(),
+            approval: Some("mcpr_c1".to_owned()),
+        };
+        assert_eq!(read.mcp.approved, [expected]);
+    }
+
+    #[test]
+    fn a_call_that_was_not_approved_is_not_made_and_the_model_reads_why() {
+        let refusal = said(json!({"approve": false, "reason": "too dangerous"}));
+        let (text, is_made) = outcome(json!([question(), refusal]));
+        assert!(text.contains("did not approve") && text.contains("too dangerous"));
+        assert!(!is_made);
+        // Only `true` is an approval.
+        let odd = said(json!({"approve": "true"}));
+        assert!(!outcome(json!([question(), odd])).1);
+    }
+
+    #[test]
+    fn the_first_answer_counts() {
+        let (yes, no) = (
+            said(json!({"approve": true})),
+            said(json!({"approve": false})),
+        );
+        assert!(!outcome(json!([question(), no, yes])).1);
+        assert!(outcome(json!([question(), yes, no])).1);
+    }
+
+    #[test]
+    fn a_question_without_an_answer_is_left_and_the_call_is_not_made() {
+        let next = json!({"role": "user", "content": "something else"});
+        let (text, is_made) = outcome(json!([question(), next]));
+        assert!(text.contains("has not answered"));
+        assert!(!is_made);
+        assert!(!outcome(json!([question()])).1);
+    }
+
+    #[test]
+    fn an_approved_call_that_was_made_is_not_made_again() {
+        let made = json!({"type": "mcp_call", "id": "mcp_1", "server_label": "files", "name": "remove",
+            "arguments": "{}", "approval_request_id": "mcpr_c1", "output": "gone"});
+        let items = json!([question(), said(json!({"approve": true})), made]);
+        assert_eq!(outcome(items), ("gone".to_owned(), false));
+    }
+
+    #[test]
+    fn an_answer_to_nothing_is_refused() {
+        let error = read_items(json!([said(json!({"approve": true}))])).unwrap_err();
+        assert_eq!(error.code, "approval_request_not_found");
+    }
+
+    #[test]
+    fn a_result_is_put_in_the_place_of_its_call() {
+        let mut read = read_items(json!([question(), said(json!({"approve": true}))])).unwrap();
+        fill(&mut read.request, "c1", "gone", false);
+        let last = read.request.turns.last().unwrap();
+        let result = CallResult {
+            id: "c1".to_owned(),
+            parts: vec![Part::Text("gone".to_owned())],
+            is_error: false,
+        };
+        assert_eq!(last.parts, [Part::Result(result)]);
     }
 }

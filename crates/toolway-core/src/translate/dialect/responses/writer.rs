@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    gateway_tools::{GatewayTools, write_error},
+    gateway_tools::{GatewayTools, Labelled, approval_id, write_error},
     read::ToolNames,
 };
 use crate::translate::dialect::{
@@ -180,24 +180,7 @@ impl ResponseWriter {
                 }
                 written
             }
-            Kind::Call { call, .. } => {
-                let named = self.names.find(&call.name);
-                let name = named.map_or(call.name.as_str(), |named| named.name.as_str());
-                let mut written = match named.is_some_and(|named| named.is_custom) {
-                    true => {
-                        json!({"type": "custom_tool_call", "id": item.id, "status": status, "call_id": call.id,
-                        "name": name, "input": input(&call.arguments)})
-                    }
-                    false => {
-                        json!({"type": "function_call", "id": item.id, "status": status, "call_id": call.id,
-                        "name": name, "arguments": call.arguments})
-                    }
-                };
-                if let Some(namespace) = named.and_then(|named| named.namespace.as_deref()) {
-                    written["namespace"] = namespace.into();
-                }
-                written
-            }
+            Kind::Call { call, .. } => self.call_item(&item.id, status, call),
             Kind::ToolList { label, tools } => {
                 json!({"type": "mcp_list_tools", "id": item.id, "server_label": label, "tools": tools})
             }
@@ -205,6 +188,7 @@ impl ResponseWriter {
                 let named = self.gateway.find(&call.name);
                 let label = named.map_or("", |named| named.label.as_str());
                 let name = named.map_or(call.name.as_str(), |named| named.name.as_str());
+                let approval = call.approval.as_deref();
                 let status = match (outcome, item.is_open) {
                     (Some(Ok(_)), _) => "completed",
                     (Some(Err(_)), _) => "failed",
@@ -213,6 +197,9 @@ impl ResponseWriter {
                 };
                 let mut written = json!({"type": "mcp_call", "id": item.id, "status": status, "server_label": label,
                     "name": name, "arguments": call.arguments});
+                if let Some(approval) = approval {
+                    written["approval_request_id"] = approval.into();
+                }
                 match outcome {
                     Some(Ok(output)) => written["output"] = output.as_str().into(),
                     Some(Err(error)) => written["error"] = write_error(error),
@@ -220,6 +207,37 @@ impl ResponseWriter {
                 }
                 written
             }
+        }
+    }
+
+    fn call_item(&self, id: &str, status: &str, call: &Call) -> Value {
+        if let Some(tool) = self.asked_before(call) {
+            return json!({"type": "mcp_approval_request", "id": id, "server_label": tool.label, "name": tool.name,
+                "arguments": call.arguments});
+        }
+        let named = self.names.find(&call.name);
+        let name = named.map_or(call.name.as_str(), |named| named.name.as_str());
+        let mut written = match named.is_some_and(|named| named.is_custom) {
+            true => {
+                json!({"type": "custom_tool_call", "id": id, "status": status, "call_id": call.id,
+                "name": name, "input": input(&call.arguments)})
+            }
+            false => {
+                json!({"type": "function_call", "id": id, "status": status, "call_id": call.id,
+                "name": name, "arguments": call.arguments})
+            }
+        };
+        if let Some(namespace) = named.and_then(|named| named.namespace.as_deref()) {
+            written["namespace"] = namespace.into();
+        }
+        written
+    }
+
+    /// The gateway's tool that the client is asked about, where this call is one of it.
+    fn asked_before(&self, call: &Call) -> Option<&Labelled> {
+        match self.names.find(&call.name) {
+            Some(_) => None,
+            None => self.gateway.find(&call.name),
         }
     }
 
@@ -246,15 +264,26 @@ impl ResponseWriter {
             Kind::GatewayCall { .. } => "mcp",
         };
         let at = self.output.len();
-        let id = format!("{prefix}_{}_{at}", self.suffix);
+        let asked = match &kind {
+            Kind::Call { call, .. } if self.asked_before(call).is_some() => Some(&call.id),
+            _ => None,
+        };
+        let is_asked = asked.is_some();
+        let id = match asked {
+            Some(call) => approval_id(call),
+            None => format!("{prefix}_{}_{at}", self.suffix),
+        };
         let item = Item {
             id,
             is_open: true,
             kind,
         };
-        let added = json!({"output_index": at, "item": self.item(&item)});
         self.output.push(item);
-        self.event("response.output_item.added", added, out);
+        if is_asked {
+            // It is shown when its arguments are complete.
+            return at;
+        }
+        self.added(at, out);
         let begun = match &self.output[at].kind {
             Kind::Message { .. } => Some((
                 "content_part.added",
@@ -273,6 +302,12 @@ impl ResponseWriter {
             self.item_event(at, name, data, out);
         }
         at
+    }
+
+    fn added(&mut self, at: usize, out: &mut Vec<u8>) {
+        let item = self.item(&self.output[at]);
+        let added = json!({"output_index": at, "item": item});
+        self.event("response.output_item.added", added, out);
     }
 
     fn is_custom(&self, call: &Call) -> bool {
@@ -332,6 +367,10 @@ impl ResponseWriter {
                     call.arguments = "{}".to_owned();
                 }
                 let call = call.clone();
+                if self.asked_before(&call).is_some() {
+                    self.added(at, out);
+                    return self.closed(at, out);
+                }
                 match self.is_custom(&call) {
                     true => {
                         let input = input(&call.arguments);
@@ -359,6 +398,10 @@ impl ResponseWriter {
         for (name, data) in ends {
             self.item_event(at, name, data, out);
         }
+        self.closed(at, out);
+    }
+
+    fn closed(&mut self, at: usize, out: &mut Vec<u8>) {
         self.output[at].is_open = false;
         let item = self.item(&self.output[at]);
         self.event(
@@ -380,7 +423,8 @@ impl ResponseWriter {
         call.arguments.push_str(piece);
         let call = call.clone();
         // The text of a custom tool lies in JSON, so it can be told only when that is complete.
-        if !piece.is_empty() && !self.is_custom(&call) {
+        let is_streamed = !self.is_custom(&call) && self.asked_before(&call).is_none();
+        if !piece.is_empty() && is_streamed {
             self.item_event(
                 at,
                 "function_call_arguments.delta",
