@@ -279,7 +279,7 @@ impl Chat<'_> {
             parked: Arc::new(parked),
         };
         self.claims.park();
-        self.gateway.turns.park(turn).await;
+        self.gateway.entries.park(turn).await;
     }
 }
 

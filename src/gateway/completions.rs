@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::byte_budget::Reservation;
 use crate::{
-    store::FoundUnder,
+    store::{FoundUnder, Kind},
     upstream::{model::Upstream, read_text},
 };
 use toolway_core::{
@@ -191,7 +191,8 @@ impl Gateway {
     fn may_restore(&self, request: &ChatRequest<'_>) -> bool {
         let messages = request.messages();
         read_text(messages.get().len(), || {
-            parked::has_marks(messages) || (!self.turns.is_empty() && parked::may_concern(messages))
+            parked::has_marks(messages)
+                || (!self.entries.is_empty(Kind::Turn) && parked::may_concern(messages))
         })
     }
 
@@ -205,7 +206,7 @@ impl Gateway {
         let mut reservation = input.bodies.take_nothing();
         let mut loaded = 0;
         let mut found: HashMap<String, Vec<Found>> = HashMap::new();
-        let keys = match self.turns.is_empty() {
+        let keys = match self.entries.is_empty(Kind::Turn) {
             true => Vec::new(),
             false => read_text(messages.get().len(), || parked::keys(messages)),
         };
@@ -214,7 +215,9 @@ impl Gateway {
                 loaded = bytes;
                 reservation.grow_to(bytes)
             };
-            let all = self.turns.find(input.principal, &keys, &mut reserve);
+            let all = self
+                .entries
+                .find_turns(input.principal, &keys, &mut reserve);
             for FoundUnder { id, found: turn } in all.await.map_err(|NoRoom| Failure::OverBudget)? {
                 found.entry(id).or_default().push(turn);
             }

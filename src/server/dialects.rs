@@ -12,7 +12,7 @@ use std::{
 use axum::{
     Json,
     body::{Body, Bytes},
-    extract::{Path, Request, State},
+    extract::{Request, State},
     http::{HeaderMap, StatusCode, request::Parts},
     response::{IntoResponse, Response},
 };
@@ -21,17 +21,17 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{chat::Answer, failure::Failure, record::Record, sink},
-    store::{
-        Principal,
-        responses::{KeptResponse, OfClient},
-    },
+    store::{Principal, responses::KeptResponse},
     upstream::{model::Api, read_text},
 };
-use toolway_core::translate::dialect::{
-    self, AnswerWriter, Delta, Unsupported,
-    anthropic::{self, MessageWriter},
-    chat::{self, ChunkReader},
-    responses::{self, ResponseWriter, ToolNames},
+use toolway_core::{
+    agent::parked::NoRoom,
+    translate::dialect::{
+        self, AnswerWriter, Delta, Unsupported,
+        anthropic::{self, MessageWriter},
+        chat::{self, ChunkReader},
+        responses::{self, References, ResponseWriter},
+    },
 };
 use toolway_protocol::{
     openai::ErrorBody,
@@ -84,57 +84,6 @@ pub(super) async fn count_tokens(State(app): State<Arc<App>>, request: Request) 
     Json(json!({"input_tokens": body.len().div_ceil(4)})).into_response()
 }
 
-/// Answers `GET /v1/responses/{id}`; what is not kept here may be kept by the upstream.
-pub(super) async fn show_response(
-    State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Response {
-    match app
-        .responses
-        .find(headers::principal(request.headers()), &id)
-    {
-        Some(kept) => Json(kept.response).into_response(),
-        None => forward::forward(State(app), request).await,
-    }
-}
-
-/// Answers `DELETE /v1/responses/{id}`.
-pub(super) async fn delete_response(
-    State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Response {
-    match app
-        .responses
-        .remove(headers::principal(request.headers()), &id)
-    {
-        true => Json(json!({"id": id, "object": "response", "deleted": true})).into_response(),
-        false => forward::forward(State(app), request).await,
-    }
-}
-
-/// Answers `GET /v1/responses/{id}/input_items`, all on one page.
-pub(super) async fn input_items(
-    State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Response {
-    match app
-        .responses
-        .find(headers::principal(request.headers()), &id)
-    {
-        Some(kept) => {
-            let items: Vec<Value> = kept.input.into_iter().rev().collect();
-            let end = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
-            let (first, last) = (end(items.first()), end(items.last()));
-            let list = json!({"object": "list", "data": items, "first_id": first, "last_id": last, "has_more": false});
-            Json(list).into_response()
-        }
-        None => forward::forward(State(app), request).await,
-    }
-}
-
 /// Claude Code asks with HEAD whether anybody is there.
 pub(super) async fn greet() -> StatusCode {
     StatusCode::OK
@@ -146,9 +95,8 @@ async fn complete(app: Arc<App>, request: Request, face: Face) -> Response {
         Ok(body) => body,
         Err(refusal) => return refusal.into_response_in(face.form()),
     };
-    let translated = read_text(body.len(), || {
-        face.read(&app, headers::principal(&parts.headers), &body)
-    });
+    let principal = headers::principal(&parts.headers);
+    let translated = face.read(&app, principal, &body).await;
     let (model, is_elsewhere) = match &translated {
         Ok(asked) => (Some(asked.model.as_str()), false),
         // What toolway cannot translate, the upstream may still understand.
@@ -159,7 +107,8 @@ async fn complete(app: Arc<App>, request: Request, face: Face) -> Response {
     }
     let has_tools = !app.gateway.catalog().offered().is_empty();
     let is_native = model.is_some_and(|model| face.is_native(&app, model));
-    if is_native && (!has_tools || is_elsewhere) {
+    let is_here = translated.as_ref().is_ok_and(|asked| asked.is_here);
+    if is_native && !is_here && (!has_tools || is_elsewhere) {
         if let Some(record) = parts.extensions.get::<Arc<Record>>().filter(|_| has_tools) {
             record.warn("the upstream keeps this conversation: gateway tools were not offered");
         }
@@ -195,9 +144,11 @@ async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Re
     let principal = input.principal;
     match app.gateway.chat(input).await {
         Ok(Answer::Plain { headers, body }) => {
-            let written = read_text(body.len(), || {
-                asked.writer.write_whole(&app, principal, read_chat(&body))
-            });
+            let (written, keep) =
+                read_text(body.len(), || asked.writer.write_whole(read_chat(&body)));
+            if let (Ok(response), Some(keep)) = (&written, keep) {
+                keep.keep(&app, principal, response.clone()).await;
+            }
             plain(face, headers, written)
         }
         Ok(Answer::Stream { headers, body }) => {
@@ -253,6 +204,8 @@ struct Asked {
     chat: Bytes,
     warnings: Vec<String>,
     writer: Writer,
+    /// It refers to what toolway keeps, and the upstream does not.
+    is_here: bool,
 }
 
 /// A request that cannot be translated.
@@ -283,88 +236,121 @@ impl Face {
         }
     }
 
-    fn read(self, app: &App, principal: Principal, body: &[u8]) -> Result<Asked, Unreadable> {
-        let mut body = body::read_object(body).map_err(|failure| Unreadable {
+    async fn read(self, app: &App, principal: Principal, body: &[u8]) -> Result<Asked, Unreadable> {
+        let object = read_text(body.len(), || body::read_object(body));
+        let object = object.map_err(|failure| Unreadable {
             model: None,
             failure,
             is_elsewhere: false,
         })?;
-        let model = body.get("model").and_then(Value::as_str).map(str::to_owned);
-        let is_native = model
-            .as_deref()
-            .is_some_and(|model| self.is_native(app, model));
-        let translated = match self {
-            Face::Responses => {
-                let earlier = OfClient(&app.responses, principal);
-                responses::expand(&mut body, &earlier, app.config.max_body_bytes).and_then(
-                    |input| {
-                        let id = format!("{:016x}{:016x}", app.gateway.seed(), app.gateway.seed());
-                        read_response(body, input, id)
-                    },
-                )
+        let model = object
+            .get("model")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
+        let read = match self {
+            Face::Responses => read_response(app, principal, object, body.len()).await,
+            Face::Messages => {
+                let model = model.as_deref();
+                let is_native = model.is_some_and(|model| self.is_native(app, model));
+                read_text(body.len(), || read_message(object, is_native))
             }
-            Face::Messages => anthropic::read_request(body, is_native)
-                .map(|(request, dropped)| (request, dropped, Writer::Message)),
         };
-        let (request, dropped, writer) = translated.map_err(|unsupported| Unreadable {
-            model: model.clone(),
-            is_elsewhere: matches!(
-                unsupported.code,
-                "previous_response_not_found" | "item_not_found"
-            ),
-            failure: refused(unsupported),
-        })?;
-        let warnings = match dropped.is_empty() {
-            true => Vec::new(),
-            false => vec![format!(
-                "not understood and left out: {}",
-                dropped.join(", ")
-            )],
-        };
-        Ok(Asked {
-            model: model.unwrap_or_default(),
-            chat: write_chat(&request),
-            warnings,
-            writer,
+        read.map_err(|unread| match unread {
+            Unread::Unsupported(unsupported) => Unreadable {
+                model,
+                is_elsewhere: matches!(
+                    unsupported.code,
+                    "previous_response_not_found" | "item_not_found"
+                ),
+                failure: refused(unsupported),
+            },
+            Unread::NoRoom => Unreadable {
+                model,
+                is_elsewhere: false,
+                failure: Failure::OverBudget,
+            },
         })
     }
 }
 
-fn read_response(
-    body: JsonObject,
-    input: Vec<Value>,
-    id: String,
-) -> Result<(dialect::Request, Vec<String>, Writer), Unsupported> {
-    let read = responses::read_request(body)?;
-    let previous = read
-        .resource
-        .get("previous_response_id")
-        .and_then(Value::as_str);
-    let is_kept = read.resource.get("store") != Some(&Value::Bool(false));
-    let keep = is_kept.then(|| Keep {
-        previous: previous.map(str::to_owned),
-        input: named(input, &id),
-    });
-    let writer = Writer::Response {
-        resource: read.resource,
-        names: read.names,
-        id,
-        keep,
-    };
-    Ok((read.request, read.dropped, writer))
+/// Why a request was not read.
+enum Unread {
+    Unsupported(Unsupported),
+    NoRoom,
 }
 
-/// Items with an id each, because clients name them by it.
-fn named(mut items: Vec<Value>, id: &str) -> Vec<Value> {
-    for (at, item) in items.iter_mut().enumerate() {
-        if item.is_object() && item.get("id").is_none() {
-            item["id"] = format!("in_{id}_{at}").into();
-        }
+impl From<Unsupported> for Unread {
+    fn from(unsupported: Unsupported) -> Unread {
+        Unread::Unsupported(unsupported)
     }
-    items
 }
 
-fn refused(unsupported: Unsupported) -> Failure {
+impl From<NoRoom> for Unread {
+    fn from(_: NoRoom) -> Unread {
+        Unread::NoRoom
+    }
+}
+
+fn read_message(body: JsonObject, is_native: bool) -> Result<Asked, Unread> {
+    let (request, dropped) = anthropic::read_request(body, is_native)?;
+    Ok(Asked {
+        chat: write_chat(&request),
+        model: request.model,
+        warnings: left_out(&dropped),
+        writer: Writer::Message,
+        is_here: false,
+    })
+}
+
+/// Reads a request of `length` bytes, with what it refers to.
+async fn read_response(
+    app: &App,
+    principal: Principal,
+    mut body: JsonObject,
+    length: usize,
+) -> Result<Asked, Unread> {
+    let references = References::of(&body);
+    let is_here = !references.is_empty();
+    let (mut reservation, mut loaded) = (app.bodies.take_nothing(), 0);
+    let mut reserve = |bytes| {
+        loaded += bytes;
+        reservation.grow_to(loaded)
+    };
+    let entries = app.gateway.entries();
+    let found = entries.find_earlier(principal, references, &mut reserve);
+    let (earlier, ancestors) = found.await?;
+    let id = format!("{:016x}{:016x}", app.gateway.seed(), app.gateway.seed());
+    read_text(length + loaded, || {
+        let input = responses::expand(&mut body, earlier, app.config.max_body_bytes)?;
+        let read = responses::read_request(body)?;
+        let is_kept = read.resource.get("store") != Some(&Value::Bool(false));
+        let keep = is_kept.then(|| Keep {
+            ancestors,
+            input: responses::with_ids(input, &format!("in_{id}")),
+        });
+        let writer = ResponseWriter::new(read.resource, read.names, id, now());
+        Ok(Asked {
+            chat: body::held(write_chat(&read.request), reservation),
+            model: read.request.model,
+            warnings: left_out(&read.dropped),
+            writer: Writer::Response(Box::new(writer), keep),
+            is_here,
+        })
+    })
+}
+
+/// A warning where something was left out.
+fn left_out(dropped: &[String]) -> Vec<String> {
+    match dropped.is_empty() {
+        true => Vec::new(),
+        false => vec![format!(
+            "not understood and left out: {}",
+            dropped.join(", ")
+        )],
+    }
+}
+
+pub(super) fn refused(unsupported: Unsupported) -> Failure {
     Failure::Request {
         message: unsupported.message,
         param: Some(unsupported.param),
@@ -387,29 +373,24 @@ fn write_chat(request: &dialect::Request) -> Bytes {
 /// What writes the answer.
 enum Writer {
     Message,
-    Response {
-        resource: JsonObject,
-        names: ToolNames,
-        id: String,
-        keep: Option<Keep>,
-    },
+    Response(Box<ResponseWriter>, Option<Keep>),
 }
 
 /// A response that is kept when it is complete.
 struct Keep {
-    previous: Option<String>,
+    ancestors: Vec<String>,
     input: Vec<Value>,
 }
 
 impl Keep {
-    fn keep(self, app: &App, principal: Principal, response: JsonObject) {
-        let Keep { previous, input } = self;
+    async fn keep(self, app: &App, principal: Principal, response: JsonObject) {
+        let Keep { ancestors, input } = self;
         let kept = KeptResponse {
-            previous,
+            ancestors,
             input,
             response,
         };
-        app.responses.keep(principal, kept);
+        app.gateway.entries().keep_response(principal, &kept).await;
     }
 }
 
@@ -417,39 +398,14 @@ impl Writer {
     fn into_stream(self) -> (Box<dyn AnswerWriter>, Option<Keep>) {
         match self {
             Writer::Message => (Box::new(MessageWriter::default()), None),
-            Writer::Response {
-                resource,
-                names,
-                id,
-                keep,
-            } => (
-                Box::new(ResponseWriter::new(resource, names, id, now())),
-                keep,
-            ),
+            Writer::Response(writer, keep) => (writer, keep),
         }
     }
 
-    fn write_whole(
-        self,
-        app: &App,
-        principal: Principal,
-        deltas: Vec<Delta>,
-    ) -> Result<JsonObject, Box<ErrorBody>> {
+    fn write_whole(self, deltas: Vec<Delta>) -> (Result<JsonObject, Box<ErrorBody>>, Option<Keep>) {
         match self {
-            Writer::Message => anthropic::write_message(deltas),
-            Writer::Response {
-                resource,
-                names,
-                id,
-                keep,
-            } => {
-                let writer = ResponseWriter::new(resource, names, id, now());
-                let response = writer.write_response(deltas)?;
-                if let Some(keep) = keep {
-                    keep.keep(app, principal, response.clone());
-                }
-                Ok(response)
-            }
+            Writer::Message => (anthropic::write_message(deltas), None),
+            Writer::Response(writer, keep) => (writer.write_response(deltas), keep),
         }
     }
 }
@@ -485,6 +441,12 @@ impl Translated {
             while let Some(Ok(event)) = self.framer.next() {
                 self.write(&event, &mut out);
             }
+            if let Some(response) = self.writer.kept()
+                && let Some((keep, app, principal)) = self.keep.take()
+            {
+                // Before the client can name it.
+                keep.keep(&app, principal, response).await;
+            }
             if !out.is_empty() {
                 return Some(out.into());
             }
@@ -501,11 +463,6 @@ impl Translated {
         };
         if data == "[DONE]" {
             self.writer.finish(out);
-            if let (Some(response), Some((keep, app, principal))) =
-                (self.writer.kept(), self.keep.take())
-            {
-                keep.keep(&app, principal, response);
-            }
             return;
         }
         let chunk = serde_json::from_str::<JsonObject>(&data);

@@ -1,13 +1,15 @@
 //! OpenAI's Responses API.
 
 mod events;
+mod items;
 mod read;
 mod request;
 mod writer;
 
 pub use self::{
     events::EventReader,
-    read::{Earlier, Read, ToolNames, expand, read_request},
+    items::{PageQuery, list, with_ids},
+    read::{Earlier, Read, References, ToolNames, expand, read_request},
     request::write_request,
     writer::ResponseWriter,
 };
