@@ -62,7 +62,7 @@ pub struct Config {
     pub profiles: Vec<gateway::mcp::Profile>,
     /// The bounds of the tool loop.
     pub gateway: gateway::Config,
-    /// Where turns are kept between requests.
+    /// Where is kept what outlives requests.
     pub data: store::DataDir,
     /// What is logged, and how.
     pub telemetry: telemetry::Config,
@@ -266,7 +266,7 @@ impl Check<'_> {
 }
 
 impl Check<'_> {
-    /// Where turns are kept.
+    /// Where is kept what outlives requests.
     fn data(&mut self, written: Option<&str>) -> store::DataDir {
         match written {
             None => store::DataDir::Default,

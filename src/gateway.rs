@@ -3,6 +3,7 @@
 //! [`Gateway`] owns the upstreams, the servers, the catalog and the store. Read next: [`chat`], the life of a
 //! chat completion, then `rounds`, the loop, and `stream` and `plain`, the two forms of its answer.
 
+pub mod approvals;
 mod backends;
 mod calls;
 pub mod chat;
@@ -38,7 +39,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::health::{ServerHealth, State};
 use crate::{
-    store::{StoreHealth, Turns},
+    store::{Entries, StoreHealth},
     upstream::{
         self,
         function::{self, Functions, GroupHealth},
@@ -109,8 +110,8 @@ pub struct Setup {
     pub functions: Vec<function::Config>,
     /// What is behind `/mcp/NAME`; each name once.
     pub profiles: Vec<mcp::Profile>,
-    /// Turns that wait for their clients.
-    pub turns: Arc<Turns>,
+    /// What outlives requests.
+    pub entries: Arc<Entries>,
 }
 
 /// Everything between the faces and the outside world.
@@ -120,7 +121,7 @@ pub struct Gateway {
     servers: Arc<Servers>,
     backends: Backends,
     current: Arc<LiveCatalog>,
-    turns: Arc<Turns>,
+    entries: Arc<Entries>,
     claimed: ClaimedIds,
     /// What `/mcp` shows, and `/mcp/NAME`.
     everything: Arc<mcp::View>,
@@ -165,7 +166,7 @@ impl Gateway {
             servers,
             backends,
             current,
-            turns: setup.turns,
+            entries: setup.entries,
             claimed: ClaimedIds::default(),
             everything: Arc::new(mcp::View::everything()),
             profiles: profiles.collect(),
@@ -216,9 +217,14 @@ impl Gateway {
         self.backends.functions().health()
     }
 
+    /// What outlives requests.
+    pub fn entries(&self) -> &Entries {
+        &self.entries
+    }
+
     /// How the store is.
     pub fn store(&self) -> StoreHealth {
-        self.turns.health()
+        self.entries.health()
     }
 
     /// The start is over, every server that is `required` is ready, and the catalog has all tools.

@@ -17,9 +17,11 @@ mod guard;
 mod headers;
 mod listener;
 pub mod mcp;
+mod mcp_items;
 mod mcp_sessions;
 mod models;
 mod places;
+mod responses;
 mod stalled;
 mod status;
 pub mod stdio;
@@ -45,8 +47,8 @@ use axum::{
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 
+use crate::gateway::Gateway;
 use crate::{byte_budget::ByteBudget, secret::Secret};
-use crate::{gateway::Gateway, store::responses::Responses};
 
 use self::{
     connections::{Connections, Ticket},
@@ -118,8 +120,6 @@ pub(crate) struct App {
     /// Free places for long bodies that are read into values.
     parsing: Arc<Semaphore>,
     mcp: Face,
-    /// What clients of the Responses API can refer to.
-    responses: Responses,
     /// toolway is about to end, and new requests are refused.
     is_stopping: AtomicBool,
 }
@@ -179,7 +179,6 @@ fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
         bodies: ByteBudget::new(config.max_inflight_bytes),
         parsing: Arc::new(Semaphore::new(values::AT_ONCE)),
         mcp: Face::new(gateway.clone(), config.mcp.clone(), keys),
-        responses: Responses::default(),
         is_stopping: AtomicBool::new(false),
         gateway,
         config,
@@ -207,13 +206,13 @@ fn routes(app: Arc<App>) -> Router {
         )
         .route(
             "/v1/responses/{id}",
-            get(dialects::show_response)
-                .delete(dialects::delete_response)
+            get(responses::show)
+                .delete(responses::delete)
                 .fallback(forward::forward),
         )
         .route(
             "/v1/responses/{id}/input_items",
-            get(dialects::input_items).fallback(forward::forward),
+            get(responses::input_items).fallback(forward::forward),
         )
         .route("/v1/messages", post(dialects::messages))
         .route("/v1/messages/count_tokens", post(dialects::count_tokens))

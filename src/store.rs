@@ -1,10 +1,13 @@
-//! What outlives a request: parked turns, which wait for the client's answers to its own calls.
+//! What outlives a request: turns that wait for the client's answers to its own calls, and responses that later
+//! requests name.
 //!
-//! [`Store`] is the one interface. [`sqlite`] keeps them in a file, [`memory`] as long as the process runs. Its
+//! [`Store`] is the one interface. [`sqlite`] keeps entries in a file, [`memory`] as long as the process runs. Its
 //! operations are written for several processes on one store: nothing is listed, and what is kept has its expiry with
-//! it. [`Turns`] is what the gateway uses: the configured store, and memory for what that cannot take.
+//! it. [`Entries`] is what the gateway uses: the configured store, and memory for what that cannot take. [`turns`] and
+//! [`responses`] say what the entries of each kind hold.
 
 use std::{
+    borrow::Cow,
     fmt,
     path::PathBuf,
     sync::{
@@ -22,50 +25,170 @@ use tokio::time::sleep;
 pub use self::{
     memory::Memory,
     sqlite::{OpenError, Sqlite},
+    turns::{FoundUnder, NewTurn},
 };
-use toolway_core::agent::parked::{Found, Key, NoRoom, Parked};
+use toolway_core::agent::parked::{NoRoom, Parked};
 
+pub mod approvals;
 pub mod memory;
 pub mod responses;
 pub mod sqlite;
+mod turns;
 
-/// Most turns that a store keeps.
-const MAX_TURNS: usize = if cfg!(test) { 100 } else { 10_000 };
-
-/// Most bytes of turns that a store keeps.
-const MAX_BYTES: usize = if cfg!(test) { 1 << 20 } else { 128 << 20 };
-
-/// How long a turn is kept. Clients send their whole history with every request, so a turn is needed as long as its
-/// conversation lasts.
-const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
-/// Pause before turns are offered again to a store that failed.
+/// Pause before entries are offered again to a store that failed.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Whose conversation it is: a hash of the client's credentials.
+/// Whose entries they are: a hash of the client's credentials.
 pub type Principal = u64;
 
-/// A turn to be kept under the ids of the client's calls in it.
+/// What an entry holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A turn that waits for the client's results.
+    Turn,
+    /// A response and what it answered.
+    Response,
+    /// A call that waits for a client's approval, or what came of it.
+    Approval,
+}
+
+/// How many entries of a kind are kept, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Most entries.
+    pub entries: usize,
+    /// Most bytes of their contents.
+    pub bytes: usize,
+    /// How long one is kept.
+    pub age: Duration,
+}
+
+/// A day.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Kind {
+    /// The word for it in a file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Turn => "turn",
+            Kind::Response => "response",
+            Kind::Approval => "approval",
+        }
+    }
+
+    /// How many are kept. Clients of chats send their whole history with every request, so a turn is needed as long as
+    /// its conversation lasts.
+    pub fn bounds(self) -> Bounds {
+        let (bytes, age) = match self {
+            Kind::Turn => (128 << 20, 7 * DAY),
+            Kind::Response => (64 << 20, DAY),
+            Kind::Approval => (16 << 20, 7 * DAY),
+        };
+        match cfg!(test) {
+            true => Bounds {
+                entries: 100,
+                bytes: 1 << 20,
+                age,
+            },
+            false => Bounds {
+                entries: 10_000,
+                bytes,
+                age,
+            },
+        }
+    }
+
+    /// Its first key is its id: a new entry takes the place of the one before. Calls of turns have ids that upstreams
+    /// choose, and may choose again.
+    fn has_id(self) -> bool {
+        self != Kind::Turn
+    }
+}
+
+/// How much is held, by all clients or by one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    entries: usize,
+    bytes: usize,
+}
+
+impl Held {
+    fn add(&mut self, bytes: usize) {
+        self.entries += 1;
+        self.bytes += bytes;
+    }
+
+    fn subtract(&mut self, bytes: usize) {
+        self.entries -= 1;
+        self.bytes -= bytes;
+    }
+
+    /// It is more than a share of `1 / part` of what is kept.
+    fn exceeds(self, bounds: &Bounds, part: usize) -> bool {
+        self.entries > bounds.entries / part || self.bytes > bounds.bytes / part
+    }
+}
+
+/// What is kept.
 #[derive(Debug)]
-pub struct NewTurn {
+pub struct Entry {
+    /// What it holds.
+    pub kind: Kind,
     /// Only this client finds it.
     pub principal: Principal,
-    /// See [`Found::question`].
-    pub question: u64,
-    /// What is kept.
-    pub parked: Arc<Parked>,
+    /// What it is found by.
+    pub keys: Vec<String>,
+    /// See [`Content`].
+    pub content: Content,
 }
 
-/// A turn, and the id of the client's call that it was looked up by.
+/// What an entry holds: values where they are kept in memory and not copied, else JSON, which takes a fraction of the
+/// memory.
 #[derive(Clone, Debug)]
-pub struct FoundUnder {
-    /// The call's id, without a mark.
-    pub id: String,
-    /// The turn. Turns of several ids share one [`Found::parked`].
-    pub found: Found,
+pub enum Content {
+    /// Of a turn.
+    Turn(Arc<Parked>),
+    /// Of every other kind.
+    Json(Arc<str>),
 }
 
-/// Where turns are kept.
+impl Content {
+    fn read(kind: Kind, text: &str) -> Result<Content, serde_json::Error> {
+        Ok(match kind {
+            Kind::Turn => Content::Turn(Arc::new(serde_json::from_str(text)?)),
+            Kind::Response | Kind::Approval => Content::Json(text.into()),
+        })
+    }
+
+    fn text(&self) -> Result<Cow<'_, str>, serde_json::Error> {
+        Ok(match self {
+            Content::Turn(parked) => serde_json::to_string(&**parked)?.into(),
+            Content::Json(text) => Cow::Borrowed(text),
+        })
+    }
+
+    /// About how many bytes it takes.
+    fn bytes(&self) -> usize {
+        match self {
+            // The transcript holds the client's calls too, and stands for what they take beside it.
+            Content::Turn(parked) => {
+                parked.transcript.messages().len() + parked.cut_results.bytes()
+            }
+            Content::Json(text) => text.len(),
+        }
+    }
+}
+
+/// An entry, and the key that it was looked up by.
+#[derive(Clone, Debug)]
+pub struct FoundEntry {
+    /// The key.
+    pub key: String,
+    /// What it holds. One entry that is found by several keys is loaded once.
+    pub content: Content,
+}
+
+/// Where entries are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DataDir {
     /// In the platform's folder for data of programs, such as `~/.local/share/toolway`; in memory where toolway cannot
@@ -89,50 +212,63 @@ pub enum StoreError {
     Unavailable(String),
 }
 
-/// Asked for the bytes that found turns take in memory, each time for more; false refuses.
+/// Asked for the bytes that found entries take in memory, each time for more; false refuses.
 pub type Reserve<'a> = dyn FnMut(usize) -> bool + Send + 'a;
 
-/// Keeps turns until they expire. At most 10,000 turns and 128 MiB are kept, each for seven days; for more, the oldest
-/// turns go, and those of a client that holds more than half go first.
+/// Keeps entries until they expire, within the [`Bounds`] of their kind; for more, the oldest go, and those of a client
+/// that holds more than half go first.
 pub trait Store: fmt::Debug + Send + Sync {
-    /// Keeps a turn. It survives the end of the process, where the store does, once this has ended.
+    /// Keeps an entry. It survives the end of the process, where the store does, once this has ended. An entry that
+    /// alone exceeds the bounds of its kind is not kept, so that the others are not lost for it.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`]; the turn is not kept.
-    fn park<'a>(&'a self, turn: &'a Arc<NewTurn>) -> BoxFuture<'a, Result<(), StoreError>>;
+    /// [`StoreError::Unavailable`]; the entry is not kept.
+    fn keep<'a>(&'a self, entry: &'a Arc<Entry>) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// What this client parked under these keys, the newest first.
+    /// What this client has under these keys, the newest first.
     ///
     /// # Errors
     /// [`StoreError::NoRoom`] when `reserve` refuses, [`StoreError::Unavailable`] when it cannot be read.
     fn find<'a>(
         &'a self,
+        kind: Kind,
         principal: Principal,
-        keys: &'a [Key],
+        keys: &'a [String],
         reserve: &'a mut Reserve<'_>,
-    ) -> BoxFuture<'a, Result<Vec<FoundUnder>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Vec<FoundEntry>, StoreError>>;
 
-    /// Nothing is kept, so that no conversation needs to be looked through; false where that is not known.
-    fn is_empty(&self) -> bool;
+    /// Removes the entries that this client has under a key. False if there was none.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`]; nothing is removed.
+    fn remove<'a>(
+        &'a self,
+        kind: Kind,
+        principal: Principal,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<bool, StoreError>>;
+
+    /// Nothing of this kind is kept; false where that is not known.
+    fn is_empty(&self, kind: Kind) -> bool;
 
     /// `memory` or `sqlite`.
-    fn kind(&self) -> &'static str;
+    fn name(&self) -> &'static str;
 }
 
 /// How the store is, for `/health`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StoreHealth {
-    /// See [`Store::kind`].
+    /// See [`Store::name`].
     pub kind: &'static str,
-    /// `ready`, or `degraded`: some turns are in memory only.
+    /// `ready`, or `degraded`: some entries are in memory only.
     pub state: &'static str,
     /// Why it is degraded.
     pub reason: Option<String>,
 }
 
-/// Parked turns: in the configured store, and in memory while that fails.
+/// Entries of every kind: in the configured store, and in memory while that fails.
 #[derive(Debug)]
-pub struct Turns(Arc<Inner>);
+pub struct Entries(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -146,21 +282,21 @@ struct Inner {
     retries: AtomicBool,
 }
 
-impl Default for Turns {
-    fn default() -> Turns {
-        Turns::new(Arc::new(Memory::default()))
+impl Default for Entries {
+    fn default() -> Entries {
+        Entries::new(Arc::new(Memory::default()))
     }
 }
 
-impl Turns {
+impl Entries {
     /// Opens the store in this place.
     ///
     /// # Errors
-    /// See [`OpenError`]. Where the default folder cannot be written to, turns are kept in memory, and
-    /// [`Turns::health`] says so.
-    pub fn open(place: &DataDir) -> Result<Turns, OpenError> {
+    /// See [`OpenError`]. Where the default folder cannot be written to, entries are kept in memory, and
+    /// [`Entries::health`] says so.
+    pub fn open(place: &DataDir) -> Result<Entries, OpenError> {
         let opened = match place {
-            DataDir::Memory => return Ok(Turns::default()),
+            DataDir::Memory => return Ok(Entries::default()),
             DataDir::Folder(folder) => Sqlite::open(folder),
             DataDir::Default => match default_folder() {
                 Ok(folder) => Sqlite::open(&folder),
@@ -169,26 +305,26 @@ impl Turns {
         };
         match opened {
             Ok(store) => {
-                tracing::info!(file = %store.path().display(), "Mixed turns are stored in a file");
-                Ok(Turns::new(Arc::new(store)))
+                tracing::info!(file = %store.path().display(), "Mixed turns and responses are stored in a file");
+                Ok(Entries::new(Arc::new(store)))
             }
             Err(error @ OpenError::Io { .. }) if *place == DataDir::Default => {
                 tracing::warn!(
-                    "{error}; mixed turns are kept in memory, and are lost when toolway ends"
+                    "{error}; mixed turns and responses are kept in memory, and are lost when toolway ends"
                 );
-                Ok(Turns::with(Arc::new(Memory::default()), Some(error)))
+                Ok(Entries::with(Arc::new(Memory::default()), Some(error)))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Turns that are kept in this store.
-    pub fn new(store: Arc<dyn Store>) -> Turns {
-        Turns::with(store, None)
+    /// Entries that are kept in this store.
+    pub fn new(store: Arc<dyn Store>) -> Entries {
+        Entries::with(store, None)
     }
 
-    fn with(store: Arc<dyn Store>, unopened: Option<OpenError>) -> Turns {
-        Turns(Arc::new(Inner {
+    fn with(store: Arc<dyn Store>, unopened: Option<OpenError>) -> Entries {
+        Entries(Arc::new(Inner {
             store,
             spare: Memory::default(),
             unopened,
@@ -197,11 +333,11 @@ impl Turns {
         }))
     }
 
-    /// Keeps a turn. What the store does not take is kept in memory, and offered to it again every few seconds.
-    pub async fn park(&self, turn: NewTurn) {
-        let turn = Arc::new(turn);
-        if let Err(error) = self.0.store.park(&turn).await {
-            self.0.spare.keep(&turn);
+    /// Keeps an entry. What the store does not take is kept in memory, and offered to it again every few seconds.
+    pub async fn keep(&self, entry: Entry) {
+        let entry = Arc::new(entry);
+        if let Err(error) = self.0.store.keep(&entry).await {
+            self.0.spare.add(&entry);
             self.0.failed(&error);
             if !self.0.retries.swap(true, Ordering::AcqRel) {
                 tokio::spawn(retry(Arc::downgrade(&self.0)));
@@ -211,19 +347,19 @@ impl Turns {
         }
     }
 
-    /// What this client parked under these keys, the newest first. While the store fails, it is what was parked since
-    /// then.
+    /// What this client has under these keys, the newest first. While the store fails, it is what was kept since then.
     ///
     /// # Errors
     /// [`NoRoom`] when `reserve` refuses.
     pub async fn find(
         &self,
+        kind: Kind,
         principal: Principal,
-        keys: &[Key],
+        keys: &[String],
         reserve: &mut Reserve<'_>,
-    ) -> Result<Vec<FoundUnder>, NoRoom> {
-        let mut all = self.0.spare.lookup(principal, keys);
-        match self.0.store.find(principal, keys, reserve).await {
+    ) -> Result<Vec<FoundEntry>, NoRoom> {
+        let mut all = self.0.spare.lookup(kind, principal, keys);
+        match self.0.store.find(kind, principal, keys, reserve).await {
             Err(StoreError::NoRoom) => return Err(NoRoom),
             Err(error) => self.0.failed(&error),
             Ok(found) => {
@@ -234,9 +370,21 @@ impl Turns {
         Ok(all)
     }
 
-    /// Nothing is kept; false where that is not known.
-    pub fn is_empty(&self) -> bool {
-        self.0.spare.is_empty() && self.0.store.is_empty()
+    /// Removes what this client has under a key. False if there was nothing, or the store fails.
+    pub async fn remove(&self, kind: Kind, principal: Principal, key: &str) -> bool {
+        let was_spare = self.0.spare.forget(kind, principal, key);
+        match self.0.store.remove(kind, principal, key).await {
+            Ok(was_there) => was_there || was_spare,
+            Err(error) => {
+                self.0.failed(&error);
+                was_spare
+            }
+        }
+    }
+
+    /// Nothing of this kind is kept, so that no conversation needs to be looked through; false where that is not known.
+    pub fn is_empty(&self, kind: Kind) -> bool {
+        self.0.spare.is_empty(kind) && self.0.store.is_empty(kind)
     }
 
     /// How the store is.
@@ -244,7 +392,7 @@ impl Turns {
         let unopened = self.0.unopened.as_ref().map(ToString::to_string);
         let reason = unopened.or_else(|| self.0.fault().clone());
         StoreHealth {
-            kind: self.0.store.kind(),
+            kind: self.0.store.name(),
             state: if reason.is_none() {
                 "ready"
             } else {
@@ -261,8 +409,8 @@ impl Inner {
         let mut fault = self.fault();
         if fault.is_none() {
             tracing::error!(
-                "The store fails ({error}): mixed turns are kept in memory until it works again, and are lost if \
-                 toolway ends before"
+                "The store fails ({error}): mixed turns and responses are kept in memory until it works again, and are \
+                 lost if toolway ends before"
             );
         }
         *fault = Some(error.to_string());
@@ -271,7 +419,7 @@ impl Inner {
     /// Logs when the store works again, and has all that was kept in memory meanwhile.
     fn works(&self) {
         let mut fault = self.fault();
-        if fault.is_some() && self.spare.is_empty() {
+        if fault.is_some() && self.spare.oldest().is_none() {
             tracing::info!("The store works again");
             *fault = None;
         }
@@ -283,21 +431,21 @@ impl Inner {
 }
 
 /// Offers what was kept in memory to the store, until it has taken all.
-async fn retry(turns: Weak<Inner>) {
+async fn retry(entries: Weak<Inner>) {
     loop {
         sleep(RETRY).await;
-        let Some(turns) = turns.upgrade() else {
+        let Some(entries) = entries.upgrade() else {
             return;
         };
-        while let Some(turn) = turns.spare.oldest() {
-            if turns.store.park(&turn).await.is_err() {
+        while let Some((number, entry)) = entries.spare.oldest() {
+            if entries.store.keep(&entry).await.is_err() {
                 break;
             }
-            turns.spare.remove(&turn);
+            entries.spare.remove_number(entry.kind, number);
         }
-        if turns.spare.is_empty() {
-            turns.retries.store(false, Ordering::Release);
-            turns.works();
+        if entries.spare.oldest().is_none() {
+            entries.retries.store(false, Ordering::Release);
+            entries.works();
             return;
         }
     }

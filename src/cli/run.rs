@@ -20,7 +20,7 @@ use crate::{
         Gateway, listing,
         mcp::{Profile, ProfileShows},
     },
-    store::Turns,
+    store::Entries,
     upstream::{
         function::GroupHealth,
         model::{ModelError, Models},
@@ -118,7 +118,7 @@ async fn settled(config: &Config) -> Result<Arc<Gateway>> {
     let mut config = config.clone();
     // What is late is said here, and not in the log.
     config.gateway.start_wait = start_wait;
-    let gateway = serve::gateway(&config, Turns::default())?;
+    let gateway = serve::gateway(&config, Entries::default())?;
     let settled = gateway.settled(Instant::now() + start_wait);
     progress::while_waiting(&gateway, settled).await;
     Ok(gateway)

@@ -16,15 +16,15 @@ use crate::{
     config::Config,
     gateway::{Gateway, Setup},
     server,
-    store::Turns,
+    store::Entries,
 };
 
 /// Serves until a stop signal, and leaves nothing running.
 pub(super) async fn run(mut config: Config, stop: CancellationToken) -> Result<()> {
     open_files::fit(&mut config);
     let listener = bind(config.server.bind)?;
-    let turns = Turns::open(&config.data)?;
-    let gateway = gateway(&config, turns)?;
+    let entries = Entries::open(&config.data)?;
+    let gateway = gateway(&config, entries)?;
     say_where(&config, &listener).await?;
     let stopped = stop.cancelled_owned();
     server::serve(listener, gateway.clone(), config.server, stopped).await;
@@ -49,15 +49,15 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-/// Starts a gateway as configured, which keeps its turns there.
-pub(super) fn gateway(config: &Config, turns: Turns) -> Result<Arc<Gateway>> {
+/// Starts a gateway as configured, with this store.
+pub(super) fn gateway(config: &Config, entries: Entries) -> Result<Arc<Gateway>> {
     Gateway::start(Setup {
         config: config.gateway.clone(),
         upstreams: config.upstreams.clone(),
         servers: config.servers.clone(),
         functions: config.functions.clone(),
         profiles: config.profiles.clone(),
-        turns: Arc::new(turns),
+        entries: Arc::new(entries),
     })
     .context("cannot set up TLS")
 }

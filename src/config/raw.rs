@@ -42,8 +42,8 @@ pub struct RawConfig {
     /// Default: `"10s"`.
     pub shutdown_grace: Option<RawDuration>,
     /// The folder for what toolway keeps between requests, in the file `toolway.db`; `":memory:"` keeps it in memory.
-    /// A mixed turn survives a restart there. Default: the platform's folder for data of programs, such as
-    /// `~/.local/share/toolway`.
+    /// Mixed turns and responses survive a restart there. Default: the platform's folder for data of programs, such
+    /// as `~/.local/share/toolway`.
     pub data_dir: Option<String>,
     /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or a filter such as
     /// `info,toolway::upstream=debug`. Default: `"info"`.

@@ -284,7 +284,7 @@ impl Chat<'_> {
             parked: Arc::new(parked),
         };
         self.claims.park();
-        self.gateway.turns.park(turn).await;
+        self.gateway.entries.park(turn).await;
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::byte_budget::Reservation;
 use crate::{
-    store::FoundUnder,
+    store::{FoundUnder, Kind},
     upstream::{model::Upstream, read_text},
 };
 use toolway_core::{
@@ -42,15 +42,7 @@ impl Gateway {
         // The whole story, `Some` with a plain answer, `None` when it was streamed into the sink. It is written here,
         // since in a function of its own the sink would lie twice for as long as an answer lasts.
         let answer = |sink: Sink| async move {
-            if gateway.servers.are_any_missing() && Instant::now() < gateway.start_ends {
-                // Boxed, because only the first chats wait.
-                Box::pin(gateway.wait_for_tools(&input)).await;
-            }
-            if gateway.current.is_behind() {
-                // A server that has just become ready counts as such before its tools are in the catalog.
-                let renewing = timeout(gateway.config.start_wait, gateway.current.renew());
-                let _ = Box::pin(renewing).await;
-            }
+            gateway.wait_until_ready(&input).await;
             let chat = &gateway.prepare(&input).await.map_err(Failed::from)?;
             match (chat.is_loop(), chat.request.stream()) {
                 // Boxed, for each of them takes kilobytes for as long as an answer lasts, and would take as much as
@@ -123,22 +115,14 @@ impl Gateway {
         })
     }
 
-    /// The tools that a chat with this body and these headers asks for, for faces that list them. None where the body
-    /// cannot be read.
-    pub fn tools_asked_for(
-        &self,
-        body: &[u8],
-        max_depth: usize,
-        tools: Option<&str>,
-        servers: Option<&str>,
-    ) -> Arc<Selected> {
-        let parse = || ChatRequest::parse(body, max_depth);
-        let Ok(request) = read_text(body.len(), parse) else {
+    /// The tools that a chat asks for, for faces that list them; none where it cannot be read.
+    pub fn tools_asked_for(&self, input: &Input) -> Arc<Selected> {
+        let parse = || ChatRequest::parse(&input.body, input.max_depth);
+        let Ok(request) = read_text(input.body.len(), parse) else {
             return Arc::default();
         };
         let catalog = self.catalog();
-        let selection = Selection::parse(tools, servers, request.mcp_tools(), catalog.servers());
-        selection.map_or_else(
+        selection(&request, input, &catalog).map_or_else(
             |_| Arc::default(),
             |selection| catalog.select(&selection, &request.client_names(), usize::MAX),
         )
@@ -190,6 +174,19 @@ impl Gateway {
         Ok(selected)
     }
 
+    /// Waits for the tools that this chat may be offered, as long as toolway starts.
+    pub async fn wait_until_ready(&self, input: &Input) {
+        if self.servers.are_any_missing() && Instant::now() < self.start_ends {
+            // Boxed, because only the first chats wait.
+            Box::pin(self.wait_for_tools(input)).await;
+        }
+        if self.current.is_behind() {
+            // A server that has just become ready counts as such before its tools are in the catalog.
+            let renewing = timeout(self.config.start_wait, self.current.renew());
+            let _ = Box::pin(renewing).await;
+        }
+    }
+
     /// Waits until the servers whose tools this request may be offered are ready or have failed, or the start is over.
     async fn wait_for_tools(&self, input: &Input) {
         let Some(missing) = self.awaited(input) else {
@@ -226,7 +223,8 @@ impl Gateway {
     fn may_restore(&self, request: &ChatRequest<'_>) -> bool {
         let messages = request.messages();
         read_text(messages.get().len(), || {
-            parked::has_marks(messages) || (!self.turns.is_empty() && parked::may_concern(messages))
+            parked::has_marks(messages)
+                || (!self.entries.is_empty(Kind::Turn) && parked::may_concern(messages))
         })
     }
 
@@ -240,7 +238,7 @@ impl Gateway {
         let mut reservation = input.bodies.take_nothing();
         let mut loaded = 0;
         let mut found: HashMap<String, Vec<Found>> = HashMap::new();
-        let keys = match self.turns.is_empty() {
+        let keys = match self.entries.is_empty(Kind::Turn) {
             true => Vec::new(),
             false => read_text(messages.get().len(), || parked::keys(messages)),
         };
@@ -249,7 +247,9 @@ impl Gateway {
                 loaded = bytes;
                 reservation.grow_to(bytes)
             };
-            let all = self.turns.find(input.principal, &keys, &mut reserve);
+            let all = self
+                .entries
+                .find_turns(input.principal, &keys, &mut reserve);
             for FoundUnder { id, found: turn } in all.await.map_err(|NoRoom| Failure::OverBudget)? {
                 found.entry(id).or_default().push(turn);
             }

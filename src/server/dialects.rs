@@ -12,7 +12,7 @@ use std::{
 use axum::{
     Json,
     body::{Body, Bytes},
-    extract::{Path, Request, State},
+    extract::{Request, State},
     http::{HeaderMap, StatusCode, request::Parts},
     response::{IntoResponse, Response},
 };
@@ -20,36 +20,32 @@ use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::{
-        chat::{Answer, Input},
-        failure::Failure,
-        progress_mode::ProgressMode,
-        record::Record,
-        sink,
-    },
-    store::{
-        Principal,
-        responses::{KeptResponse, OfClient},
-    },
+    gateway::{chat::Answer, failure::Failure, record::Record, sink},
+    store::{Principal, responses::KeptResponse},
     upstream::{model::Api, read_text},
 };
-use toolway_core::translate::dialect::{
-    self, AnswerWriter, Delta, Unsupported,
-    anthropic::{self, MessageWriter},
-    chat::{self, ChunkReader},
-    responses::{self, GatewayTools, ListedTool, McpEntries, ResponseWriter, ToolNames},
+use toolway_core::{
+    agent::parked::NoRoom,
+    translate::dialect::{
+        self, AnswerWriter, Delta, GatewayCall, Unsupported,
+        anthropic::{self, MessageWriter},
+        chat::{self, ChunkReader},
+        responses::{self, References, ResponseWriter},
+    },
 };
 use toolway_protocol::{
-    mcp::tools::write_annotations,
     openai::ErrorBody,
     sse::{Event, Framer},
     tool::{JsonObject, ServerId},
 };
 
-use super::{App, body, chat as chat_face, error, forward, headers};
+use super::{
+    App, body, chat as chat_face, error, forward, headers,
+    mcp_items::{self, Shown},
+};
 
 /// Longest event that the gateway writes, in bytes.
-const MAX_EVENT_BYTES: usize = 64 << 20;
+pub(super) const MAX_EVENT_BYTES: usize = 64 << 20;
 
 /// The API of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,57 +87,6 @@ pub(super) async fn count_tokens(State(app): State<Arc<App>>, request: Request) 
     Json(json!({"input_tokens": body.len().div_ceil(4)})).into_response()
 }
 
-/// Answers `GET /v1/responses/{id}`; what is not kept here may be kept by the upstream.
-pub(super) async fn show_response(
-    State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Response {
-    match app
-        .responses
-        .find(headers::principal(request.headers()), &id)
-    {
-        Some(kept) => Json(kept.response).into_response(),
-        None => forward::forward(State(app), request).await,
-    }
-}
-
-/// Answers `DELETE /v1/responses/{id}`.
-pub(super) async fn delete_response(
-    State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Response {
-    match app
-        .responses
-        .remove(headers::principal(request.headers()), &id)
-    {
-        true => Json(json!({"id": id, "object": "response", "deleted": true})).into_response(),
-        false => forward::forward(State(app), request).await,
-    }
-}
-
-/// Answers `GET /v1/responses/{id}/input_items`, all on one page.
-pub(super) async fn input_items(
-    State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Response {
-    match app
-        .responses
-        .find(headers::principal(request.headers()), &id)
-    {
-        Some(kept) => {
-            let items: Vec<Value> = kept.input.into_iter().rev().collect();
-            let end = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
-            let (first, last) = (end(items.first()), end(items.last()));
-            let list = json!({"object": "list", "data": items, "first_id": first, "last_id": last, "has_more": false});
-            Json(list).into_response()
-        }
-        None => forward::forward(State(app), request).await,
-    }
-}
-
 /// Claude Code asks with HEAD whether anybody is there.
 pub(super) async fn greet() -> StatusCode {
     StatusCode::OK
@@ -153,9 +98,8 @@ async fn complete(app: Arc<App>, request: Request, face: Face) -> Response {
         Ok(body) => body,
         Err(refusal) => return refusal.into_response_in(face.form()),
     };
-    let translated = read_text(body.len(), || {
-        face.read(&app, headers::principal(&parts.headers), &body)
-    });
+    let principal = headers::principal(&parts.headers);
+    let translated = face.read(&app, principal, &body).await;
     let (model, is_elsewhere) = match &translated {
         Ok(asked) => (Some(asked.model.as_str()), false),
         // What toolway cannot translate, the upstream may still understand.
@@ -166,7 +110,8 @@ async fn complete(app: Arc<App>, request: Request, face: Face) -> Response {
     }
     let has_tools = !app.gateway.catalog().offered().is_empty();
     let is_native = model.is_some_and(|model| face.is_native(&app, model));
-    if is_native && (!has_tools || is_elsewhere) {
+    let is_here = translated.as_ref().is_ok_and(|asked| asked.is_here);
+    if is_native && !is_here && (!has_tools || is_elsewhere) {
         if let Some(record) = parts.extensions.get::<Arc<Record>>().filter(|_| has_tools) {
             record.warn("the upstream keeps this conversation: gateway tools were not offered");
         }
@@ -194,118 +139,42 @@ async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Re
     if face == Face::Messages {
         headers::move_key(&mut parts.headers);
     }
-    let mut input = match chat_face::input(&app, &parts.headers, asked.chat, record) {
+    let input = match chat_face::input(&app, &parts.headers, asked.chat, record) {
         Ok(input) => input,
         Err(failure) => return failed(face, failure),
     };
     drop(parts);
+    let writer = match asked.writer {
+        Writer::Shown(writing, shown) => {
+            return mcp_items::answer(app, input, writing, *shown).await;
+        }
+        Writer::Response(writing) => Some(writing),
+        Writer::Message => None,
+    };
     let principal = input.principal;
-    let shown = asked.mcp.map(|mcp| Shown::new(mcp, &mut input));
     match app.gateway.chat(input).await {
         Ok(Answer::Plain { headers, body }) => {
-            let written = read_text(body.len(), || {
-                let deltas = read_chat(&body);
-                asked
-                    .writer
-                    .write_whole(&app, principal, deltas, shown.as_ref())
-            });
-            plain(face, headers, written)
-        }
-        Ok(Answer::Stream { headers, body }) if !asked.is_streamed => {
-            let deltas = collect(body).await;
-            let written = asked
-                .writer
-                .write_whole(&app, principal, deltas, shown.as_ref());
+            let deltas = read_text(body.len(), || read_chat(&body));
+            let written = match writer {
+                None => anthropic::write_message(deltas),
+                Some(writing) => writing.write_whole(&app, principal, deltas).await,
+            };
             plain(face, headers, written)
         }
         Ok(Answer::Stream { headers, body }) => {
-            let mut begun = Vec::new();
-            let (writer, keep) = asked.writer.into_stream(&app, shown.as_ref(), &mut begun);
-            let body = Translated {
-                body,
-                framer: Framer::new(MAX_EVENT_BYTES),
-                reader: ChunkReader::default(),
-                begun,
-                writer,
-                keep: keep.map(|keep| (keep, app, principal)),
+            let (writer, keep): (Box<dyn AnswerWriter>, _) = match writer {
+                None => (Box::new(MessageWriter::default()), None),
+                Some(Writing { writer, keep }) => (writer, Some((keep, app, principal))),
             };
-            chat_face::respond(
-                Body::from_stream(body.into_stream()),
-                headers,
-                "text/event-stream",
-            )
+            let body = Translated::new(body, writer, keep).into_stream();
+            chat_face::respond(Body::from_stream(body), headers, "text/event-stream")
         }
         Err(failure) => error::response_in(failure, face.form()),
     }
 }
 
-/// What a client is shown of the gateway's tools, because its request has `mcp` entries.
-struct Shown {
-    entries: McpEntries,
-    /// What chooses the tools: the body and the headers of the chat.
-    body: Bytes,
-    max_depth: usize,
-    tools: Option<Box<str>>,
-    servers: Option<Box<str>>,
-}
-
-impl Shown {
-    /// Has the gateway tell of its calls.
-    fn new(entries: McpEntries, input: &mut Input) -> Shown {
-        input.progress = Some(ProgressMode::Items);
-        Shown {
-            entries,
-            body: input.body.clone(),
-            max_depth: input.max_depth,
-            tools: input.tools.clone(),
-            servers: input.servers.clone(),
-        }
-    }
-
-    fn show(&self, app: &App, writer: &mut ResponseWriter, out: &mut Vec<u8>) {
-        let (tools, servers) = (self.tools.as_deref(), self.servers.as_deref());
-        let selected = app
-            .gateway
-            .tools_asked_for(&self.body, self.max_depth, tools, servers);
-        let listed = selected.tools.iter().map(|offered| ListedTool {
-            offered: offered.name.as_str(),
-            server: offered.server.as_str(),
-            name: &offered.tool.name,
-            description: offered.tool.description.as_deref(),
-            input_schema: &offered.tool.input_schema,
-            annotations: write_annotations(offered.tool.annotations),
-        });
-        let tools = GatewayTools::new(&self.entries.labels, listed);
-        writer.show(tools, &self.entries.listed, out);
-    }
-}
-
-/// What a streamed answer of the gateway says, when it is complete.
-async fn collect(mut body: sink::Body) -> Vec<Delta> {
-    let mut framer = Framer::new(MAX_EVENT_BYTES);
-    let mut reader = ChunkReader::default();
-    let mut deltas = Vec::new();
-    let mut left = MAX_EVENT_BYTES;
-    while let Some(Ok(piece)) = body.next().await {
-        let Some(rest) = left.checked_sub(piece.len()) else {
-            let message = "the answer is too long to be given as a whole; ask for a stream";
-            let error = ErrorBody::new("server_error", "answer_too_long", message);
-            return vec![Delta::Failed(error)];
-        };
-        left = rest;
-        framer.push(piece);
-        while let Some(Ok(event)) = framer.next() {
-            let chunk = event.data().map(|data| serde_json::from_str(&data));
-            if let Some(Ok(chunk)) = chunk {
-                deltas.extend(reader.read(chunk));
-            }
-        }
-    }
-    deltas
-}
-
 /// What a whole answer of the gateway says.
-fn read_chat(body: &[u8]) -> Vec<Delta> {
+pub(super) fn read_chat(body: &[u8]) -> Vec<Delta> {
     match serde_json::from_slice(body) {
         Ok(chat) => ChunkReader::default().read(chat),
         Err(error) => {
@@ -313,6 +182,13 @@ fn read_chat(body: &[u8]) -> Vec<Delta> {
             vec![Delta::Failed(error)]
         }
     }
+}
+
+pub(super) fn plain_response(
+    headers: HeaderMap,
+    written: Result<JsonObject, Box<ErrorBody>>,
+) -> Response {
+    plain(Face::Responses, headers, written)
 }
 
 fn plain(face: Face, headers: HeaderMap, written: Result<JsonObject, Box<ErrorBody>>) -> Response {
@@ -338,10 +214,8 @@ struct Asked {
     chat: Bytes,
     warnings: Vec<String>,
     writer: Writer,
-    /// The client wants a stream; a chat whose calls are shown is streamed in any case.
-    is_streamed: bool,
-    /// The client wants to see the calls of these tools of the gateway.
-    mcp: Option<McpEntries>,
+    /// It refers to what toolway keeps, and the upstream does not.
+    is_here: bool,
 }
 
 /// A request that cannot be translated.
@@ -372,67 +246,79 @@ impl Face {
         }
     }
 
-    fn read(self, app: &App, principal: Principal, body: &[u8]) -> Result<Asked, Unreadable> {
-        let mut body = body::read_object(body).map_err(|failure| Unreadable {
+    async fn read(self, app: &App, principal: Principal, body: &[u8]) -> Result<Asked, Unreadable> {
+        let object = read_text(body.len(), || body::read_object(body));
+        let object = object.map_err(|failure| Unreadable {
             model: None,
             failure,
             is_elsewhere: false,
         })?;
-        let model = body.get("model").and_then(Value::as_str).map(str::to_owned);
-        let is_native = model
-            .as_deref()
-            .is_some_and(|model| self.is_native(app, model));
-        let mut mcp = None;
-        let translated = match self {
-            Face::Responses => {
-                let earlier = OfClient(&app.responses, principal);
-                responses::expand(&mut body, &earlier, app.config.max_body_bytes).and_then(
-                    |input| {
-                        let id = format!("{:016x}{:016x}", app.gateway.seed(), app.gateway.seed());
-                        let (request, dropped, writer, entries) =
-                            read_response(app, body, input, id)?;
-                        mcp = (!entries.labels.is_empty()).then_some(entries);
-                        Ok((request, dropped, writer))
-                    },
-                )
+        let model = object
+            .get("model")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
+        let read = match self {
+            Face::Responses => read_response(app, principal, object, body.len()).await,
+            Face::Messages => {
+                let model = model.as_deref();
+                let is_native = model.is_some_and(|model| self.is_native(app, model));
+                read_text(body.len(), || read_message(object, is_native))
             }
-            Face::Messages => anthropic::read_request(body, is_native)
-                .map(|(request, dropped)| (request, dropped, Writer::Message)),
         };
-        let (mut request, dropped, writer) = translated.map_err(|unsupported| Unreadable {
-            model: model.clone(),
-            is_elsewhere: matches!(
-                unsupported.code,
-                "previous_response_not_found" | "item_not_found"
-            ),
-            failure: refused(unsupported),
-        })?;
-        let warnings = match dropped.is_empty() {
-            true => Vec::new(),
-            false => vec![format!(
-                "not understood and left out: {}",
-                dropped.join(", ")
-            )],
-        };
-        let is_streamed = request.stream;
-        request.stream |= mcp.is_some();
-        Ok(Asked {
-            is_streamed,
-            mcp,
-            model: model.unwrap_or_default(),
-            chat: write_chat(&request),
-            warnings,
-            writer,
+        read.map_err(|unread| match unread {
+            Unread::Unsupported(unsupported) => Unreadable {
+                model,
+                is_elsewhere: matches!(
+                    unsupported.code,
+                    "previous_response_not_found" | "item_not_found"
+                ),
+                failure: refused(unsupported),
+            },
+            Unread::NoRoom => Unreadable {
+                model,
+                is_elsewhere: false,
+                failure: Failure::OverBudget,
+            },
         })
     }
 }
 
-fn read_response(
+/// Why a request was not read.
+enum Unread {
+    Unsupported(Unsupported),
+    NoRoom,
+}
+
+impl From<Unsupported> for Unread {
+    fn from(unsupported: Unsupported) -> Unread {
+        Unread::Unsupported(unsupported)
+    }
+}
+
+impl From<NoRoom> for Unread {
+    fn from(_: NoRoom) -> Unread {
+        Unread::NoRoom
+    }
+}
+
+fn read_message(body: JsonObject, is_native: bool) -> Result<Asked, Unread> {
+    let (request, dropped) = anthropic::read_request(body, is_native)?;
+    Ok(Asked {
+        chat: write_chat(&request),
+        model: request.model,
+        warnings: left_out(&dropped),
+        writer: Writer::Message,
+        is_here: false,
+    })
+}
+
+/// Reads a request of `length` bytes, with what it refers to.
+async fn read_response(
     app: &App,
-    body: JsonObject,
-    input: Vec<Value>,
-    id: String,
-) -> Result<(dialect::Request, Vec<String>, Writer, McpEntries), Unsupported> {
+    principal: Principal,
+    mut body: JsonObject,
+    length: usize,
+) -> Result<Asked, Unread> {
     let catalog = app.gateway.catalog();
     let offered = |label: &str, name: &str| {
         let server = ServerId::parse(label).ok();
@@ -440,36 +326,66 @@ fn read_response(
         let tool = own.or_else(|| catalog.find(name))?;
         Some(tool.name.to_string())
     };
-    let read = responses::read_request(body, &offered)?;
-    let previous = read
-        .resource
-        .get("previous_response_id")
-        .and_then(Value::as_str);
-    let is_kept = read.resource.get("store") != Some(&Value::Bool(false));
-    let keep = is_kept.then(|| Keep {
-        previous: previous.map(str::to_owned),
-        input: named(input, &id),
-    });
-    let writer = Writer::Response {
-        resource: read.resource,
-        names: read.names,
-        id,
-        keep,
+    let references = References::of(&body);
+    let is_here = !references.is_empty();
+    let (mut reservation, mut loaded) = (app.bodies.take_nothing(), 0);
+    let mut reserve = |bytes| {
+        loaded += bytes;
+        reservation.grow_to(loaded)
     };
-    Ok((read.request, read.dropped, writer, read.mcp))
+    let entries = app.gateway.entries();
+    let found = entries.find_earlier(principal, references, &mut reserve);
+    let (earlier, ancestors) = found.await?;
+    let id = format!("{:016x}{:016x}", app.gateway.seed(), app.gateway.seed());
+    read_text(length + loaded, || {
+        let input = responses::expand(&mut body, earlier, app.config.max_body_bytes)?;
+        let mut read = responses::read_request(body, &offered)?;
+        let keep = Keep {
+            is_stored: read.resource.get("store") != Some(&Value::Bool(false)),
+            ancestors,
+            input: responses::with_ids(input, &format!("in_{id}")),
+        };
+        let writer = ResponseWriter::new(read.resource, read.names, id, now());
+        let writing = Writing {
+            writer: Box::new(writer),
+            keep,
+        };
+        let is_streamed = read.request.stream;
+        let is_shown = !read.mcp.labels.is_empty() || !read.mcp.approved.is_empty();
+        // In a stream the order of texts and calls is kept, which a chat completion has no room for.
+        read.request.stream |= is_shown;
+        Ok(Asked {
+            chat: body::held(write_chat(&read.request), reservation),
+            model: read.request.model.clone(),
+            warnings: left_out(&read.dropped),
+            writer: match is_shown {
+                false => Writer::Response(writing),
+                true => Writer::Shown(
+                    writing,
+                    Box::new(Shown {
+                        entries: read.mcp,
+                        request: read.request,
+                        is_streamed,
+                    }),
+                ),
+            },
+            is_here,
+        })
+    })
 }
 
-/// Items with an id each, because clients name them by it.
-fn named(mut items: Vec<Value>, id: &str) -> Vec<Value> {
-    for (at, item) in items.iter_mut().enumerate() {
-        if item.is_object() && item.get("id").is_none() {
-            item["id"] = format!("in_{id}_{at}").into();
-        }
+/// A warning where something was left out.
+fn left_out(dropped: &[String]) -> Vec<String> {
+    match dropped.is_empty() {
+        true => Vec::new(),
+        false => vec![format!(
+            "not understood and left out: {}",
+            dropped.join(", ")
+        )],
     }
-    items
 }
 
-fn refused(unsupported: Unsupported) -> Failure {
+pub(super) fn refused(unsupported: Unsupported) -> Failure {
     Failure::Request {
         message: unsupported.message,
         param: Some(unsupported.param),
@@ -478,7 +394,7 @@ fn refused(unsupported: Unsupported) -> Failure {
 }
 
 /// The body of the chat. A stream always tells its tokens, because these APIs do.
-fn write_chat(request: &dialect::Request) -> Bytes {
+pub(super) fn write_chat(request: &dialect::Request) -> Bytes {
     let mut chat = chat::write_request(request);
     if !dialect::thinks(&request.model) {
         chat.shift_remove("reasoning_effort");
@@ -492,82 +408,68 @@ fn write_chat(request: &dialect::Request) -> Bytes {
 /// What writes the answer.
 enum Writer {
     Message,
-    Response {
-        resource: JsonObject,
-        names: ToolNames,
-        id: String,
-        keep: Option<Keep>,
-    },
+    Response(Writing),
+    /// A response whose client sees the gateway's tools.
+    Shown(Writing, Box<Shown>),
 }
 
-/// A response that is kept when it is complete.
-struct Keep {
-    previous: Option<String>,
+/// A response that is being written.
+pub(super) struct Writing {
+    pub(super) writer: Box<ResponseWriter>,
+    pub(super) keep: Keep,
+}
+
+impl Writing {
+    /// The whole response, kept before the client can name it.
+    pub(super) async fn write_whole(
+        mut self,
+        app: &App,
+        principal: Principal,
+        deltas: Vec<Delta>,
+    ) -> Result<JsonObject, Box<ErrorBody>> {
+        let response = self.writer.write_response(deltas)?;
+        let kept = self.keep.of(&*self.writer);
+        kept.keep(app, principal).await;
+        Ok(response)
+    }
+}
+
+/// What is kept of a response when it is complete.
+pub(super) struct Keep {
+    /// Later requests may name it.
+    is_stored: bool,
+    ancestors: Vec<String>,
     input: Vec<Value>,
 }
 
 impl Keep {
-    fn keep(self, app: &App, principal: Principal, response: JsonObject) {
-        let Keep { previous, input } = self;
-        let kept = KeptResponse {
-            previous,
-            input,
-            response,
-        };
-        app.responses.keep(principal, kept);
+    /// What is to be kept of an answer that is complete.
+    fn of(self, writer: &dyn AnswerWriter) -> Kept {
+        let response = self.is_stored.then(|| writer.kept()).flatten();
+        Kept {
+            asked: writer.asked(),
+            response: response.map(|response| KeptResponse {
+                ancestors: self.ancestors,
+                input: self.input,
+                response,
+            }),
+        }
     }
 }
 
-impl Writer {
-    /// Appends what is shown before the answer to `out`.
-    fn into_stream(
-        self,
-        app: &App,
-        shown: Option<&Shown>,
-        out: &mut Vec<u8>,
-    ) -> (Box<dyn AnswerWriter>, Option<Keep>) {
-        match self {
-            Writer::Message => (Box::new(MessageWriter::default()), None),
-            Writer::Response {
-                resource,
-                names,
-                id,
-                keep,
-            } => {
-                let mut writer = ResponseWriter::new(resource, names, id, now());
-                if let Some(shown) = shown {
-                    shown.show(app, &mut writer, out);
-                }
-                (Box::new(writer), keep)
-            }
-        }
-    }
+/// What is kept before the client reads the end of its answer.
+struct Kept {
+    /// The calls that it is asked to approve.
+    asked: Vec<GatewayCall>,
+    response: Option<KeptResponse>,
+}
 
-    fn write_whole(
-        self,
-        app: &App,
-        principal: Principal,
-        deltas: Vec<Delta>,
-        shown: Option<&Shown>,
-    ) -> Result<JsonObject, Box<ErrorBody>> {
-        match self {
-            Writer::Message => anthropic::write_message(deltas),
-            Writer::Response {
-                resource,
-                names,
-                id,
-                keep,
-            } => {
-                let mut writer = ResponseWriter::new(resource, names, id, now());
-                if let Some(shown) = shown {
-                    shown.show(app, &mut writer, &mut Vec::new());
-                }
-                let response = writer.write_response(deltas)?;
-                if let Some(keep) = keep {
-                    keep.keep(app, principal, response.clone());
-                }
-                Ok(response)
-            }
+impl Kept {
+    async fn keep(self, app: &App, principal: Principal) {
+        app.gateway.ask_for_approval(principal, &self.asked).await;
+        if let Some(response) = &self.response {
+            let entries = app.gateway.entries();
+            entries.keep_response(principal, response).await;
         }
     }
 }
@@ -578,18 +480,32 @@ fn now() -> u64 {
 }
 
 /// A streamed answer that is translated while it is written.
-struct Translated {
+pub(super) struct Translated {
     body: sink::Body,
     framer: Framer,
     reader: ChunkReader,
-    /// What goes out before the answer.
-    begun: Vec<u8>,
     writer: Box<dyn AnswerWriter>,
     keep: Option<(Keep, Arc<App>, Principal)>,
+    is_complete: bool,
 }
 
 impl Translated {
-    fn into_stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+    pub(super) fn new(
+        body: sink::Body,
+        writer: Box<dyn AnswerWriter>,
+        keep: Option<(Keep, Arc<App>, Principal)>,
+    ) -> Translated {
+        Translated {
+            body,
+            framer: Framer::new(MAX_EVENT_BYTES),
+            reader: ChunkReader::default(),
+            writer,
+            keep,
+            is_complete: false,
+        }
+    }
+
+    pub(super) fn into_stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
         stream::unfold(self, |mut translated| async {
             let piece = translated.next().await?;
             Some((Ok(piece), translated))
@@ -598,15 +514,18 @@ impl Translated {
 
     /// The next events; those of one piece go out in one write, because some clients lose an event that is torn.
     async fn next(&mut self) -> Option<Bytes> {
-        if !self.begun.is_empty() {
-            return Some(std::mem::take(&mut self.begun).into());
-        }
         loop {
             let Ok(piece) = self.body.next().await?;
             self.framer.push(piece);
             let mut out = Vec::new();
             while let Some(Ok(event)) = self.framer.next() {
                 self.write(&event, &mut out);
+            }
+            if self.is_complete
+                && let Some((keep, app, principal)) = self.keep.take()
+            {
+                let kept = keep.of(&*self.writer);
+                kept.keep(&app, principal).await;
             }
             if !out.is_empty() {
                 return Some(out.into());
@@ -624,11 +543,7 @@ impl Translated {
         };
         if data == "[DONE]" {
             self.writer.finish(out);
-            if let (Some(response), Some((keep, app, principal))) =
-                (self.writer.kept(), self.keep.take())
-            {
-                keep.keep(&app, principal, response);
-            }
+            self.is_complete = true;
             return;
         }
         let chunk = serde_json::from_str::<JsonObject>(&data);

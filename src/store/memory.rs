@@ -1,19 +1,16 @@
-//! Turns in memory. They end with the process.
+//! Entries in memory. They end with the process.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio::time::Instant;
 
-use super::{
-    FoundUnder, MAX_AGE, MAX_BYTES, MAX_TURNS, NewTurn, Principal, Reserve, Store, StoreError,
-};
-use toolway_core::agent::parked::{Found, Key, Parked};
+use super::{Entry, FoundEntry, Held, Kind, Principal, Reserve, Store, StoreError};
 
-/// Parked turns, found by the ids of the client's calls. An id that is used again leads to the later turn.
+/// Entries by their keys. A key that is used again leads to the later entry.
 #[derive(Debug, Default)]
 pub struct Memory {
     inner: Mutex<Inner>,
@@ -21,87 +18,96 @@ pub struct Memory {
 
 #[derive(Debug, Default)]
 struct Inner {
-    by_id: HashMap<String, Arc<MemoryEntry>>,
-    /// The oldest first.
-    order: VecDeque<Arc<MemoryEntry>>,
-    bytes: usize,
-    held: HashMap<Principal, Held>,
+    /// How many there ever were.
+    numbers: u64,
+    by_key: HashMap<(Kind, Principal, String), u64>,
+    kinds: HashMap<Kind, OfKind>,
 }
 
-/// What one client holds.
-#[derive(Clone, Copy, Debug, Default)]
-struct Held {
-    entries: usize,
-    bytes: usize,
+/// The entries of one kind.
+#[derive(Debug, Default)]
+struct OfKind {
+    /// The oldest first.
+    order: BTreeMap<u64, MemoryEntry>,
+    all: Held,
+    held: HashMap<Principal, Held>,
 }
 
 #[derive(Debug)]
 struct MemoryEntry {
-    turn: Arc<NewTurn>,
+    entry: Arc<Entry>,
     bytes: usize,
     since: Instant,
 }
 
 impl Memory {
-    /// Keeps a turn. A turn that is larger than the bound of the whole store is not kept, so that the others are not
-    /// lost for it.
-    pub(super) fn keep(&self, turn: &Arc<NewTurn>) {
-        let bytes = size(&turn.parked);
-        if bytes > MAX_BYTES {
+    /// Keeps an entry.
+    pub(super) fn add(&self, entry: &Arc<Entry>) {
+        let (kind, principal) = (entry.kind, entry.principal);
+        let bytes = entry.content.bytes();
+        if bytes > kind.bounds().bytes {
             return;
         }
-        let entry = Arc::new(MemoryEntry {
-            turn: Arc::clone(turn),
+        let mut inner = self.lock();
+        if let Some(id) = entry.keys.first().filter(|_| kind.has_id()) {
+            inner.forget(kind, principal, id);
+        }
+        inner.numbers += 1;
+        let number = inner.numbers;
+        for key in &entry.keys {
+            inner.by_key.insert((kind, principal, key.clone()), number);
+        }
+        let of_kind = inner.kinds.entry(kind).or_default();
+        of_kind.all.add(bytes);
+        of_kind.held.entry(principal).or_default().add(bytes);
+        let kept = MemoryEntry {
+            entry: Arc::clone(entry),
             bytes,
             since: Instant::now(),
-        });
-        let mut inner = self.lock();
-        for call in &turn.parked.client_calls {
-            inner.by_id.insert(call.id.clone(), entry.clone());
-        }
-        inner.bytes += bytes;
-        let held = inner.held.entry(turn.principal).or_default();
-        held.entries += 1;
-        held.bytes += bytes;
-        inner.order.push_back(entry);
-        inner.forget_old();
-        inner.make_room();
-    }
-
-    /// What this client parked under these keys.
-    pub(super) fn lookup(&self, principal: Principal, keys: &[Key]) -> Vec<FoundUnder> {
-        let mut inner = self.lock();
-        inner.forget_old();
-        let found = |key: &Key| {
-            let turn = &inner.by_id.get(&key.id)?.turn;
-            let is_it = turn.principal == principal && turn.question == key.question;
-            is_it.then(|| FoundUnder {
-                id: key.id.clone(),
-                found: Found {
-                    question: turn.question,
-                    parked: Arc::clone(&turn.parked),
-                },
-            })
         };
-        keys.iter().filter_map(found).collect()
+        of_kind.order.insert(number, kept);
+        inner.make_room(kind);
     }
 
-    /// The turn that was parked first.
-    pub(super) fn oldest(&self) -> Option<Arc<NewTurn>> {
-        let inner = self.lock();
-        inner.order.front().map(|entry| Arc::clone(&entry.turn))
-    }
-
-    /// Forgets a turn.
-    pub(super) fn remove(&self, turn: &Arc<NewTurn>) {
+    /// What this client has under these keys, the newest first.
+    pub(super) fn lookup(
+        &self,
+        kind: Kind,
+        principal: Principal,
+        keys: &[String],
+    ) -> Vec<FoundEntry> {
         let mut inner = self.lock();
-        let place = inner
-            .order
-            .iter()
-            .position(|it| Arc::ptr_eq(&it.turn, turn));
-        if let Some(place) = place {
-            inner.remove(place);
-        }
+        inner.make_room(kind);
+        let Some(of_kind) = inner.kinds.get(&kind) else {
+            return Vec::new();
+        };
+        let find = |key: &String| {
+            let number = *inner.by_key.get(&(kind, principal, key.clone()))?;
+            let content = of_kind.order.get(&number)?.entry.content.clone();
+            let key = key.clone();
+            Some((number, FoundEntry { key, content }))
+        };
+        let mut found: Vec<_> = keys.iter().filter_map(find).collect();
+        found.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
+        found.into_iter().map(|(_, found)| found).collect()
+    }
+
+    /// The entry that was kept first, and its number.
+    pub(super) fn oldest(&self) -> Option<(u64, Arc<Entry>)> {
+        let inner = self.lock();
+        let firsts = inner.kinds.values().filter_map(|it| it.order.iter().next());
+        let oldest = firsts.min_by_key(|(number, _)| **number);
+        oldest.map(|(number, kept)| (*number, Arc::clone(&kept.entry)))
+    }
+
+    /// Forgets the entry of this number.
+    pub(super) fn remove_number(&self, kind: Kind, number: u64) {
+        self.lock().remove(kind, number);
+    }
+
+    /// Forgets what this client has under a key. False if there was nothing.
+    pub(super) fn forget(&self, kind: Kind, principal: Principal, key: &str) -> bool {
+        self.lock().forget(kind, principal, key)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -110,9 +116,9 @@ impl Memory {
 }
 
 impl Store for Memory {
-    fn park<'a>(&'a self, turn: &'a Arc<NewTurn>) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn keep<'a>(&'a self, entry: &'a Arc<Entry>) -> BoxFuture<'a, Result<(), StoreError>> {
         async {
-            self.keep(turn);
+            self.add(entry);
             Ok(())
         }
         .boxed()
@@ -120,65 +126,95 @@ impl Store for Memory {
 
     fn find<'a>(
         &'a self,
+        kind: Kind,
         principal: Principal,
-        keys: &'a [Key],
-        _: &'a mut Reserve<'_>,
-    ) -> BoxFuture<'a, Result<Vec<FoundUnder>, StoreError>> {
-        async move { Ok(self.lookup(principal, keys)) }.boxed()
+        keys: &'a [String],
+        reserve: &'a mut Reserve<'_>,
+    ) -> BoxFuture<'a, Result<Vec<FoundEntry>, StoreError>> {
+        async move {
+            let found = self.lookup(kind, principal, keys);
+            // Values are shared, and texts are read into values.
+            let read = found.iter().filter(|_| kind != Kind::Turn);
+            let bytes = read.map(|it| 2 * it.content.bytes()).sum();
+            match bytes == 0 || reserve(bytes) {
+                true => Ok(found),
+                false => Err(StoreError::NoRoom),
+            }
+        }
+        .boxed()
     }
 
-    fn is_empty(&self) -> bool {
-        self.lock().order.is_empty()
+    fn remove<'a>(
+        &'a self,
+        kind: Kind,
+        principal: Principal,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+        async move { Ok(self.forget(kind, principal, key)) }.boxed()
     }
 
-    fn kind(&self) -> &'static str {
+    fn is_empty(&self, kind: Kind) -> bool {
+        let inner = self.lock();
+        inner.kinds.get(&kind).is_none_or(|it| it.order.is_empty())
+    }
+
+    fn name(&self) -> &'static str {
         "memory"
     }
 }
 
 impl Inner {
-    fn forget_old(&mut self) {
-        let is_old = |entry: &Arc<MemoryEntry>| entry.since.elapsed() > MAX_AGE;
-        while self.order.front().is_some_and(is_old) {
-            self.remove(0);
+    /// Keeps within the bounds: what is too old goes, then the oldest, that of a client with more than half if there is
+    /// one.
+    fn make_room(&mut self, kind: Kind) {
+        let bounds = kind.bounds();
+        while let Some(of_kind) = self.kinds.get(&kind) {
+            let Some((oldest, kept)) = of_kind.order.iter().next() else {
+                return;
+            };
+            let is_full = of_kind.all.exceeds(&bounds, 1);
+            if !is_full && kept.since.elapsed() <= bounds.age {
+                return;
+            }
+            let greedy = of_kind.held.iter().filter(|_| is_full);
+            let greedy: HashSet<Principal> = greedy
+                .filter(|(_, held)| held.exceeds(&bounds, 2))
+                .map(|(principal, _)| *principal)
+                .collect();
+            let mut order = of_kind.order.iter();
+            let victim = order.find(|(_, it)| greedy.contains(&it.entry.principal));
+            let victim = victim.map_or(*oldest, |(number, _)| *number);
+            self.remove(kind, victim);
         }
     }
 
-    /// Keeps within the bounds: the oldest turn goes, that of a client with more than half if there is one.
-    fn make_room(&mut self) {
-        while self.order.len() > MAX_TURNS || self.bytes > MAX_BYTES {
-            let has_most = |held: &Held| held.entries > MAX_TURNS / 2 || held.bytes > MAX_BYTES / 2;
-            let greedy = self.held.iter().find(|(_, held)| has_most(held));
-            let greedy = greedy.map(|(principal, _)| *principal);
-            let is_victim =
-                |it: &Arc<MemoryEntry>| greedy.is_none_or(|greedy| it.turn.principal == greedy);
-            let oldest = self.order.iter().position(is_victim).unwrap_or(0);
-            self.remove(oldest);
-        }
+    fn forget(&mut self, kind: Kind, principal: Principal, key: &str) -> bool {
+        let number = self.by_key.get(&(kind, principal, key.to_owned())).copied();
+        number.is_some_and(|number| self.remove(kind, number))
     }
 
-    fn remove(&mut self, place: usize) {
-        let Some(removed) = self.order.remove(place) else {
-            return;
+    fn remove(&mut self, kind: Kind, number: u64) -> bool {
+        let Some(of_kind) = self.kinds.get_mut(&kind) else {
+            return false;
         };
-        self.bytes -= removed.bytes;
-        if let Some(held) = self.held.get_mut(&removed.turn.principal) {
-            held.entries -= 1;
-            held.bytes -= removed.bytes;
+        let Some(removed) = of_kind.order.remove(&number) else {
+            return false;
+        };
+        let principal = removed.entry.principal;
+        of_kind.all.subtract(removed.bytes);
+        if let Some(held) = of_kind.held.get_mut(&principal) {
+            held.subtract(removed.bytes);
             if held.entries == 0 {
-                self.held.remove(&removed.turn.principal);
+                of_kind.held.remove(&principal);
             }
         }
-        for call in &removed.turn.parked.client_calls {
-            let entry = self.by_id.get(&call.id);
-            if entry.is_some_and(|entry| Arc::ptr_eq(entry, &removed)) {
-                self.by_id.remove(&call.id);
+        for key in &removed.entry.keys {
+            let key = (kind, principal, key.clone());
+            // A later entry may have the key as well.
+            if self.by_key.get(&key) == Some(&number) {
+                self.by_key.remove(&key);
             }
         }
+        true
     }
-}
-
-fn size(parked: &Parked) -> usize {
-    // The transcript holds the client's calls too, and stands for what they take beside it.
-    parked.transcript.messages().len() + parked.cut_results.bytes()
 }

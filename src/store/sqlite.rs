@@ -1,9 +1,11 @@
-//! Turns in a file: SQLite, which survives `kill -9` at any moment.
+//! Entries in a file: SQLite, which survives `kill -9` at any moment.
 //!
 //! One thread writes, and puts what waits into one transaction; readers have a connection of their own (WAL). Several
 //! processes may share the file.
 
 use std::{
+    borrow::Cow,
+    collections::HashSet,
     fmt,
     fs::{self, OpenOptions},
     io,
@@ -13,7 +15,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::{FutureExt, TryFutureExt, future::BoxFuture};
 use rusqlite::{Connection, ErrorCode, TransactionBehavior, params};
 use tokio::{
     sync::oneshot,
@@ -21,10 +23,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    FoundUnder, MAX_AGE, MAX_BYTES, MAX_TURNS, NewTurn, Principal, Reserve, Store, StoreError,
-};
-use toolway_core::agent::parked::{Found, Key, Parked};
+use super::{Content, Entry, FoundEntry, Held, Kind, Principal, Reserve, Store, StoreError};
 
 #[cfg(test)]
 mod tests;
@@ -33,10 +32,11 @@ mod tests;
 const FILE: &str = "toolway.db";
 
 /// The version of the schema that this code reads and writes, in SQLite's `user_version`.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
 
 /// What leads from each version of the schema to the next one.
-const MIGRATIONS: [&str; SCHEMA as usize] = ["
+const MIGRATIONS: [&str; SCHEMA as usize] = [
+    "
     CREATE TABLE turns (
         turn INTEGER PRIMARY KEY AUTOINCREMENT,
         principal INTEGER NOT NULL,
@@ -55,7 +55,34 @@ const MIGRATIONS: [&str; SCHEMA as usize] = ["
         PRIMARY KEY (principal, id, turn)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX calls_by_turn ON calls (turn);
-"];
+    ",
+    "
+    CREATE TABLE entries (
+        entry INTEGER PRIMARY KEY AUTOINCREMENT,
+        kind TEXT NOT NULL,
+        principal INTEGER NOT NULL,
+        -- Seconds since 1970.
+        expires INTEGER NOT NULL,
+        bytes INTEGER NOT NULL,
+        content TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX entries_by_expiry ON entries (expires);
+    CREATE INDEX entries_by_principal ON entries (kind, principal, entry, bytes);
+    CREATE TABLE keys (
+        kind TEXT NOT NULL,
+        principal INTEGER NOT NULL,
+        key TEXT NOT NULL,
+        entry INTEGER NOT NULL REFERENCES entries ON DELETE CASCADE,
+        PRIMARY KEY (kind, principal, key, entry)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX keys_by_entry ON keys (entry);
+    INSERT INTO entries SELECT turn, 'turn', principal, expires, bytes, parked FROM turns;
+    INSERT INTO keys
+        SELECT 'turn', calls.principal, format('%016x', question) || ' ' || id, turn FROM calls JOIN turns USING (turn);
+    DROP TABLE calls;
+    DROP TABLE turns;
+    ",
+];
 
 /// How long SQLite waits for another process that writes.
 const BUSY: Duration = Duration::from_secs(2);
@@ -63,13 +90,13 @@ const BUSY: Duration = Duration::from_secs(2);
 /// How long a request waits for the store.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Turns that wait to be written; for one more the store is unavailable.
+/// Entries that wait to be written; for one more the store is unavailable.
 const QUEUE: usize = 256;
 
-/// Most turns of one transaction.
+/// Most entries of one transaction.
 const BATCH: usize = 64;
 
-/// Most turns that one look gives.
+/// Most entries that one look gives.
 const MAX_FOUND: usize = 4096;
 
 /// Why the file cannot be used. The message says what can be done.
@@ -115,18 +142,24 @@ pub enum OpenError {
     },
 }
 
-/// Parked turns in the file `toolway.db` of a folder.
+/// Entries in the file `toolway.db` of a folder.
 pub struct Sqlite {
     path: PathBuf,
     writer: mpsc::SyncSender<Write>,
-    /// Opened when it is first needed: most gateways have no mixed turns.
+    /// Opened when it is first needed: most gateways have neither mixed turns nor responses.
     reader: Arc<Mutex<Option<Connection>>>,
 }
 
-/// A turn to be written, and who waits for that.
+/// What is to be done to the file.
+enum Change {
+    Keep(Arc<Entry>),
+    Remove(Kind, Principal, String),
+}
+
+/// A change to be written, and who waits for that. The answer is whether anything was removed.
 struct Write {
-    turn: Arc<NewTurn>,
-    done: oneshot::Sender<Result<(), StoreError>>,
+    change: Change,
+    done: oneshot::Sender<Result<bool, StoreError>>,
 }
 
 impl Sqlite {
@@ -181,6 +214,17 @@ impl Sqlite {
         &self.path
     }
 
+    /// Has the writer make a change, and waits for a bounded time.
+    async fn write(&self, change: Change) -> Result<bool, StoreError> {
+        let (done, written) = oneshot::channel();
+        let queued = self.writer.try_send(Write { change, done });
+        queued.map_err(|_| StoreError::Unavailable("too many entries wait".to_owned()))?;
+        let written = timeout(STORE_TIMEOUT, written)
+            .await
+            .map_err(|_| too_slow())?;
+        written.map_err(|_| StoreError::Unavailable("its thread has ended".to_owned()))?
+    }
+
     /// Reads on a thread of its own, for a bounded time.
     async fn read<T: Send + 'static>(
         &self,
@@ -208,117 +252,120 @@ impl fmt::Debug for Sqlite {
 }
 
 impl Store for Sqlite {
-    fn park<'a>(&'a self, turn: &'a Arc<NewTurn>) -> BoxFuture<'a, Result<(), StoreError>> {
-        async {
-            let (done, written) = oneshot::channel();
-            let turn = Arc::clone(turn);
-            let queued = self.writer.try_send(Write { turn, done });
-            queued.map_err(|_| StoreError::Unavailable("too many turns wait".to_owned()))?;
-            let written = timeout(STORE_TIMEOUT, written)
-                .await
-                .map_err(|_| too_slow())?;
-            written.map_err(|_| StoreError::Unavailable("its thread has ended".to_owned()))?
-        }
-        .boxed()
+    fn keep<'a>(&'a self, entry: &'a Arc<Entry>) -> BoxFuture<'a, Result<(), StoreError>> {
+        let change = Change::Keep(Arc::clone(entry));
+        self.write(change).map_ok(|_| ()).boxed()
     }
 
     fn find<'a>(
         &'a self,
+        kind: Kind,
         principal: Principal,
-        keys: &'a [Key],
+        keys: &'a [String],
         reserve: &'a mut Reserve<'_>,
-    ) -> BoxFuture<'a, Result<Vec<FoundUnder>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<FoundEntry>, StoreError>> {
         async move {
-            let keys: Vec<_> = keys
-                .iter()
-                .map(|key| (&key.id, key.question.cast_signed()))
-                .collect();
-            let keys = serde_json::to_string(&keys).map_err(unavailable)?;
-            let rows = self.read(move |it| locate(it, principal, &keys)).await?;
+            let keys = serde_json::to_string(keys).map_err(unavailable)?;
+            let located = self.read(move |it| locate(it, kind, principal, &keys));
+            let rows = located.await?;
             if rows.is_empty() {
                 return Ok(Vec::new());
             }
-            let mut turns: Vec<(i64, usize)> = rows.iter().map(|it| (it.turn, it.bytes)).collect();
-            turns.dedup();
+            let mut entries: Vec<(i64, usize)> =
+                rows.iter().map(|it| (it.entry, it.bytes)).collect();
+            entries.dedup();
             // The text, and the values that are built from it.
-            let bytes: usize = turns.iter().map(|(_, bytes)| 2 * bytes).sum();
+            let bytes: usize = entries.iter().map(|(_, bytes)| 2 * bytes).sum();
             if !reserve(bytes) {
                 return Err(StoreError::NoRoom);
             }
-            let turns = turns.into_iter().map(|(turn, _)| turn).collect();
-            let parked = self.read(move |it| load(it, turns)).await?;
+            let entries = entries.into_iter().map(|(entry, _)| entry).collect();
+            let contents = self.read(move |it| load(it, kind, entries)).await?;
             let found = rows.into_iter().filter_map(|row| {
-                let at = parked.iter().position(|(turn, _)| *turn == row.turn)?;
-                let parked = Arc::clone(&parked[at].1);
-                let question = row.question;
-                Some(FoundUnder {
-                    id: row.id,
-                    found: Found { question, parked },
-                })
+                let at = contents.iter().position(|(entry, _)| *entry == row.entry)?;
+                let content = contents[at].1.clone();
+                let key = row.key;
+                Some(FoundEntry { key, content })
             });
             Ok(found.collect())
         }
         .boxed()
     }
 
-    fn is_empty(&self) -> bool {
-        // Another process may have parked one.
+    fn remove<'a>(
+        &'a self,
+        kind: Kind,
+        principal: Principal,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+        let change = Change::Remove(kind, principal, key.to_owned());
+        self.write(change).boxed()
+    }
+
+    fn is_empty(&self, _: Kind) -> bool {
+        // Another process may have kept one.
         false
     }
 
-    fn kind(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         "sqlite"
     }
 }
 
-/// A turn without what was parked.
+/// An entry without what it holds.
 struct Row {
-    id: String,
-    turn: i64,
-    question: u64,
+    key: String,
+    entry: i64,
     bytes: usize,
 }
 
-/// The turns under these keys (a JSON array of id and question), the newest first.
-fn locate(reader: &Connection, principal: Principal, keys: &str) -> Result<Vec<Row>, StoreError> {
+/// The entries under these keys (a JSON array), the newest first.
+fn locate(
+    reader: &Connection,
+    kind: Kind,
+    principal: Principal,
+    keys: &str,
+) -> Result<Vec<Row>, StoreError> {
     let mut select = reader
         .prepare_cached(
-            "SELECT calls.id, turn, question, bytes FROM json_each(?2) AS key \
-             JOIN calls ON calls.principal = ?1 AND calls.id = key.value ->> 0 \
-             JOIN turns USING (turn) \
-             WHERE question = key.value ->> 1 AND expires > ?3 ORDER BY turn DESC LIMIT ?4",
+            "SELECT keys.key, entry, bytes FROM json_each(?3) AS wanted \
+             JOIN keys ON keys.kind = ?1 AND keys.principal = ?2 AND keys.key = wanted.value \
+             JOIN entries USING (entry) WHERE expires > ?4 ORDER BY entry DESC LIMIT ?5",
         )
         .map_err(unavailable)?;
     let read = |row: &rusqlite::Row<'_>| {
         Ok(Row {
-            id: row.get(0)?,
-            turn: row.get(1)?,
-            question: row.get::<_, i64>(2)?.cast_unsigned(),
-            bytes: row.get(3)?,
+            key: row.get(0)?,
+            entry: row.get(1)?,
+            bytes: row.get(2)?,
         })
     };
+    let principal = principal.cast_signed();
     let rows = select.query_map(
-        params![principal.cast_signed(), keys, now(), MAX_FOUND],
+        params![kind.as_str(), principal, keys, now(), MAX_FOUND],
         read,
     );
     rows.and_then(Iterator::collect).map_err(unavailable)
 }
 
-/// What was parked in these turns. One that was removed in the meantime is left out.
-fn load(reader: &Connection, turns: Vec<i64>) -> Result<Vec<(i64, Arc<Parked>)>, StoreError> {
+/// What these entries hold. One that was removed in the meantime is left out.
+fn load(
+    reader: &Connection,
+    kind: Kind,
+    entries: Vec<i64>,
+) -> Result<Vec<(i64, Content)>, StoreError> {
     let mut select = reader
-        .prepare_cached("SELECT parked FROM turns WHERE turn = ?1")
+        .prepare_cached("SELECT content FROM entries WHERE entry = ?1")
         .map_err(unavailable)?;
-    let mut all = Vec::with_capacity(turns.len());
-    for turn in turns {
-        let mut rows = select.query([turn]).map_err(unavailable)?;
+    let mut all = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let mut rows = select.query([entry]).map_err(unavailable)?;
         if let Some(row) = rows.next().map_err(unavailable)? {
             let text = row
                 .get_ref(0)
                 .and_then(|it| Ok(it.as_str()?))
                 .map_err(unavailable)?;
-            let parked = serde_json::from_str(text).map_err(unavailable)?;
-            all.push((turn, Arc::new(parked)));
+            all.push((entry, Content::read(kind, text).map_err(unavailable)?));
         }
     }
     Ok(all)
@@ -327,109 +374,137 @@ fn load(reader: &Connection, turns: Vec<i64>) -> Result<Vec<(i64, Arc<Parked>)>,
 /// Writes until the store is dropped. Everything that waits goes into one transaction.
 fn write_all(mut connection: Connection, queue: &mpsc::Receiver<Write>) {
     while let Ok(first) = queue.recv() {
-        let batch: Vec<Write> = std::iter::once(first)
-            .chain(queue.try_iter().take(BATCH - 1))
-            .collect();
-        let written = write(&mut connection, &batch);
-        for it in batch {
+        let waiting = queue.try_iter().take(BATCH - 1);
+        let (changes, waiters): (Vec<_>, Vec<_>) = std::iter::once(first)
+            .chain(waiting)
+            .map(|it| (it.change, it.done))
+            .unzip();
+        let written = write(&mut connection, &changes);
+        for (at, waiter) in waiters.into_iter().enumerate() {
+            let written = written.as_ref().map(|removed| removed[at]);
             // A request that has ended does not wait any more.
-            let _ = it.done.send(written.clone());
+            let _ = waiter.send(written.map_err(Clone::clone));
         }
     }
 }
 
-fn write(connection: &mut Connection, batch: &[Write]) -> Result<(), StoreError> {
-    let parked: Result<Vec<String>, _> = batch
-        .iter()
-        .map(|it| serde_json::to_string(&*it.turn.parked))
-        .collect();
-    let parked = parked.map_err(unavailable)?;
-    let mut insert_all = || -> Result<(), rusqlite::Error> {
+/// Makes these changes, and says of each whether it removed anything.
+fn write(connection: &mut Connection, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
+    let texts = changes.iter().map(|change| match change {
+        Change::Keep(entry) => entry.content.text(),
+        Change::Remove(..) => Ok("".into()),
+    });
+    let texts: Vec<Cow<'_, str>> = texts.collect::<Result<_, _>>().map_err(unavailable)?;
+    let mut make_all = || -> Result<Vec<bool>, rusqlite::Error> {
         let now = now();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        transaction.execute("DELETE FROM turns WHERE expires <= ?1", [now])?;
-        for (it, parked) in batch.iter().zip(&parked) {
-            insert(&transaction, &it.turn, parked, now)?;
+        transaction.execute("DELETE FROM entries WHERE expires <= ?1", [now])?;
+        let mut kept = HashSet::new();
+        let mut removed = Vec::with_capacity(changes.len());
+        for (change, text) in changes.iter().zip(&texts) {
+            removed.push(match change {
+                Change::Keep(entry) => {
+                    kept.insert(entry.kind);
+                    insert(&transaction, entry, text, now)?
+                }
+                Change::Remove(kind, principal, key) => {
+                    remove(&transaction, *kind, *principal, key)?
+                }
+            });
         }
-        transaction.commit()
+        for kind in kept {
+            make_room(&transaction, kind)?;
+        }
+        transaction.commit()?;
+        Ok(removed)
     };
-    insert_all().map_err(unavailable)
+    make_all().map_err(unavailable)
 }
 
-/// Adds a turn, and removes others until all are within the bounds. A turn that is larger than the bound of the whole
-/// store is not kept.
+/// Adds an entry; whether it took the place of another. One that is larger than the bound of its whole kind is not kept.
 fn insert(
     connection: &Connection,
-    turn: &NewTurn,
-    parked: &str,
+    entry: &Entry,
+    text: &str,
     now: i64,
-) -> Result<(), rusqlite::Error> {
-    if parked.len() > MAX_BYTES {
-        return Ok(());
+) -> Result<bool, rusqlite::Error> {
+    let (kind, bounds) = (entry.kind, entry.kind.bounds());
+    if text.len() > bounds.bytes {
+        return Ok(false);
     }
-    let principal = turn.principal.cast_signed();
-    let expires = now.saturating_add_unsigned(MAX_AGE.as_secs());
+    let replaces = match entry.keys.first().filter(|_| kind.has_id()) {
+        Some(id) => remove(connection, kind, entry.principal, id)?,
+        None => false,
+    };
+    let principal = entry.principal.cast_signed();
+    let expires = now.saturating_add_unsigned(bounds.age.as_secs());
     connection
         .prepare_cached(
-            "INSERT INTO turns (principal, question, expires, bytes, parked) VALUES (?1, ?2, ?3, ?4, ?5)",
+            "INSERT INTO entries (kind, principal, expires, bytes, content) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?
-        .execute(params![principal, turn.question.cast_signed(), expires, parked.len(), parked])?;
+        .execute(params![kind.as_str(), principal, expires, text.len(), text])?;
     let row = connection.last_insert_rowid();
-    let mut call = connection
-        .prepare_cached("INSERT OR IGNORE INTO calls (principal, id, turn) VALUES (?1, ?2, ?3)")?;
-    for it in &turn.parked.client_calls {
-        call.execute(params![principal, it.id, row])?;
+    let mut insert = connection.prepare_cached(
+        "INSERT OR IGNORE INTO keys (kind, principal, key, entry) VALUES (?1, ?2, ?3, ?4)",
+    )?;
+    for key in &entry.keys {
+        insert.execute(params![kind.as_str(), principal, key, row])?;
     }
-    make_room(connection)
+    Ok(replaces)
 }
 
-/// Keeps within the bounds: the oldest turns go, those of a client with more than half first.
-fn make_room(connection: &Connection) -> Result<(), rusqlite::Error> {
+/// Removes what a client has under a key; false if that is nothing.
+fn remove(
+    connection: &Connection,
+    kind: Kind,
+    principal: Principal,
+    key: &str,
+) -> Result<bool, rusqlite::Error> {
+    let mut delete = connection.prepare_cached(
+        "DELETE FROM entries WHERE entry IN \
+         (SELECT entry FROM keys WHERE kind = ?1 AND principal = ?2 AND key = ?3)",
+    )?;
+    let removed = delete.execute(params![kind.as_str(), principal.cast_signed(), key])?;
+    Ok(removed > 0)
+}
+
+/// Keeps within the bounds: the oldest entries go, those of a client with more than half first.
+fn make_room(connection: &Connection, kind: Kind) -> Result<(), rusqlite::Error> {
+    let bounds = kind.bounds();
     let mut sums = connection.prepare_cached(
-        "SELECT principal, count(*), sum(bytes) FROM turns GROUP BY principal ORDER BY 3 DESC",
+        "SELECT principal, count(*), sum(bytes) FROM entries WHERE kind = ?1 GROUP BY principal ORDER BY 3 DESC",
     )?;
     let read = |row: &rusqlite::Row<'_>| {
-        Ok(Held {
-            principal: row.get(0)?,
-            turns: row.get(1)?,
+        let held = Held {
+            entries: row.get(1)?,
             bytes: row.get(2)?,
-        })
+        };
+        Ok((row.get::<_, i64>(0)?, held))
     };
-    let mut held: Vec<Held> = sums.query_map((), read)?.collect::<Result<_, _>>()?;
+    let sums = sums.query_map([kind.as_str()], read)?;
+    let mut held: Vec<(i64, Held)> = sums.collect::<Result<_, _>>()?;
     let mut all = Held {
-        principal: 0,
-        turns: held.iter().map(|it| it.turns).sum(),
-        bytes: held.iter().map(|it| it.bytes).sum(),
+        entries: held.iter().map(|(_, it)| it.entries).sum(),
+        bytes: held.iter().map(|(_, it)| it.bytes).sum(),
     };
     let mut remove = connection.prepare_cached(
-        "DELETE FROM turns WHERE turn = (SELECT min(turn) FROM turns WHERE ?1 IS NULL OR principal = ?1) \
-         RETURNING principal, 1, bytes",
+        "DELETE FROM entries WHERE entry = \
+         (SELECT min(entry) FROM entries WHERE kind = ?1 AND (?2 IS NULL OR principal = ?2)) \
+         RETURNING principal, bytes",
     )?;
-    while all.turns > MAX_TURNS || all.bytes > MAX_BYTES {
-        let greedy = held
-            .iter()
-            .find(|it| it.turns > MAX_TURNS / 2 || it.bytes > MAX_BYTES / 2);
-        let removed = remove.query_row([greedy.map(|it| it.principal)], read)?;
-        all.less(&removed);
-        if let Some(holder) = held.iter_mut().find(|it| it.principal == removed.principal) {
-            holder.less(&removed);
+    while all.exceeds(&bounds, 1) {
+        let greedy = held.iter().find(|(_, it)| it.exceeds(&bounds, 2));
+        let greedy = greedy.map(|(principal, _)| *principal);
+        let (principal, bytes): (i64, usize) = remove
+            .query_row(params![kind.as_str(), greedy], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
+        all.subtract(bytes);
+        if let Some((_, holder)) = held.iter_mut().find(|(it, _)| *it == principal) {
+            holder.subtract(bytes);
         }
     }
     Ok(())
-}
-
-/// What one client holds.
-struct Held {
-    principal: i64,
-    turns: usize,
-    bytes: usize,
-}
-
-impl Held {
-    fn less(&mut self, removed: &Held) {
-        self.turns -= removed.turns;
-        self.bytes -= removed.bytes;
-    }
 }
 
 fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {

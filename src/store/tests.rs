@@ -1,10 +1,18 @@
 use std::time::Duration;
 
-use super::*;
-use toolway_core::agent::{cut_results::CutResults, transcript::Transcript};
+use serde_json::{Value, json};
+
+use super::{responses::KeptResponse, *};
+use toolway_core::{
+    agent::{cut_results::CutResults, parked::Key, transcript::Transcript},
+    translate::dialect::responses::{Earlier, References},
+};
 use toolway_protocol::tool::ToolCall;
 
 const KIBIBYTE: usize = 1 << 10;
+const MAX_TURNS: usize = 100;
+const MAX_BYTES: usize = 1 << 20;
+const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// A turn with the client's own calls of these ids, and about so many bytes of results.
 pub(super) fn turn(principal: Principal, question: u64, ids: &[&str], bytes: usize) -> NewTurn {
@@ -35,8 +43,23 @@ pub(super) async fn questions(store: &dyn Store, principal: Principal, id: &str)
         question,
     };
     let keys = [7, 8, 9, u64::MAX].map(key);
-    let found = store.find(principal, &keys, &mut |_| true).await.unwrap();
+    let found = find(store, principal, &keys, &mut |_| true).await.unwrap();
     found.iter().map(|it| it.found.question).collect()
+}
+
+/// The turns that a client finds under these keys.
+pub(super) async fn find(
+    store: &dyn Store,
+    principal: Principal,
+    keys: &[Key],
+    reserve: &mut Reserve<'_>,
+) -> Result<Vec<FoundUnder>, StoreError> {
+    let keys: Vec<String> = keys
+        .iter()
+        .map(|it| turns::key(&it.id, it.question))
+        .collect();
+    let found = store.find(Kind::Turn, principal, &keys, reserve).await?;
+    Ok(found.into_iter().filter_map(turns::read).collect())
 }
 
 /// These ids after the question 7.
@@ -48,8 +71,8 @@ pub(super) fn keys(ids: &[&str]) -> Vec<Key> {
     ids.iter().map(key).collect()
 }
 
-async fn park(store: &dyn Store, turn: NewTurn) {
-    store.park(&Arc::new(turn)).await.unwrap();
+pub(super) async fn park(store: &dyn Store, turn: NewTurn) {
+    store.keep(&Arc::new(turn.into())).await.unwrap();
 }
 
 /// Does the same with each kind of store.
@@ -63,9 +86,9 @@ async fn with_each(check: impl AsyncFn(&dyn Store)) {
 async fn a_turn_is_found_by_its_client_under_each_of_its_ids() {
     with_each(async |store| {
         park(store, turn(1, 7, &["a", "b"], 2 * KIBIBYTE)).await;
-        assert!(!store.is_empty());
+        assert!(!store.is_empty(Kind::Turn));
         let keys = keys(&["a", "b", "c"]);
-        let found = store.find(1, &keys, &mut |_| true).await.unwrap();
+        let found = find(store, 1, &keys, &mut |_| true).await.unwrap();
         let mut under: Vec<&str> = found.iter().map(|it| &*it.id).collect();
         under.sort_unstable();
         assert_eq!(under, ["a", "b"]);
@@ -174,7 +197,111 @@ async fn a_turn_in_memory_is_forgotten_when_it_is_too_old() {
     assert_eq!(questions(&store, 1, "a").await, [7]);
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(questions(&store, 1, "a").await.is_empty());
-    assert!(store.is_empty());
+    assert!(store.is_empty(Kind::Turn));
+}
+
+/// A response with one item in its input and one in its output.
+fn response(id: &str, ancestors: &[&str], text: &str) -> KeptResponse {
+    let response = json!({"id": id, "output": [{"id": format!("msg_{id}"), "text": text}]});
+    KeptResponse {
+        ancestors: ancestors.iter().map(|id| (*id).to_owned()).collect(),
+        input: vec![json!({"role": "user", "content": text})],
+        response: response.as_object().unwrap().clone(),
+    }
+}
+
+/// Does the same with entries in each kind of store.
+async fn with_each_entries(check: impl AsyncFn(&Entries)) {
+    check(&Entries::default()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(folder.path()).unwrap();
+    check(&Entries::new(Arc::new(store))).await;
+}
+
+/// The conversation that ends with this response, and an item.
+async fn earlier(entries: &Entries, principal: Principal, id: &str, item: &str) -> Earlier {
+    let references = References {
+        previous: Some(id.to_owned()),
+        items: [item.to_owned()].into(),
+    };
+    let mut reserve = |_| true;
+    let found = entries.find_earlier(principal, references, &mut reserve);
+    found.await.unwrap().0
+}
+
+#[tokio::test]
+async fn a_conversation_is_what_was_said_in_its_order_and_only_its_clients() {
+    with_each_entries(async |entries| {
+        let (a, b) = (response("a", &[], "one"), response("b", &["a"], "two"));
+        entries.keep_response(1, &a).await;
+        entries.keep_response(1, &b).await;
+        let found = earlier(entries, 1, "b", "msg_a").await;
+        let items = found.conversation.unwrap();
+        let texts = items
+            .iter()
+            .map(|it| it.get("text").unwrap_or(&it["content"]));
+        let texts: Vec<&str> = texts.filter_map(Value::as_str).collect();
+        assert_eq!(texts, ["one", "one", "two", "two"]);
+        assert_eq!(found.items["msg_a"]["text"], "one");
+        let found = earlier(entries, 2, "b", "msg_a").await;
+        assert!(found.conversation.is_none() && found.items.is_empty());
+        assert!(entries.remove_response(1, "a").await);
+        assert!(!entries.remove_response(1, "a").await);
+        let found = earlier(entries, 1, "b", "msg_a").await;
+        assert!(found.conversation.is_none(), "its beginning is gone");
+        assert!(found.items.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_response_takes_the_place_of_the_one_with_its_id() {
+    with_each_entries(async |entries| {
+        for text in ["queued", "completed"] {
+            entries.keep_response(1, &response("a", &[], text)).await;
+        }
+        let found = entries.find_response(1, "a", &mut |_| true).await.unwrap();
+        assert_eq!(found.unwrap().response["output"][0]["text"], "completed");
+        assert!(entries.remove_response(1, "a").await);
+        let found = entries.find_response(1, "a", &mut |_| true).await.unwrap();
+        assert!(found.is_none(), "the first is gone as well");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_oldest_responses_go_where_there_is_no_room_and_turns_stay() {
+    with_each_entries(async |entries| {
+        entries.park(turn(1, 7, &["t"], 0)).await;
+        let text = "x".repeat(MAX_BYTES / 5);
+        for id in ["a", "b", "c"] {
+            entries.keep_response(1, &response(id, &[], &text)).await;
+        }
+        let found = entries.find_response(1, "a", &mut |_| true).await.unwrap();
+        assert!(found.is_none());
+        let found = entries.find_response(1, "c", &mut |_| true).await.unwrap();
+        assert!(found.is_some());
+        assert_eq!(
+            entries
+                .find_turns(1, &keys(&["t"]), &mut |_| true)
+                .await
+                .unwrap()
+                .len(),
+            1
+        );
+        let refused = entries.find_response(1, "c", &mut |_| false).await;
+        assert!(refused.is_err(), "it needs room to be read");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_lives_for_a_day() {
+    let entries = Entries::default();
+    entries.keep_response(1, &response("a", &[], "one")).await;
+    tokio::time::advance(DAY + Duration::from_secs(1)).await;
+    let found = entries.find_response(1, "a", &mut |_| true).await.unwrap();
+    assert!(found.is_none());
 }
 
 /// A store that fails when it is told to.
@@ -199,30 +326,43 @@ impl Failing {
 }
 
 impl Store for Failing {
-    fn park<'a>(&'a self, turn: &'a Arc<NewTurn>) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn keep<'a>(&'a self, entry: &'a Arc<Entry>) -> BoxFuture<'a, Result<(), StoreError>> {
         match self.check() {
-            Ok(()) => self.memory.park(turn),
+            Ok(()) => self.memory.keep(entry),
             Err(error) => Box::pin(async { Err(error) }),
         }
     }
 
     fn find<'a>(
         &'a self,
+        kind: Kind,
         principal: Principal,
-        keys: &'a [Key],
+        keys: &'a [String],
         reserve: &'a mut Reserve<'_>,
-    ) -> BoxFuture<'a, Result<Vec<FoundUnder>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<FoundEntry>, StoreError>> {
         match self.check() {
-            Ok(()) => self.memory.find(principal, keys, reserve),
+            Ok(()) => self.memory.find(kind, principal, keys, reserve),
             Err(error) => Box::pin(async { Err(error) }),
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.memory.is_empty()
+    fn remove<'a>(
+        &'a self,
+        kind: Kind,
+        principal: Principal,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+        match self.check() {
+            Ok(()) => self.memory.remove(kind, principal, key),
+            Err(error) => Box::pin(async { Err(error) }),
+        }
     }
 
-    fn kind(&self) -> &'static str {
+    fn is_empty(&self, kind: Kind) -> bool {
+        self.memory.is_empty(kind)
+    }
+
+    fn name(&self) -> &'static str {
         "failing"
     }
 }
@@ -230,12 +370,16 @@ impl Store for Failing {
 #[tokio::test(start_paused = true)]
 async fn while_the_store_fails_turns_are_kept_in_memory_and_health_says_why() {
     let store = Arc::new(Failing::default());
-    let turns = Turns::new(store.clone());
+    let turns = Entries::new(store.clone());
     let found = async |id: &str| {
         let keys = keys(&[id]);
-        turns.find(1, &keys, &mut |_| true).await.unwrap().len()
+        turns
+            .find_turns(1, &keys, &mut |_| true)
+            .await
+            .unwrap()
+            .len()
     };
-    assert!(turns.is_empty());
+    assert!(turns.is_empty(Kind::Turn));
     turns.park(turn(1, 7, &["before"], 0)).await;
     assert_eq!(turns.health().state, "ready");
     store.set(true);
@@ -261,10 +405,10 @@ fn a_folder_that_is_named_must_be_usable() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let error = Turns::open(&DataDir::Folder(file.join("data"))).unwrap_err();
+    let error = Entries::open(&DataDir::Folder(file.join("data"))).unwrap_err();
     assert!(error.to_string().contains("--data-dir"), "{error}");
     assert_eq!(
-        Turns::open(&DataDir::Memory).unwrap().health().kind,
+        Entries::open(&DataDir::Memory).unwrap().health().kind,
         "memory"
     );
 }

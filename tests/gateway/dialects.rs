@@ -623,6 +623,90 @@ async fn a_later_request_names_a_response_or_an_item_instead_of_sending_it() {
 }
 
 #[tokio::test]
+async fn with_a_data_folder_a_response_is_continued_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = format!(
+        "data_dir = '{}'\n{}",
+        folder.path().display(),
+        upstream("chat")
+    );
+    let start = async |reply| {
+        let gw = toolway(Model::start([reply]).await).config(&data);
+        gw.server("calc", tools().add()).start().await
+    };
+    for is_streamed in [false, true] {
+        let gw = start(say("one")).await;
+        let body = json!({"model": "m", "input": "first"});
+        let first = match is_streamed {
+            false => plain(&gw, "/v1/responses", body).await,
+            true => streamed(&gw, "/v1/responses", body).await.pop().unwrap()["response"].clone(),
+        };
+        gw.join().await;
+        let gw = start(say("two")).await;
+        let path = format!("/v1/responses/{}", first["id"].as_str().unwrap());
+        assert_eq!(gw.json(&path).await, first);
+        let body = json!({"model": "m", "previous_response_id": first["id"], "input": "second"});
+        plain(&gw, "/v1/responses", body).await;
+        let messages = gw.model.messages(0);
+        let texts: Vec<&Value> = messages.iter().map(|it| &it["content"]).collect();
+        assert_eq!(texts, ["first", "one", "second"]);
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn the_items_of_a_request_come_page_by_page() {
+    let gw = over("chat", vec![say("one")]).await;
+    let said = |text| json!({"id": text, "role": "user", "content": text});
+    let input = json!([said("a"), said("b"), said("c")]);
+    let kept = plain(&gw, "/v1/responses", json!({"model": "m", "input": input})).await;
+    let path = format!("/v1/responses/{}/input_items", kept["id"].as_str().unwrap());
+    for (query, ids, has_more) in [
+        ("", &["c", "b", "a"][..], false),
+        ("?order=asc&limit=2", &["a", "b"], true),
+        ("?order=asc&limit=2&after=b", &["c"], false),
+    ] {
+        let page = gw.json(&format!("{path}{query}")).await;
+        let items = page["data"].as_array().unwrap().iter();
+        let found: Vec<&Value> = items.map(|item| &item["id"]).collect();
+        assert_eq!(found, ids, "{query}");
+        assert_eq!(page["has_more"], has_more, "{query}");
+    }
+    for (query, param) in [("?limit=0", "limit"), ("?after=d", "after")] {
+        let response = gw.get(&format!("{path}{query}")).await;
+        assert_eq!(response.status(), 400);
+        let error: Value = response.json().await.unwrap();
+        assert_eq!(error["error"]["param"], param, "{error}");
+    }
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_response_that_is_kept_here_is_continued_here_also_where_there_are_no_tools_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = format!("data_dir = '{}'", folder.path().display());
+    let config = format!("{data}\n{}", upstream("responses"));
+    let with_tools = toolway(Model::start([say("one")]).await).config(&config);
+    let gw = with_tools.server("calc", tools().add()).start().await;
+    let first = plain(
+        &gw,
+        "/v1/responses",
+        json!({"model": "m", "input": "first"}),
+    )
+    .await;
+    gw.join().await;
+    let gw = toolway(Model::start([say("two")]).await)
+        .config(&config)
+        .start()
+        .await;
+    let body = json!({"model": "m", "previous_response_id": first["id"], "input": "second"});
+    plain(&gw, "/v1/responses", body).await;
+    let asked = gw.model.asked()[0].body.to_string();
+    assert!(asked.contains("first") && asked.contains("one"), "{asked}");
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn a_response_that_is_not_to_be_stored_is_not_and_nobody_else_finds_one() {
     let gw = over("chat", vec![say("one"), say("two")]).await;
     let kept = plain(&gw, "/v1/responses", json!({"model": "m", "input": "x"})).await;

@@ -15,7 +15,7 @@ use toolway::{
     config::{Config, Environment, RawConfig},
     gateway::{Gateway, Setup},
     server,
-    store::{DataDir, Turns},
+    store::{DataDir, Entries},
 };
 
 use crate::{
@@ -92,9 +92,9 @@ impl Builder {
             toml::from_str(&toml).unwrap_or_else(|error| panic!("{error}\n{toml}"));
         let config = Config::from_raw(raw, &Environment::real())
             .unwrap_or_else(|problems| panic!("{problems:?}\n{toml}"));
-        let turns = match &config.data {
-            DataDir::Default => Turns::default(),
-            place => Turns::open(place).unwrap(),
+        let entries = match &config.data {
+            DataDir::Default => Entries::default(),
+            place => Entries::open(place).unwrap(),
         };
         let setup = Setup {
             config: config.gateway,
@@ -102,7 +102,7 @@ impl Builder {
             servers: config.servers,
             functions: config.functions,
             profiles: Vec::new(),
-            turns: Arc::new(turns),
+            entries: Arc::new(entries),
         };
         let gateway = Gateway::start(setup).unwrap();
         assert!(

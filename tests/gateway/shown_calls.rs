@@ -197,3 +197,173 @@ async fn a_tool_of_a_server_can_be_forced() {
     assert_eq!(asked[0].body["tool_choice"], choice);
     gw.join().await;
 }
+
+/// A request whose calls are to be approved.
+fn asking() -> Value {
+    json!({"model": "m", "input": "1 + 2?", "tools": [{"type": "mcp", "server_label": "calc",
+        "require_approval": {"always": {"tool_names": ["add"]}}}]})
+}
+
+fn adding() -> crate::model::Reply {
+    call(&[("c", "calc__add", json!({"a": 1, "b": 2}))])
+}
+
+/// The request that answers the question of `first`.
+fn answering(first: &Value, answer: Value) -> Value {
+    let output = first["output"].as_array().unwrap();
+    let mut questions = output
+        .iter()
+        .filter(|item| item["type"] == "mcp_approval_request");
+    let id = questions.next().unwrap()["id"].clone();
+    let mut said = json!({"type": "mcp_approval_response", "approval_request_id": id});
+    for (key, value) in answer.as_object().unwrap() {
+        said[key] = value.clone();
+    }
+    let mut next = asking();
+    next["input"] = json!([said]);
+    next["previous_response_id"] = first["id"].clone();
+    next
+}
+
+#[tokio::test]
+async fn a_call_waits_for_the_clients_approval_and_then_runs_once() {
+    for is_streamed in [false, true] {
+        let gw = over(vec![adding(), say("It is 3."), say("It is still 3.")]).await;
+        let ask = async |body: Value| match is_streamed {
+            false => plain(&gw, "/v1/responses", body).await,
+            true => {
+                let events = streamed(&gw, "/v1/responses", body).await;
+                events.last().unwrap()["response"].clone()
+            }
+        };
+        let first = ask(asking()).await;
+        assert_eq!(first["status"], "completed");
+        assert_eq!(
+            types(&first["output"]),
+            ["mcp_list_tools", "mcp_approval_request"]
+        );
+        let question = &first["output"][1];
+        assert_eq!(
+            json!([
+                question["server_label"],
+                question["name"],
+                question["arguments"]
+            ]),
+            json!(["calc", "add", "{\"a\":1,\"b\":2}"])
+        );
+        assert_eq!(gw.servers[0].calls().len(), 0, "nothing ran yet");
+
+        let next = answering(&first, json!({"approve": true}));
+        let second = ask(next.clone()).await;
+        assert_eq!(types(&second["output"]), ["mcp_call", "message"]);
+        let made = &second["output"][0];
+        assert_eq!(
+            json!([made["output"], made["approval_request_id"], made["status"]]),
+            json!(["3", question["id"], "completed"])
+        );
+        let messages = gw.model.messages(1);
+        assert_eq!(messages.last().unwrap()["content"], "3");
+
+        // The same request once more, as a client sends it whose connection broke.
+        let again = ask(next).await;
+        assert_eq!(again["output"][0]["output"], "3");
+        assert_eq!(gw.servers[0].calls().len(), 1, "the call ran once");
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_sees_an_approved_call_run_before_the_model_answers() {
+    let gw = over(vec![adding(), say("It is 3.")]).await;
+    let first = plain(&gw, "/v1/responses", asking()).await;
+    let next = answering(&first, json!({"approve": true}));
+    let events = streamed(&gw, "/v1/responses", next).await;
+    assert_eq!(
+        kinds(&events)[..8],
+        [
+            "response.created",
+            "response.in_progress",
+            "response.output_item.added",
+            "response.mcp_call.in_progress",
+            "response.mcp_call_arguments.delta",
+            "response.mcp_call_arguments.done",
+            "response.mcp_call.completed",
+            "response.output_item.done",
+        ]
+    );
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_not_approved_does_not_run_and_the_model_reads_why() {
+    let gw = over(vec![adding(), say("Then not.")]).await;
+    let first = plain(&gw, "/v1/responses", asking()).await;
+    let next = answering(&first, json!({"approve": false, "reason": "use a pencil"}));
+    let second = plain(&gw, "/v1/responses", next).await;
+    assert_eq!(types(&second["output"]), ["message"]);
+    let messages = gw.model.messages(1);
+    let told = messages.last().unwrap()["content"].as_str().unwrap();
+    assert!(
+        told.contains("did not approve") && told.contains("use a pencil"),
+        "{told}"
+    );
+    assert!(gw.servers[0].calls().is_empty());
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn an_approval_is_for_the_arguments_that_were_shown() {
+    let gw = over(vec![adding(), say("done"), say("done")]).await;
+    let mut body = asking();
+    body["store"] = false.into();
+    let first = plain(&gw, "/v1/responses", body.clone()).await;
+    let mut question = first["output"][1].clone();
+    question["arguments"] = "{\"a\": 1, \"b\": 1000}".into();
+    let said = json!({"type": "mcp_approval_response", "approval_request_id": question["id"], "approve": true});
+    body["input"] = json!([{"role": "user", "content": "1 + 2?"}, question, said]);
+    let second = plain(&gw, "/v1/responses", body.clone()).await;
+    assert_eq!(second["output"][1]["status"], "failed");
+    assert!(gw.servers[0].calls().is_empty());
+
+    // As it was shown it runs, though nothing but the items came back.
+    body["input"][1] = first["output"][1].clone();
+    let third = plain(&gw, "/v1/responses", body).await;
+    assert_eq!(third["output"][1]["output"], "3");
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn nobody_approves_for_another_client_or_what_was_never_asked() {
+    let gw = over(vec![adding(), say("no"), say("no")]).await;
+    let mut body = asking();
+    body["store"] = false.into();
+    let first = plain(&gw, "/v1/responses", body.clone()).await;
+    let said = |id: &Value| json!({"type": "mcp_approval_response", "approval_request_id": id, "approve": true});
+    let question = &first["output"][1];
+    body["input"] = json!([{"role": "user", "content": "1 + 2?"}, question, said(&question["id"])]);
+    let request = gw.http.post(format!("{}/v1/responses", gw.base));
+    let request = request.header("authorization", "Bearer another");
+    let response = request.body(body.to_string()).send().await.unwrap();
+    let answer: Value = response.json().await.unwrap();
+    assert_eq!(answer["output"][1]["status"], "failed", "{answer}");
+
+    let mut made_up = question.clone();
+    made_up["id"] = "mcpr_made_up".into();
+    body["input"] = json!([{"role": "user", "content": "x"}, made_up, said(&made_up["id"])]);
+    let answer = plain(&gw, "/v1/responses", body).await;
+    assert_eq!(answer["output"][1]["status"], "failed", "{answer}");
+    assert!(gw.servers[0].calls().is_empty());
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_chat_completion_has_no_way_to_ask() {
+    let gw = over(vec![]).await;
+    let body =
+        json!({"tools": [{"type": "mcp", "server_label": "calc", "require_approval": "always"}]});
+    let response = gw.send(body, &[]).await;
+    assert_eq!(response.status(), 400);
+    let error: Value = response.json().await.unwrap();
+    assert_eq!(error["error"]["param"], "tools[0].require_approval");
+    gw.join().await;
+}

@@ -1,17 +1,15 @@
 use super::{
-    super::tests::{keys, questions, turn},
+    super::tests::{find, keys, park, questions, turn},
+    super::turns::{NewTurn, key},
     *,
 };
 
 fn park_all(connection: &mut Connection, turns: Vec<NewTurn>) -> Result<(), StoreError> {
-    let batch: Vec<Write> = turns
+    let changes: Vec<Change> = turns
         .into_iter()
-        .map(|turn| Write {
-            turn: Arc::new(turn),
-            done: oneshot::channel().0,
-        })
+        .map(|turn| Change::Keep(Arc::new(turn.into())))
         .collect();
-    write(connection, &batch)
+    write(connection, &changes).map(|_| ())
 }
 
 fn refused(folder: &Path) -> String {
@@ -22,11 +20,11 @@ fn refused(folder: &Path) -> String {
 async fn a_turn_is_there_after_the_process_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let store = Sqlite::open(folder.path()).unwrap();
-    store.park(&Arc::new(turn(1, 7, &["a"], 0))).await.unwrap();
+    park(&store, turn(1, 7, &["a"], 0)).await;
     // What another process sees while this one still runs is what is left of it after `kill -9`.
     let other = Sqlite::open(folder.path()).unwrap();
     assert_eq!(questions(&other, 1, "a").await, [7]);
-    other.park(&Arc::new(turn(1, 8, &["b"], 0))).await.unwrap();
+    park(&other, turn(1, 8, &["b"], 0)).await;
     assert_eq!(questions(&store, 1, "b").await, [8]);
 }
 
@@ -36,7 +34,7 @@ async fn all_turns_of_one_id_are_found_the_newest_first() {
     let store = Sqlite::open(folder.path()).unwrap();
     for question in [7, u64::MAX] {
         let parked = turn(u64::MAX, question, &["a"], 0);
-        store.park(&Arc::new(parked)).await.unwrap();
+        park(&store, parked).await;
     }
     assert_eq!(questions(&store, u64::MAX, "a").await, [u64::MAX, 7]);
 }
@@ -45,37 +43,34 @@ async fn all_turns_of_one_id_are_found_the_newest_first() {
 async fn a_turn_is_forgotten_when_it_is_too_old() {
     let folder = tempfile::tempdir().unwrap();
     let store = Sqlite::open(folder.path()).unwrap();
-    store.park(&Arc::new(turn(1, 7, &["a"], 0))).await.unwrap();
+    park(&store, turn(1, 7, &["a"], 0)).await;
     let other = connect(store.path()).unwrap();
     other
-        .execute("UPDATE turns SET expires = ?1", [now()])
+        .execute("UPDATE entries SET expires = ?1", [now()])
         .unwrap();
     assert!(questions(&store, 1, "a").await.is_empty());
-    store.park(&Arc::new(turn(1, 8, &["b"], 0))).await.unwrap();
+    park(&store, turn(1, 8, &["b"], 0)).await;
     let left = |table| {
         let count = format!("SELECT count(*) FROM {table}");
         other
             .query_row(&count, (), |row| row.get::<_, i64>(0))
             .unwrap()
     };
-    assert_eq!((left("turns"), left("calls")), (1, 1));
+    assert_eq!((left("entries"), left("keys")), (1, 1));
 }
 
 #[tokio::test]
 async fn turns_that_do_not_fit_are_not_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let store = Sqlite::open(folder.path()).unwrap();
-    store
-        .park(&Arc::new(turn(1, 7, &["a"], 4096)))
-        .await
-        .unwrap();
+    park(&store, turn(1, 7, &["a"], 4096)).await;
     let mut asked = 0;
     let keys = keys(&["a"]);
     let mut refuse = |bytes| {
         asked = bytes;
         false
     };
-    let found = store.find(1, &keys, &mut refuse);
+    let found = find(&store, 1, &keys, &mut refuse);
     assert_eq!(found.await.unwrap_err(), StoreError::NoRoom);
     assert!(asked > 2 * 4096);
 }
@@ -107,7 +102,7 @@ fn a_file_of_a_newer_toolway_is_left_alone() {
         .pragma_update(None, "user_version", SCHEMA + 1)
         .unwrap();
     let error = refused(folder.path());
-    assert!(error.contains("newer toolway (schema 2;"), "{error}");
+    assert!(error.contains("newer toolway (schema 3;"), "{error}");
 }
 
 #[test]
@@ -154,8 +149,8 @@ async fn turns_of_other_questions_are_not_loaded() {
     let folder = tempfile::tempdir().unwrap();
     let store = Sqlite::open(folder.path()).unwrap();
     let big = turn(1, 8, &["a"], 64 << 10);
-    store.park(&Arc::new(big)).await.unwrap();
-    let found = store.find(1, &keys(&["a"]), &mut |_| false).await;
+    park(&store, big).await;
+    let found = find(&store, 1, &keys(&["a"]), &mut |_| false).await;
     assert_eq!(found.unwrap().len(), 0);
 }
 
@@ -166,14 +161,14 @@ async fn a_file_that_another_process_has_locked_is_an_error_and_no_wait_for_ever
     let other = connect(store.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = store
-        .park(&Arc::new(turn(1, 7, &["a"], 0)))
+        .keep(&Arc::new(turn(1, 7, &["a"], 0).into()))
         .await
         .unwrap_err();
     assert!(error.to_string().contains("locked"), "{error}");
     let error = refused(folder.path());
     assert!(error.contains("locked by another process"), "{error}");
     other.execute_batch("COMMIT").unwrap();
-    store.park(&Arc::new(turn(1, 7, &["a"], 0))).await.unwrap();
+    park(&store, turn(1, 7, &["a"], 0)).await;
 }
 
 #[test]
@@ -190,6 +185,29 @@ fn a_full_disk_keeps_what_was_there_and_is_an_error() {
         .unwrap();
     let error = park_all(&mut connection, vec![turn(1, 8, &["b"], 64 << 10)]).unwrap_err();
     assert!(error.to_string().contains("full"), "{error}");
-    let rows = locate(&connection, 1, r#"[["a",7],["b",8]]"#).unwrap();
+    let keys = [key("a", 7), key("b", 8)];
+    let keys = serde_json::to_string(&keys).unwrap();
+    let rows = locate(&connection, Kind::Turn, 1, &keys).unwrap();
     assert_eq!(rows.len(), 1);
+}
+
+#[tokio::test]
+async fn turns_of_an_older_toolway_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let parked = serde_json::to_string(&*turn(1, 7, &["a"], 0).parked).unwrap();
+    let older = connect(&folder.path().join(FILE)).unwrap();
+    older.execute_batch(MIGRATIONS[0]).unwrap();
+    older.pragma_update(None, "user_version", 1).unwrap();
+    for (row, question) in [(1, 7), (2, -1)] {
+        older
+            .execute(
+                "INSERT INTO turns VALUES (?1, 1, ?2, ?3, 10, ?4)",
+                params![row, question, now() + 100, parked],
+            )
+            .unwrap();
+        let call = "INSERT INTO calls VALUES (1, 'a b', ?1)";
+        older.execute(call, [row]).unwrap();
+    }
+    let store = Sqlite::open(folder.path()).unwrap();
+    assert_eq!(questions(&store, 1, "a b").await, [u64::MAX, 7]);
 }

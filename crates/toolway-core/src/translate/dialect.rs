@@ -359,6 +359,11 @@ pub trait AnswerWriter: Send {
     /// Appends what is missing at the end of the answer.
     fn finish(&mut self, out: &mut Vec<u8>);
 
+    /// The calls that the answer asks the client to approve.
+    fn asked(&self) -> Vec<GatewayCall> {
+        Vec::new()
+    }
+
     /// The answer as a whole, where a later request can name it.
     fn kept(&self) -> Option<JsonObject> {
         None

@@ -85,10 +85,18 @@ pub fn read(body: &JsonObject) -> Result<Round, Invalid> {
     Ok(round)
 }
 
-/// The calls of a round that has only this one.
+/// A round that has only this call.
 pub fn round_of(name: String, arguments: String) -> Round {
+    round_of_calls([("call_0".to_owned(), name, arguments)])
+}
+
+/// A round of calls: the id, the name and the arguments of each.
+pub fn round_of_calls(calls: impl IntoIterator<Item = (String, String, String)>) -> Round {
     let mut round = Round::without_a_word(FinishReason::ToolCalls);
-    round.calls = vec![one("call_0".to_owned(), name, arguments)];
+    let calls = calls.into_iter();
+    round.calls = calls
+        .map(|(id, name, arguments)| one(id, name, arguments))
+        .collect();
     round
 }
 

@@ -104,18 +104,6 @@ fn request() -> impl Strategy<Value = Request> {
     })
 }
 
-struct Nothing;
-
-impl Earlier for Nothing {
-    fn conversation(&self, _: &str) -> Option<Vec<Value>> {
-        None
-    }
-
-    fn item(&self, _: &str) -> Option<Value> {
-        None
-    }
-}
-
 /// Only the seals that the API `home` takes: it is not told of the others.
 fn without_foreign_seals(mut request: Request, home: Source) -> Request {
     for turn in &mut request.turns {
@@ -229,7 +217,7 @@ proptest! {
     fn what_responses_can_say_comes_back_with_its_seals(request in request()) {
         let request = without_foreign_seals(request, Source::OpenAi);
         let mut body = responses::write_request(&request, true).body;
-        responses::expand(&mut body, &Nothing, 1000).unwrap();
+        responses::expand(&mut body, Earlier::default(), 1000).unwrap();
         let back = responses::read_request(body, &|_, _| None).unwrap().request;
         prop_assert_eq!(back.turns, request.turns);
         prop_assert_eq!(back.tools, request.tools);
@@ -270,7 +258,7 @@ proptest! {
         let back = anthropic::EventReader::default().read_whole(message);
         prop_assert!(back.contains(&Delta::Thought(thought.clone())));
         let resource = JsonObject::new();
-        let response = ResponseWriter::new(resource, responses::ToolNames::default(), "r".to_owned(), 1);
+        let mut response = ResponseWriter::new(resource, responses::ToolNames::default(), "r".to_owned(), 1);
         let response = response.write_response(deltas).unwrap();
         let back = responses::EventReader::default().read_whole(response);
         prop_assert!(back.contains(&Delta::Thought(thought)));
@@ -292,7 +280,7 @@ proptest! {
             responses::write_request(&request, true);
             anthropic::write_request(&request);
         }
-        let _ = responses::expand(&mut body.clone(), &Nothing, 1000);
+        let _ = responses::expand(&mut body.clone(), Earlier::default(), 1000);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod events;
 mod gateway_tools;
+mod items;
 mod read;
 mod request;
 mod writer;
@@ -9,7 +10,8 @@ mod writer;
 pub use self::{
     events::EventReader,
     gateway_tools::{GatewayTools, ListedTool},
-    read::{Earlier, McpEntries, Read, ToolNames, expand, fill, read_request},
+    items::{PageQuery, list, with_ids},
+    read::{Earlier, McpEntries, Read, References, ToolNames, expand, fill, read_request},
     request::write_request,
     writer::ResponseWriter,
 };

@@ -1,6 +1,6 @@
 //! Requests of clients that speak Responses.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
@@ -91,13 +91,39 @@ impl ToolNames {
     }
 }
 
-/// What a request can refer to.
-pub trait Earlier {
-    /// The items of the conversation that ended with this response.
-    fn conversation(&self, id: &str) -> Option<Vec<Value>>;
+/// What a request refers to instead of sending it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct References {
+    /// The response that it continues.
+    pub previous: Option<String>,
+    /// Items.
+    pub items: HashSet<String>,
+}
 
-    /// One item.
-    fn item(&self, id: &str) -> Option<Value>;
+impl References {
+    /// Those of a request.
+    pub fn of(body: &JsonObject) -> References {
+        let items = body.get("input").and_then(Value::as_array);
+        let items = items.into_iter().flatten().filter_map(text_of_reference);
+        References {
+            previous: text(body, "previous_response_id").map(str::to_owned),
+            items: items.map(str::to_owned).collect(),
+        }
+    }
+
+    /// It refers to nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == References::default()
+    }
+}
+
+/// What is known of what a request refers to.
+#[derive(Clone, Debug, Default)]
+pub struct Earlier {
+    /// The items of the conversation that the request continues.
+    pub conversation: Option<Vec<Value>>,
+    /// Items by their ids.
+    pub items: HashMap<String, Value>,
 }
 
 /// Puts what a request refers to in its place, and gives the client's own items.
@@ -106,30 +132,22 @@ pub trait Earlier {
 /// When it refers to what is not known, or to more than `max_bytes` of JSON.
 pub fn expand(
     body: &mut JsonObject,
-    earlier: &dyn Earlier,
+    earlier: Earlier,
     max_bytes: usize,
 ) -> Result<Vec<Value>, Unsupported> {
-    let mut conversation = Vec::new();
-    if let Some(id) = text(body, "previous_response_id") {
-        conversation = earlier.conversation(id).ok_or_else(|| Unsupported {
+    let Earlier {
+        conversation,
+        items,
+    } = earlier;
+    if let (Some(id), None) = (text(body, "previous_response_id"), &conversation) {
+        return Err(Unsupported {
             param: "previous_response_id".to_owned(),
             message: format!("Previous response with id '{id}' not found."),
             code: "previous_response_not_found",
-        })?;
+        });
     }
-    let input = match take(body, "input") {
-        Some(Value::String(text)) => {
-            let content = json!([{"type": "input_text", "text": text}]);
-            vec![json!({"type": "message", "role": "user", "content": content})]
-        }
-        Some(Value::Array(items)) => items,
-        _ => {
-            return Err(Unsupported::new(
-                "input",
-                "`input` is a text or a list of items",
-            ));
-        }
-    };
+    let mut conversation = conversation.unwrap_or_default();
+    let input = read_input(body)?;
     let mut left = max_bytes;
     for item in &conversation {
         left = take_room(item, left)?;
@@ -138,18 +156,35 @@ pub fn expand(
         let Some(id) = text_of_reference(&item) else {
             return Ok(item);
         };
-        let found = earlier.item(id).ok_or_else(|| Unsupported {
+        let found = items.get(id).ok_or_else(|| Unsupported {
             param: "input".to_owned(),
             message: format!("Item with id '{id}' not found."),
             code: "item_not_found",
         })?;
-        left = take_room(&found, left)?;
-        Ok(found)
+        left = take_room(found, left)?;
+        Ok(found.clone())
     });
     let own: Vec<Value> = resolved.collect::<Result<_, _>>()?;
     conversation.extend(own.iter().cloned());
     body.insert("input".to_owned(), conversation.into());
     Ok(own)
+}
+
+/// The items of `input`; a text is a message.
+fn read_input(body: &mut JsonObject) -> Result<Vec<Value>, Unsupported> {
+    match take(body, "input") {
+        Some(Value::String(text)) => {
+            let content = json!([{"type": "input_text", "text": text}]);
+            Ok(vec![
+                json!({"type": "message", "role": "user", "content": content}),
+            ])
+        }
+        Some(Value::Array(items)) => Ok(items),
+        _ => Err(Unsupported::new(
+            "input",
+            "`input` is a text or a list of items",
+        )),
+    }
 }
 
 /// What is left of a number of bytes, when this item takes its part.

@@ -631,6 +631,19 @@ impl AnswerWriter for ResponseWriter {
         }
     }
 
+    fn asked(&self) -> Vec<GatewayCall> {
+        let asked = self.output.iter().filter_map(|item| match &item.kind {
+            Kind::Call { call, .. } if self.asked_before(call).is_some() => Some(GatewayCall {
+                id: call.id.clone(),
+                name: call.name.clone(),
+                arguments: call.arguments.clone(),
+                approval: Some(item.id.clone()),
+            }),
+            _ => None,
+        });
+        asked.collect()
+    }
+
     fn kept(&self) -> Option<JsonObject> {
         let is_failed = self
             .resource
@@ -645,7 +658,7 @@ impl ResponseWriter {
     ///
     /// # Errors
     /// When the answer failed.
-    pub fn write_response(mut self, deltas: Vec<Delta>) -> Result<JsonObject, Box<ErrorBody>> {
+    pub fn write_response(&mut self, deltas: Vec<Delta>) -> Result<JsonObject, Box<ErrorBody>> {
         let mut events = Vec::new();
         for delta in deltas {
             if let Delta::Failed(error) = delta {

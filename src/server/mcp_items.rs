@@ -1,0 +1,292 @@
+//! Responses whose client sees the gateway's tools, because its request has `mcp` entries: their lists, each call as it
+//! happens, and the questions before a call, with what the client answered to them.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use axum::{
+    body::{Body, Bytes},
+    http::HeaderMap,
+    response::Response,
+};
+use futures::{
+    Stream, StreamExt,
+    future::{self, BoxFuture},
+    stream::{self, BoxStream},
+};
+use tokio::time::timeout;
+
+use crate::{
+    gateway::{
+        approvals::Outcome,
+        chat::{Answer, Input},
+        failure::Failed,
+        progress_mode::ProgressMode,
+        sink,
+    },
+    store::Principal,
+};
+use toolway_core::{
+    catalog::Selected,
+    translate::dialect::{
+        self, AnswerWriter, Delta, GatewayCall, GatewayError,
+        chat::ChunkReader,
+        responses::{self, GatewayTools, ListedTool, McpEntries},
+    },
+};
+use toolway_protocol::{mcp::tools::write_annotations, openai::ErrorBody, sse::Framer};
+
+use super::{
+    App, chat as chat_face,
+    dialects::{self, MAX_EVENT_BYTES, Translated, Writing},
+    error,
+};
+
+/// What goes out while nothing else does.
+const KEEPALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
+
+/// The pieces of a streamed response.
+type Pieces = BoxStream<'static, Result<Bytes, Infallible>>;
+
+/// What a client sees and has approved.
+pub(super) struct Shown {
+    /// The `mcp` entries of its request.
+    pub(super) entries: McpEntries,
+    /// The request, in which the results of approved calls are still missing.
+    pub(super) request: dialect::Request,
+    /// The client wants a stream.
+    pub(super) is_streamed: bool,
+}
+
+/// Answers a chat, whose answer is streamed by the gateway in any case.
+pub(super) async fn answer(
+    app: Arc<App>,
+    mut input: Input,
+    mut writing: Writing,
+    mut shown: Shown,
+) -> Response {
+    input.progress = Some(ProgressMode::Items);
+    input.can_ask = true;
+    app.gateway.wait_until_ready(&input).await;
+    let selected = app.gateway.tools_asked_for(&input);
+    let tools = GatewayTools::new(&shown.entries.labels, listed(&selected));
+    let mut begun = Vec::new();
+    writing
+        .writer
+        .show(tools, &shown.entries.listed, &mut begun);
+    let principal = input.principal;
+    let making = Making {
+        app: Arc::clone(&app),
+        input,
+        request: shown.request,
+        approved: std::mem::take(&mut shown.entries.approved),
+        selected,
+    };
+    if !shown.is_streamed {
+        return whole(making.run().await, &app, principal, writing).await;
+    }
+    if !making.approved.is_empty() {
+        return resumed(making, writing, begun);
+    }
+    match making.run().await.1 {
+        Ok(answer) => {
+            let (headers, rest) = rest(answer, writing, app, principal);
+            respond(one(begun).chain(rest), headers)
+        }
+        Err(failed) => error::response(failed),
+    }
+}
+
+/// Streams a response that begins with approved calls. It begins before they run, so that the client sees them.
+fn resumed(making: Making, mut writing: Writing, mut begun: Vec<u8>) -> Response {
+    for call in &making.approved {
+        let call = Delta::GatewayCall(call.clone());
+        writing.writer.write(call, &mut begun);
+    }
+    let (app, principal) = (Arc::clone(&making.app), making.input.principal);
+    let every = app.gateway.keepalive();
+    let work = Box::pin(async move {
+        let (made, answered) = making.run().await;
+        let mut out = Vec::new();
+        for result in results(made) {
+            writing.writer.write(result, &mut out);
+        }
+        match answered {
+            Ok(answer) => {
+                let (_, rest) = rest(answer, writing, app, principal);
+                one(out).chain(rest).boxed()
+            }
+            Err(failed) => {
+                let error = error::in_band(failed.failure);
+                writing.writer.write(Delta::Failed(error), &mut out);
+                one(out).boxed()
+            }
+        }
+    });
+    respond(
+        one(begun).chain(with_comments(work, every)),
+        HeaderMap::new(),
+    )
+}
+
+fn respond(
+    pieces: impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static,
+    headers: HeaderMap,
+) -> Response {
+    chat_face::respond(Body::from_stream(pieces), headers, "text/event-stream")
+}
+
+fn one(piece: Vec<u8>) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static {
+    stream::once(future::ready(Ok(piece.into())))
+}
+
+/// The tools of the gateway that the model is offered.
+fn listed(selected: &Selected) -> impl Iterator<Item = ListedTool<'_>> {
+    selected.tools.iter().map(|offered| ListedTool {
+        offered: offered.name.as_str(),
+        server: offered.server.as_str(),
+        name: &offered.tool.name,
+        description: offered.tool.description.as_deref(),
+        input_schema: &offered.tool.input_schema,
+        annotations: write_annotations(offered.tool.annotations),
+    })
+}
+
+/// Approved calls that are to be made, and the chat that continues with their results.
+struct Making {
+    app: Arc<App>,
+    input: Input,
+    request: dialect::Request,
+    approved: Vec<GatewayCall>,
+    selected: Arc<Selected>,
+}
+
+/// The approved calls, and what came of each.
+type Made = Vec<(GatewayCall, Outcome)>;
+
+impl Making {
+    async fn run(mut self) -> (Made, Result<Answer, Failed>) {
+        let gateway = &self.app.gateway;
+        let principal = self.input.principal;
+        let outcomes = gateway.make_approved(principal, &self.approved, self.selected);
+        let outcomes = outcomes.await;
+        for (call, outcome) in self.approved.iter().zip(&outcomes) {
+            let (text, failed) = match outcome {
+                Ok(text) => (text, false),
+                Err(GatewayError::Tool(text)) => (text, true),
+                Err(GatewayError::Protocol { message, .. }) => (message, true),
+            };
+            responses::fill(&mut self.request, &call.id, text, failed);
+        }
+        if !outcomes.is_empty() {
+            self.input.body = dialects::write_chat(&self.request);
+        }
+        let record = Arc::clone(&self.input.record);
+        let answered = gateway.chat(self.input).await;
+        if let (Err(failed), false) = (&answered, outcomes.is_empty()) {
+            record.fail(&failed.failure);
+        }
+        let made = self.approved.into_iter().zip(outcomes).collect();
+        (made, answered)
+    }
+}
+
+/// What came of the approved calls, as parts of the answer.
+fn results(made: Made) -> impl Iterator<Item = Delta> {
+    made.into_iter()
+        .map(|(call, outcome)| Delta::GatewayResult(call.id, outcome))
+}
+
+/// The response as a whole.
+async fn whole(
+    (made, answered): (Made, Result<Answer, Failed>),
+    app: &App,
+    principal: Principal,
+    writing: Writing,
+) -> Response {
+    let answer = match answered {
+        Ok(answer) => answer,
+        Err(mut failed) => {
+            failed.tools_ran |= !made.is_empty();
+            return error::response(failed);
+        }
+    };
+    let calls = made
+        .iter()
+        .map(|(call, _)| Delta::GatewayCall(call.clone()));
+    let mut deltas: Vec<Delta> = calls.collect();
+    deltas.extend(results(made));
+    let headers = match answer {
+        Answer::Stream { headers, body } => {
+            deltas.extend(collect(body).await);
+            headers
+        }
+        Answer::Plain { headers, body } => {
+            deltas.extend(dialects::read_chat(&body));
+            headers
+        }
+    };
+    let written = writing.write_whole(app, principal, deltas).await;
+    dialects::plain_response(headers, written)
+}
+
+/// The rest of a streamed response.
+fn rest(
+    answer: Answer,
+    writing: Writing,
+    app: Arc<App>,
+    principal: Principal,
+) -> (HeaderMap, Pieces) {
+    let Writing { mut writer, keep } = writing;
+    match answer {
+        Answer::Stream { headers, body } => {
+            let keep = Some((keep, app, principal));
+            let rest = Translated::new(body, writer, keep).into_stream();
+            (headers, rest.boxed())
+        }
+        // The chat asks for a stream, so that the gateway does not answer so.
+        Answer::Plain { headers, body } => {
+            let mut out = Vec::new();
+            for delta in dialects::read_chat(&body) {
+                writer.write(delta, &mut out);
+            }
+            writer.finish(&mut out);
+            (headers, one(out).boxed())
+        }
+    }
+}
+
+/// What a streamed answer of the gateway says, when it is complete.
+async fn collect(mut body: sink::Body) -> Vec<Delta> {
+    let mut framer = Framer::new(MAX_EVENT_BYTES);
+    let mut reader = ChunkReader::default();
+    let mut deltas = Vec::new();
+    let mut left = MAX_EVENT_BYTES;
+    while let Some(Ok(piece)) = body.next().await {
+        let Some(rest) = left.checked_sub(piece.len()) else {
+            let message = "the answer is too long to be given as a whole; ask for a stream";
+            let error = ErrorBody::new("server_error", "answer_too_long", message);
+            return vec![Delta::Failed(error)];
+        };
+        left = rest;
+        framer.push(piece);
+        while let Some(Ok(event)) = framer.next() {
+            let chunk = event.data().map(|data| serde_json::from_str(&data));
+            if let Some(Ok(chunk)) = chunk {
+                deltas.extend(reader.read(chunk));
+            }
+        }
+    }
+    deltas
+}
+
+/// The stream that `work` comes to, with a comment each time that it takes `every` longer to begin.
+fn with_comments(work: BoxFuture<'static, Pieces>, every: Duration) -> Pieces {
+    let steps = stream::unfold(Some(work), move |work| async move {
+        let mut work = work?;
+        Some(match timeout(every, &mut work).await {
+            Ok(rest) => (rest, None),
+            Err(_) => (one(KEEPALIVE.to_vec()).boxed(), Some(work)),
+        })
+    });
+    steps.flatten().boxed()
+}
