@@ -766,7 +766,7 @@ fn read_format(format: Value) -> Option<OutputFormat> {
 mod tests {
     use super::*;
 
-    fn read_items(items: Value) -> Result<Read, Unsupported> {
+    fn read_items(items: &Value) -> Result<Read, Unsupported> {
         let body = json!({"model": "m", "input": items});
         read_request(body.as_object().unwrap().clone(), &|label, name| {
             Some(format!("{label}__{name}"))
@@ -778,7 +778,7 @@ mod tests {
             "arguments": "{\"path\":\"a\"}"})
     }
 
-    fn said(answer: Value) -> Value {
+    fn said(answer: &Value) -> Value {
         let mut said = json!({"type": "mcp_approval_response", "approval_request_id": "mcpr_c1"});
         for (key, value) in answer.as_object().unwrap() {
             said[key] = value.clone();
@@ -787,7 +787,7 @@ mod tests {
     }
 
     /// What the model reads of the call, and whether it is to be made.
-    fn outcome(items: Value) -> (String, bool) {
+    fn outcome(items: &Value) -> (String, bool) {
         let read = read_items(items).unwrap();
         let parts = read.request.turns.iter().flat_map(|turn| &turn.parts);
         let results: Vec<&CallResult> = parts
@@ -809,7 +809,7 @@ mod tests {
 
     #[test]
     fn an_approved_call_is_made_with_the_name_that_models_know() {
-        let read = read_items(json!([question(), said(json!({"approve": true}))])).unwrap();
+        let read = read_items(&json!([question(), said(&json!({"approve": true}))])).unwrap();
         let expected = GatewayCall {
             id: "c1".to_owned(),
             name: "files__remove".to_owned(),
@@ -821,51 +821,51 @@ mod tests {
 
     #[test]
     fn a_call_that_was_not_approved_is_not_made_and_the_model_reads_why() {
-        let refusal = said(json!({"approve": false, "reason": "too dangerous"}));
-        let (text, is_made) = outcome(json!([question(), refusal]));
+        let refusal = said(&json!({"approve": false, "reason": "too dangerous"}));
+        let (text, is_made) = outcome(&json!([question(), refusal]));
         assert!(text.contains("did not approve") && text.contains("too dangerous"));
         assert!(!is_made);
         // Only `true` is an approval.
-        let odd = said(json!({"approve": "true"}));
-        assert!(!outcome(json!([question(), odd])).1);
+        let odd = said(&json!({"approve": "true"}));
+        assert!(!outcome(&json!([question(), odd])).1);
     }
 
     #[test]
     fn the_first_answer_counts() {
         let (yes, no) = (
-            said(json!({"approve": true})),
-            said(json!({"approve": false})),
+            said(&json!({"approve": true})),
+            said(&json!({"approve": false})),
         );
-        assert!(!outcome(json!([question(), no, yes])).1);
-        assert!(outcome(json!([question(), yes, no])).1);
+        assert!(!outcome(&json!([question(), no, yes])).1);
+        assert!(outcome(&json!([question(), yes, no])).1);
     }
 
     #[test]
     fn a_question_without_an_answer_is_left_and_the_call_is_not_made() {
         let next = json!({"role": "user", "content": "something else"});
-        let (text, is_made) = outcome(json!([question(), next]));
+        let (text, is_made) = outcome(&json!([question(), next]));
         assert!(text.contains("has not answered"));
         assert!(!is_made);
-        assert!(!outcome(json!([question()])).1);
+        assert!(!outcome(&json!([question()])).1);
     }
 
     #[test]
     fn an_approved_call_that_was_made_is_not_made_again() {
         let made = json!({"type": "mcp_call", "id": "mcp_1", "server_label": "files", "name": "remove",
             "arguments": "{}", "approval_request_id": "mcpr_c1", "output": "gone"});
-        let items = json!([question(), said(json!({"approve": true})), made]);
-        assert_eq!(outcome(items), ("gone".to_owned(), false));
+        let items = json!([question(), said(&json!({"approve": true})), made]);
+        assert_eq!(outcome(&items), ("gone".to_owned(), false));
     }
 
     #[test]
     fn an_answer_to_nothing_is_refused() {
-        let error = read_items(json!([said(json!({"approve": true}))])).unwrap_err();
+        let error = read_items(&json!([said(&json!({"approve": true}))])).unwrap_err();
         assert_eq!(error.code, "approval_request_not_found");
     }
 
     #[test]
     fn a_result_is_put_in_the_place_of_its_call() {
-        let mut read = read_items(json!([question(), said(json!({"approve": true}))])).unwrap();
+        let mut read = read_items(&json!([question(), said(&json!({"approve": true}))])).unwrap();
         fill(&mut read.request, "c1", "gone", false);
         let last = read.request.turns.last().unwrap();
         let result = CallResult {
