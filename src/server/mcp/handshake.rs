@@ -25,14 +25,14 @@ use super::{
 use crate::{byte_budget::Reservation, gateway::random::unguessable, server::App};
 use toolway_protocol::mcp::{
     headers,
-    rpc::{self, Id, Incoming, Message, Request, RpcError, code},
+    rpc::{self, MessageOrBatch, RpcError, RpcId, RpcMessage, RpcRequest, code},
     stateless,
     version::Version,
 };
 
 /// `initialize`: a new session.
-pub(super) fn initialize(face: &Face, head: &RequestHead, request: Request) -> Response {
-    let Request { id, params, .. } = request;
+pub(super) fn initialize(face: &Face, head: &RequestHead, request: RpcRequest) -> Response {
+    let RpcRequest { id, params, .. } = request;
     let Ok(session_id) = unguessable() else {
         let error = RpcError::new(code::INTERNAL_ERROR, "there is no randomness");
         return reply::error(StatusCode::INTERNAL_SERVER_ERROR, Some(&id), error);
@@ -73,11 +73,11 @@ pub(super) fn initialize(face: &Face, head: &RequestHead, request: Request) -> R
 pub(super) async fn post(
     face: &Face,
     head: &RequestHead,
-    incoming: Incoming,
+    incoming: MessageOrBatch,
     reservation: Option<Arc<Reservation>>,
 ) -> Response {
     let id = match &incoming {
-        Incoming::One(Message::Request(request)) => Some(request.id.clone()),
+        MessageOrBatch::One(RpcMessage::Request(request)) => Some(request.id.clone()),
         _ => None,
     };
     let session = match session(face, head, id.as_ref()) {
@@ -85,22 +85,22 @@ pub(super) async fn post(
         Err(response) => return response,
     };
     match incoming {
-        Incoming::One(Message::Request(request)) => {
+        MessageOrBatch::One(RpcMessage::Request(request)) => {
             let outbox = Arc::new(Outbox::default());
             super::note(&request, session.short());
             let client = Arc::clone(&session.client);
             let answer = Box::pin(client.answer(request, outbox_for(head, &outbox), reservation));
             respond(face, head, session, id, answer, outbox).await
         }
-        Incoming::One(Message::Notification(notification)) => {
+        MessageOrBatch::One(RpcMessage::Notification(notification)) => {
             session.client.notified(&notification);
             reply::accepted()
         }
-        Incoming::One(Message::Response(response)) => {
+        MessageOrBatch::One(RpcMessage::Response(response)) => {
             session.client.answered(response);
             reply::accepted()
         }
-        Incoming::Batch(batch) => {
+        MessageOrBatch::Batch(batch) => {
             let requests = match session.client.sort(batch) {
                 Ok(requests) if requests.is_empty() => return reply::accepted(),
                 Ok(requests) => requests,
@@ -172,7 +172,7 @@ pub(super) fn delete(face: &Face, head: &RequestHead) -> Response {
 
 /// The session of a request.
 #[expect(clippy::result_large_err, reason = "the error is what is sent")]
-fn session(face: &Face, head: &RequestHead, id: Option<&Id>) -> Result<Arc<Session>, Response> {
+fn session(face: &Face, head: &RequestHead, id: Option<&RpcId>) -> Result<Arc<Session>, Response> {
     let bad = |error| reply::error(StatusCode::BAD_REQUEST, id, error);
     let version = headers::one(&head.headers, headers::PROTOCOL_VERSION).map_err(bad)?;
     if let Some(version) = version
@@ -199,7 +199,7 @@ async fn respond(
     face: &Face,
     head: &RequestHead,
     session: Arc<Session>,
-    id: Option<Id>,
+    id: Option<RpcId>,
     answer: BoxFuture<'static, Option<Bytes>>,
     outbox: Arc<Outbox>,
 ) -> Response {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::outbox::{Outbox, notification};
-use toolway_protocol::mcp::rpc::{self, Id, Response, RpcError, code};
+use toolway_protocol::mcp::rpc::{self, RpcError, RpcId, RpcResponse, code};
 
 /// Longest wait for a client's answer, which a person may have to give.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(600);
@@ -27,7 +27,7 @@ type Answer = Result<Value, RpcError>;
 /// The questions that one client has not answered yet.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
-    open: Mutex<HashMap<Id, oneshot::Sender<Answer>>>,
+    open: Mutex<HashMap<RpcId, oneshot::Sender<Answer>>>,
     asked: AtomicU64,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Questions {
 struct Asked<'q> {
     questions: &'q Questions,
     outbox: &'q Outbox,
-    id: Id,
+    id: RpcId,
 }
 
 impl Questions {
@@ -44,7 +44,7 @@ impl Questions {
     /// # Errors
     /// What the client answered; or that it did not, or has too much to answer already.
     pub(super) async fn ask(&self, outbox: &Outbox, method: &str, params: Value) -> Answer {
-        let id = Id::from(self.asked.fetch_add(1, Ordering::Relaxed));
+        let id = RpcId::from(self.asked.fetch_add(1, Ordering::Relaxed));
         let (answer, answered) = oneshot::channel();
         {
             let mut open = self.open();
@@ -68,14 +68,14 @@ impl Questions {
     }
 
     /// Takes an answer; one without a waiting question is dropped.
-    pub(super) fn answered(&self, response: Response) {
+    pub(super) fn answered(&self, response: RpcResponse) {
         let waiting = self.open().remove(&response.id);
         if let Some(waiting) = waiting {
             let _ = waiting.send(response.outcome);
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<Id, oneshot::Sender<Answer>>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<RpcId, oneshot::Sender<Answer>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,10 +119,10 @@ mod tests {
         let mut second = Box::pin(questions.ask(&outbox, "roots/list", json!({})));
         assert!(poll!(first.as_mut()).is_pending() && poll!(second.as_mut()).is_pending());
         let ids: Vec<Value> = said(&outbox).iter().map(|it| it["id"].clone()).collect();
-        let id = Id::read(&ids[1]).unwrap();
+        let id = RpcId::read(&ids[1]).unwrap();
         let outcome = Ok(json!({"roots": []}));
-        questions.answered(Response { id, outcome });
-        questions.answered(Response {
+        questions.answered(RpcResponse { id, outcome });
+        questions.answered(RpcResponse {
             id: 99.into(),
             outcome: Ok(json!(null)),
         });

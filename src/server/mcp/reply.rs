@@ -15,7 +15,7 @@ use crate::{
         error::Refusal,
     },
 };
-use toolway_protocol::mcp::rpc::{self, Id, RpcError, code};
+use toolway_protocol::mcp::rpc::{self, RpcError, RpcId, code};
 
 /// There is no such session (by custom; the specification names no code).
 const NO_SESSION: i64 = -32001;
@@ -30,7 +30,7 @@ pub(super) fn json(status: StatusCode, message: impl Into<Bytes>) -> Response {
 }
 
 /// An answer that is an error. Its words may be a server's, so the log has its code alone.
-pub(super) fn error(status: StatusCode, id: Option<&Id>, error: RpcError) -> Response {
+pub(super) fn error(status: StatusCode, id: Option<&RpcId>, error: RpcError) -> Response {
     let logged = format!("JSON-RPC error {}", error.code);
     let response = json(status, rpc::write_answer(id, &Err(error)));
     match status {
@@ -75,7 +75,7 @@ pub(super) fn empty(status: StatusCode) -> Response {
 }
 
 /// There is no such session, or no more.
-pub(super) fn no_session(id: Option<&Id>) -> Response {
+pub(super) fn no_session(id: Option<&RpcId>) -> Response {
     let why = "Session not found; begin a new one with `initialize`";
     error(StatusCode::NOT_FOUND, id, RpcError::new(NO_SESSION, why))
 }

@@ -21,7 +21,7 @@ use toolway_protocol::{
     mcp::{
         level::Level,
         rpc::RpcError,
-        stateless::{self, About},
+        stateless::{self, RequestMeta},
         version::Version,
     },
     tool::JsonObject,
@@ -36,7 +36,7 @@ pub(in crate::server) struct StatelessRequest {
     /// Tells clients apart that must not answer for each other.
     pub(in crate::server) owner: String,
     /// What the request says about its client.
-    pub(in crate::server) about: About,
+    pub(in crate::server) about: RequestMeta,
     /// Where something can be said before the result.
     pub(in crate::server) outbox: Option<Arc<Outbox>>,
     /// What it takes of the budget of bytes.

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::outbox::{Outbox, notification};
 use crate::gateway::{Gateway, mcp::RequestContext};
 use toolway_protocol::{
-    mcp::rpc::{Id, RpcError, code},
+    mcp::rpc::{RpcError, RpcId, code},
     tool::{JsonObject, Progress},
 };
 
@@ -62,7 +62,7 @@ async fn answer(
     let token = params
         .get("_meta")
         .and_then(|meta| meta.get("progressToken"))
-        .filter(|token| Id::read(token).is_some())
+        .filter(|token| RpcId::read(token).is_some())
         .cloned();
     let (Some(token), Some(outbox)) = (token, outbox) else {
         return gateway.request(context, method, params, None).await;
@@ -112,7 +112,7 @@ fn number(number: f64) -> Value {
 /// The requests of one client that are at work.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Running {
-    table: Mutex<HashMap<Id, (u64, oneshot::Sender<()>)>>,
+    table: Mutex<HashMap<RpcId, (u64, oneshot::Sender<()>)>>,
     begun: AtomicU64,
     /// How many are at work. More than are in the table, where one has the id of another.
     places: AtomicUsize,
@@ -122,7 +122,7 @@ pub(in crate::server) struct Running {
 #[derive(Debug)]
 pub(in crate::server) struct Place {
     running: Arc<Running>,
-    id: Id,
+    id: RpcId,
     number: u64,
     cancelled: oneshot::Receiver<()>,
 }
@@ -136,7 +136,7 @@ impl Running {
     ///
     /// # Errors
     /// When too many are at work.
-    pub(in crate::server) fn begin(self: &Arc<Self>, id: Id) -> Result<Place, RpcError> {
+    pub(in crate::server) fn begin(self: &Arc<Self>, id: RpcId) -> Result<Place, RpcError> {
         let (cancel, cancelled) = oneshot::channel();
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let mut table = self.table();
@@ -161,14 +161,14 @@ impl Running {
 
     /// Stops the request that `notifications/cancelled` names, if it is at work.
     pub(in crate::server) fn cancel(&self, params: &JsonObject) {
-        let id = params.get("requestId").and_then(Id::read);
+        let id = params.get("requestId").and_then(RpcId::read);
         let cancelled = id.and_then(|id| self.table().remove(&id));
         if let Some((_, cancel)) = cancelled {
             let _ = cancel.send(());
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, HashMap<Id, (u64, oneshot::Sender<()>)>> {
+    fn table(&self) -> MutexGuard<'_, HashMap<RpcId, (u64, oneshot::Sender<()>)>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -243,7 +243,7 @@ mod tests {
         let places: Vec<_> = (0..Running::MAX as u64)
             .map(|id| running.begin(id.into()).unwrap())
             .collect();
-        assert!(running.begin(Id::Text("x".to_owned())).is_err());
+        assert!(running.begin(RpcId::Text("x".to_owned())).is_err());
         drop(places);
         assert!(running.table().is_empty());
     }

@@ -31,7 +31,7 @@ use crate::upstream::{
 };
 use toolway_protocol::{
     mcp::{
-        features::{Entries, FeatureError, Kind},
+        features::{Entries, FeatureError, FeatureKind},
         results,
         tools::{ListError, Listing},
     },
@@ -109,7 +109,7 @@ impl Session {
     /// Lists prompts, resources or templates, page by page.
     pub(in crate::upstream::mcp) async fn list_features(
         &self,
-        kind: Kind,
+        kind: FeatureKind,
     ) -> Result<Entries, ListFault> {
         let mut entries = Entries::new(kind);
         let mut cursor = None;
@@ -117,7 +117,8 @@ impl Session {
             let page = match self.page(kind.method(), cursor).await {
                 // Servers with resources need not know templates.
                 Err(ServiceError::McpError(error))
-                    if error.code == ErrorCode::METHOD_NOT_FOUND && kind == Kind::Templates =>
+                    if error.code == ErrorCode::METHOD_NOT_FOUND
+                        && kind == FeatureKind::Templates =>
                 {
                     return Ok(entries);
                 }

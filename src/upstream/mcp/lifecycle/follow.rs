@@ -17,7 +17,7 @@ use crate::{
         faults::Outage,
     },
 };
-use toolway_protocol::mcp::features::Kind;
+use toolway_protocol::mcp::features::FeatureKind;
 
 /// How long further changes are waited for before a list is read again.
 const BURST: Duration = Duration::from_millis(100);
@@ -99,9 +99,14 @@ async fn refresh(handle: &ServerHandle, session: &Session, subject: Subject) -> 
                 let listing = session.list_tools().await?;
                 Ok(handle.set_tools(listing))
             }
-            Subject::Prompts => read_features(handle, session, &[Kind::Prompts]).await,
+            Subject::Prompts => read_features(handle, session, &[FeatureKind::Prompts]).await,
             Subject::Resources => {
-                read_features(handle, session, &[Kind::Resources, Kind::Templates]).await
+                read_features(
+                    handle,
+                    session,
+                    &[FeatureKind::Resources, FeatureKind::Templates],
+                )
+                .await
             }
         }
     };
@@ -130,7 +135,7 @@ async fn refresh(handle: &ServerHandle, session: &Session, subject: Subject) -> 
 async fn read_features(
     handle: &ServerHandle,
     session: &Session,
-    kinds: &[Kind],
+    kinds: &[FeatureKind],
 ) -> Result<bool, ListFault> {
     let server = &handle.config.server;
     let mut is_new = false;
@@ -141,9 +146,9 @@ async fn read_features(
             warn!(server.id = %server, method, broken, "A server lists entries that cannot be used");
         }
         is_new |= handle.change_features(|features| match kind {
-            Kind::Prompts => features.prompts = listed.entries,
-            Kind::Resources => features.resources = listed.entries,
-            Kind::Templates => features.templates = listed.entries,
+            FeatureKind::Prompts => features.prompts = listed.entries,
+            FeatureKind::Resources => features.resources = listed.entries,
+            FeatureKind::Templates => features.templates = listed.entries,
         });
     }
     Ok(is_new)

@@ -264,7 +264,7 @@ fn drain(mut rest: Body) {
 }
 
 #[derive(Deserialize)]
-struct RpcResponse<'a> {
+struct RawRpcResponse<'a> {
     #[serde(borrow)]
     id: &'a RawValue,
     method: Option<serde::de::IgnoredAny>,
@@ -276,7 +276,7 @@ struct RpcResponse<'a> {
 
 /// The answer to this request, if the message is that.
 fn read_answer(message: &[u8], id: i64) -> Option<Result<Value, ErrorData>> {
-    let answer: RpcResponse<'_> = serde_json::from_slice(message).ok()?;
+    let answer: RawRpcResponse<'_> = serde_json::from_slice(message).ok()?;
     let written = answer.id.get().trim_matches('"').parse::<i64>();
     if answer.method.is_some() || written != Ok(id) {
         return None;
