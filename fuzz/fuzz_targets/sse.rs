@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use toolway_protocol::sse::{Event, FrameError, Framer};
+use toolway_protocol::sse::{FrameError, Framer, SseEvent};
 
 fn framed<'a>(
     mut framer: Framer,
@@ -16,7 +16,7 @@ fn framed<'a>(
         events.extend(std::iter::from_fn(|| framer.next()));
     }
     events.extend(framer.finish());
-    let raw = |event: Event| {
+    let raw = |event: SseEvent| {
         let _ = (event.data(), event.name(), event.is_comment());
         event.raw().clone()
     };
@@ -32,7 +32,9 @@ fuzz_target!(|input: (u8, &[u8])| {
     }
     // What a framer gives before it gives up; how much it has read by then depends on the pieces.
     let events = |events: Vec<Result<Bytes, FrameError>>| {
-        let kinds = events.into_iter().map(|event| event.map_err(|error| error.to_string()));
+        let kinds = events
+            .into_iter()
+            .map(|event| event.map_err(|error| error.to_string()));
         kinds.collect::<Vec<_>>()
     };
     let whole = events(framed(Framer::new(max), std::iter::once(bytes)));

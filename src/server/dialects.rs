@@ -35,7 +35,7 @@ use toolway_core::translate::dialect::{
 };
 use toolway_protocol::{
     openai::ErrorBody,
-    sse::{Event, Framer},
+    sse::{Framer, SseEvent},
     tool::JsonObject,
 };
 
@@ -491,7 +491,7 @@ impl Translated {
         }
     }
 
-    fn write(&mut self, event: &Event, out: &mut Vec<u8>) {
+    fn write(&mut self, event: &SseEvent, out: &mut Vec<u8>) {
         if event.is_comment() {
             out.extend_from_slice(event.raw());
             return;

@@ -26,7 +26,7 @@ use toolway_protocol::{
     json_size::{MAX_VALUES, check_values},
     openai::ErrorBody,
     segmented_body::SegmentedBody,
-    sse::{self, Event, FrameError, Framer},
+    sse::{self, FrameError, Framer, SseEvent},
     tool::JsonObject,
 };
 
@@ -346,7 +346,7 @@ fn whole(body: &[u8], mut reader: Box<dyn AnswerReader>) -> Vec<u8> {
 }
 
 /// What an event adds to the answer.
-fn read(event: Result<Event, FrameError>, reader: &mut dyn AnswerReader) -> Vec<Delta> {
+fn read(event: Result<SseEvent, FrameError>, reader: &mut dyn AnswerReader) -> Vec<Delta> {
     match event {
         Ok(event) => match event.data() {
             Some(data) if !data.trim().is_empty() && data.trim() != "[DONE]" => {
@@ -427,7 +427,7 @@ impl Answer {
         Some(Ok(out.into()))
     }
 
-    fn write(&mut self, event: Result<Event, FrameError>, out: &mut Vec<u8>) {
+    fn write(&mut self, event: Result<SseEvent, FrameError>, out: &mut Vec<u8>) {
         let deltas = read(event, &mut *self.reader);
         let is_end = |delta: &Delta| matches!(delta, Delta::Finish(_) | Delta::Failed(_));
         let ends = deltas.iter().any(is_end);

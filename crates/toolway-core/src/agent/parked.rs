@@ -26,7 +26,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::translate::{calls, ids::MARK};
 use toolway_protocol::{
-    openai::request::{Raw, Text, messages_of},
+    openai::request::{JsonString, Raw, messages_of},
     tool::ToolCall,
 };
 
@@ -334,7 +334,7 @@ impl<'de> Deserialize<'de> for Head<'de> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Head<'de>, A::Error> {
                 let mut head = Head::default();
-                while let Some(Text(name)) = map.next_key()? {
+                while let Some(JsonString(name)) = map.next_key()? {
                     let value: &'de RawValue = map.next_value()?;
                     match &*name {
                         "role" => head.role = text(value.get()),
@@ -393,7 +393,7 @@ fn is_of_user(message: &RawValue) -> bool {
 /// The text of a JSON string; empty for any other value.
 fn text(json: &str) -> Cow<'_, str> {
     serde_json::from_str(json)
-        .map(|Text(text)| text)
+        .map(|JsonString(text)| text)
         .unwrap_or_default()
 }
 

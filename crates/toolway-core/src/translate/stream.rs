@@ -42,7 +42,7 @@ use super::ids::Ids;
 use toolway_protocol::{
     json_size::{MAX_VALUES, check_values},
     openai::{FinishReason, error::ErrorBody},
-    sse,
+    sse::{self, SseEvent},
     tool::{JsonObject, ToolCall},
 };
 
@@ -340,7 +340,7 @@ impl ChatStream {
     /// Nothing is read any more after `Done` until the round is ended.
     pub fn push(
         &mut self,
-        event: &sse::Event,
+        event: &SseEvent,
         known: &dyn Known,
         out: &mut Vec<u8>,
     ) -> Result<Pushed, StreamError> {
@@ -497,7 +497,7 @@ fn error_event(data: &str) -> StreamError {
 
 /// An error that does not stand in the data: a field `error` (llama.cpp), or bare JSON between the events.
 /// Readers of event streams skip both, and an answer that failed would look like one that has ended.
-fn error_outside_data(event: &sse::Event) -> Option<StreamError> {
+fn error_outside_data(event: &SseEvent) -> Option<StreamError> {
     let said = |text: &&str| !matches!(text.trim(), "" | "null");
     if let Some(error) = event.field("error").filter(said) {
         return Some(error_event(error));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
 use super::{ChatStream, StreamError, identity::Identity, write_raw};
-use toolway_protocol::{sse, tool::JsonObject};
+use toolway_protocol::{sse::SseEvent, tool::JsonObject};
 
 /// A chunk as far as the fast path has to know it. Whatever does not fit goes the slow way.
 #[derive(Debug, Deserialize)]
@@ -164,7 +164,7 @@ impl ChatStream {
     pub(super) fn forward(
         &mut self,
         fast_path: &FastPath<'_>,
-        event: &sse::Event,
+        event: &SseEvent,
         data: &str,
         out: &mut Vec<u8>,
     ) -> Result<bool, StreamError> {

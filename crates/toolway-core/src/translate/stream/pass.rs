@@ -14,7 +14,7 @@ use super::{
     ChatStream, Known, Round, Settings, StreamError, fast_path::FastPath, identity, round::Reading,
     write_event, write_raw,
 };
-use toolway_protocol::{openai::FinishReason, sse, tool::JsonObject};
+use toolway_protocol::{openai::FinishReason, sse::SseEvent, tool::JsonObject};
 
 /// Most choices that are taken in one answer; the contract allows 128.
 const MAX_CHOICES: usize = 256;
@@ -71,7 +71,7 @@ impl ChatStream {
     pub(super) fn pass_on(
         &mut self,
         fast_path: &FastPath<'_>,
-        event: &sse::Event,
+        event: &SseEvent,
         out: &mut Vec<u8>,
     ) -> Result<bool, StreamError> {
         let choice = self.pass.choice(fast_path.choice(), &self.settings)?;
@@ -89,7 +89,7 @@ impl ChatStream {
     pub(super) fn pass_chunk(
         &mut self,
         mut chunk: JsonObject,
-        event: &sse::Event,
+        event: &SseEvent,
         known: &dyn Known,
         out: &mut Vec<u8>,
     ) -> Result<(), StreamError> {
@@ -201,7 +201,7 @@ impl ChatStream {
     }
 
     /// The upstream's own `[DONE]` goes on, unless a finish reason has to be put before it.
-    pub(super) fn pass_done(&mut self, event: &sse::Event, out: &mut Vec<u8>) {
+    pub(super) fn pass_done(&mut self, event: &SseEvent, out: &mut Vec<u8>) {
         self.release(out);
         let choices = &self.pass.choices;
         if !choices.is_empty() && choices.values().all(|choice| choice.finished) {

@@ -66,7 +66,7 @@ impl Answer {
     /// Pushes one event, and gives what it wrote.
     fn push(&mut self, data: &str) -> String {
         let mut out = Vec::new();
-        let event = sse::Event::from_data(data);
+        let event = SseEvent::from_data(data);
         self.stream
             .push(&event, &Tools, &mut out)
             .expect("a good event");
@@ -85,7 +85,7 @@ impl Answer {
     }
 
     fn error(&mut self, data: &str) -> StreamError {
-        let event = sse::Event::from_data(data);
+        let event = SseEvent::from_data(data);
         self.stream
             .push(&event, &Tools, &mut self.out)
             .expect_err("an error")
@@ -340,7 +340,7 @@ fn a_call_in_text_that_never_ends_is_bounded_in_either_mode() {
         answer.push(&chunk("one", &json!({"content": "<tool_call>"}), None));
         let mebibyte: String = repeat_n('x', 1 << 20).collect();
         let data = chunk("one", &json!({"content": mebibyte}), None);
-        let event = sse::Event::from_data(&data);
+        let event = SseEvent::from_data(&data);
         let mut push = || answer.stream.push(&event, &Tools, &mut Vec::new());
         let error = (0..20).find_map(|_| push().err());
         assert_eq!(error, Some(StreamError::TooLarge), "{mode:?}");
@@ -366,7 +366,7 @@ fn a_round_is_bounded() {
         call(0, "c", "a", &mebibyte),
     ] {
         let mut answer = Answer::new();
-        let event = sse::Event::from_data(&chunk("one", &delta, None));
+        let event = SseEvent::from_data(&chunk("one", &delta, None));
         let mut push = || answer.stream.push(&event, &Tools, &mut Vec::new());
         let error = (0..20).find_map(|_| push().err());
         assert_eq!(error, Some(StreamError::TooLarge));
@@ -391,7 +391,7 @@ fn a_call_that_is_cut_off_is_not_made_whole_for_the_client() {
 fn arguments_that_pass_through_are_bounded() {
     let mut answer = Answer::with(settings(Mode::PassThrough));
     let mebibyte: String = repeat_n('x', 1 << 20).collect();
-    let event = sse::Event::from_data(&chunk("one", &call(0, "c", "a", &mebibyte), None));
+    let event = SseEvent::from_data(&chunk("one", &call(0, "c", "a", &mebibyte), None));
     let mut push = || answer.stream.push(&event, &Tools, &mut Vec::new());
     assert_eq!(
         (0..20).find_map(|_| push().err()),
