@@ -24,7 +24,7 @@ use crate::upstream::{SetupError, wire::Client};
 use toolway_core::translate::{
     functions::{
         output,
-        webhook::{self, AnswerFault, Call},
+        webhook::{self, AnswerFault, WebhookCall},
     },
     ids::Ids,
 };
@@ -95,7 +95,7 @@ impl Endpoint {
         if let Some(batches) = &self.batches {
             return batches.call(id, function, arguments.clone()).await;
         }
-        let call = Call {
+        let call = WebhookCall {
             id: &id,
             name: function,
             arguments,
@@ -131,7 +131,7 @@ struct Post {
 impl Post {
     /// Sends calls in one request; what came of each, in their order. A request that fails is each call's
     /// failure. Dropping the future gives the request up.
-    async fn send(&self, calls: &[Call<'_>]) -> Vec<Outcome> {
+    async fn send(&self, calls: &[WebhookCall<'_>]) -> Vec<Outcome> {
         let request = web::Request {
             method: Method::POST,
             address: Cow::Borrowed(&self.address),

@@ -13,7 +13,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Batch, Outcome, Post};
-use toolway_core::translate::functions::webhook::Call;
+use toolway_core::translate::functions::webhook::WebhookCall;
 use toolway_protocol::tool::{CallError, JsonObject};
 
 /// The calls of one webhook, on their way into shared requests.
@@ -88,12 +88,12 @@ async fn send(post: Arc<Post>, together: Vec<Waiting>) {
         bodies.push((waiting.id, waiting.function, waiting.arguments));
         answers.push(waiting.answer);
     }
-    let calls = bodies.iter().map(|(id, name, arguments)| Call {
+    let calls = bodies.iter().map(|(id, name, arguments)| WebhookCall {
         id,
         name,
         arguments,
     });
-    let calls: Vec<Call<'_>> = calls.collect();
+    let calls: Vec<WebhookCall<'_>> = calls.collect();
     let outcomes = {
         let all_gone = join_all(answers.iter_mut().map(oneshot::Sender::closed));
         tokio::select! {
