@@ -15,7 +15,7 @@ pub(super) use self::lanes::{CallEvent, Running};
 use crate::upstream::mcp::Sends;
 use toolway_core::{
     catalog::Offered,
-    policy::{self, Admitted, Request, Verdict},
+    policy::{self, Admitted, CallRequest, Verdict},
     route,
 };
 use toolway_protocol::{
@@ -84,7 +84,7 @@ impl CallResult for Value {
 /// [`CallError::Denied`].
 pub(super) fn admit(tool: &Arc<Offered>) -> Result<Admitted, CallError> {
     let is_shown = true;
-    match policy::evaluate(&Request { tool, is_shown }) {
+    match policy::evaluate(&CallRequest { tool, is_shown }) {
         Verdict::Allow(tool) => Ok(tool),
         Verdict::Deny { reason, .. } => Err(CallError::Denied { reason }),
     }

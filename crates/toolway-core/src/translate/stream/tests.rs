@@ -6,7 +6,7 @@ use std::iter::repeat_n;
 use serde_json::{Value, json};
 
 use super::{
-    text::{Filter, Piece},
+    text::{TextFilter, TextPiece},
     *,
 };
 
@@ -418,7 +418,7 @@ fn every_error_has_a_body_and_a_status_of_a_failure() {
 #[test]
 fn a_whole_call_is_written_with_what_is_not_known_of_it() {
     let extra = json!({"function": {"thought": 1}, "extra_content": {"a": 2}});
-    let call = Call {
+    let call = RoundCall {
         call: ToolCall {
             id: "i".into(),
             name: "n".into(),
@@ -437,7 +437,7 @@ fn a_whole_call_is_written_with_what_is_not_known_of_it() {
 fn a_harmony_message_that_ends_twice_is_said_once() {
     let mut asked = settings(Mode::Loop);
     asked.text_calls.harmony = true;
-    let mut filter = Filter::new(&asked);
+    let mut filter = TextFilter::new(&asked);
     let begun = "<|channel|>commentary to=functions.a<|message|>{\"a\":";
     let mut pieces = filter.push(begun, &Tools);
     pieces.extend(filter.finish(&Tools));
@@ -445,5 +445,5 @@ fn a_harmony_message_that_ends_twice_is_said_once() {
     // A stream may end, and break off after that.
     assert!(filter.finish(&Tools).is_empty());
     let after = filter.push("more", &Tools);
-    assert!(matches!(&after[..], [Piece::Text(text)] if text == "more"));
+    assert!(matches!(&after[..], [TextPiece::Text(text)] if text == "more"));
 }
