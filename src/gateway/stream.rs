@@ -26,7 +26,7 @@ use super::{
     chat::Chat,
     failure::{Failed, Failure},
     plain::MAX_BODY_BYTES,
-    rounds::{self, Form},
+    rounds::{self, AnswerForm},
     sink::Sink,
 };
 
@@ -67,7 +67,7 @@ struct Streamed<'a> {
     tail: Option<Box<Incoming>>,
 }
 
-impl Form for Streamed<'_> {
+impl AnswerForm for Streamed<'_> {
     async fn ask(&mut self, ask: &Ask) -> Result<Round, Failure> {
         self.drain().await;
         // Boxed like all that is done before the stream or seldom: its room is free again while the stream lasts.

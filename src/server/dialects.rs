@@ -20,7 +20,7 @@ use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::{chat::Answer, failure::Failure, record::Record, sink},
+    gateway::{chat::ChatResponse, failure::Failure, record::Record, sink},
     store::{
         Principal,
         responses::{KeptResponse, OfClient},
@@ -194,13 +194,13 @@ async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Re
     drop(parts);
     let principal = input.principal;
     match app.gateway.chat(input).await {
-        Ok(Answer::Plain { headers, body }) => {
+        Ok(ChatResponse::Plain { headers, body }) => {
             let written = read_text(body.len(), || {
                 asked.writer.write_whole(&app, principal, read_chat(&body))
             });
             plain(face, headers, written)
         }
-        Ok(Answer::Stream { headers, body }) => {
+        Ok(ChatResponse::Stream { headers, body }) => {
             let (writer, keep) = asked.writer.into_stream();
             let body = Translated {
                 body,
@@ -461,7 +461,7 @@ fn now() -> u64 {
 
 /// A streamed answer that is translated while it is written.
 struct Translated {
-    body: sink::Body,
+    body: sink::ResponseBody,
     framer: Framer,
     reader: ChunkReader,
     writer: Box<dyn AnswerWriter>,
