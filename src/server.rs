@@ -8,7 +8,6 @@ mod chat;
 mod connections;
 mod cors;
 mod dialects;
-mod ended;
 pub mod error;
 mod executor;
 mod forward;
@@ -20,6 +19,7 @@ pub mod mcp;
 mod mcp_sessions;
 mod models;
 mod places;
+mod request_log;
 mod stalled;
 mod status;
 pub mod stdio;
@@ -51,7 +51,7 @@ use crate::{gateway::Gateway, store::responses::Responses};
 use self::{
     connections::{Connections, Ticket},
     error::Refusal,
-    mcp::Face,
+    mcp::McpFace,
 };
 
 /// Where and for whom toolway listens.
@@ -117,7 +117,7 @@ pub(crate) struct App {
     bodies: ByteBudget,
     /// Free places for long bodies that are read into values.
     parsing: Arc<Semaphore>,
-    mcp: Face,
+    mcp: McpFace,
     /// What clients of the Responses API can refer to.
     responses: Responses,
     /// toolway is about to end, and new requests are refused.
@@ -178,7 +178,7 @@ fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
     Arc::new(App {
         bodies: ByteBudget::new(config.max_inflight_bytes),
         parsing: Arc::new(Semaphore::new(values::AT_ONCE)),
-        mcp: Face::new(gateway.clone(), config.mcp.clone(), keys),
+        mcp: McpFace::new(gateway.clone(), config.mcp.clone(), keys),
         responses: Responses::default(),
         is_stopping: AtomicBool::new(false),
         gateway,

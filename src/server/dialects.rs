@@ -265,7 +265,7 @@ struct Unreadable {
 
 impl Face {
     /// How errors are written.
-    fn form(self) -> error::Form {
+    fn form(self) -> error::ErrorForm {
         match self {
             Face::Responses => |_, error| error.to_value(),
             Face::Messages => anthropic::write_error,

@@ -35,9 +35,9 @@ use super::{
     App,
     body::{self, BodyStream, Incomplete},
     dialects,
-    ended::Failing,
     error::{self, Refusal},
     headers, mcp_sessions,
+    request_log::Failing,
 };
 
 /// Passes a request on and its answer back.
@@ -54,7 +54,7 @@ pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Re
     if is_own(path) {
         return Refusal::NotFound(request.uri().path().to_owned()).into_response();
     }
-    let form: error::Form = match dialects::is_messages(path) {
+    let form: error::ErrorForm = match dialects::is_messages(path) {
         true => anthropic::write_error,
         false => |_, error| error.to_value(),
     };
@@ -124,7 +124,7 @@ async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response
             }
         });
     let pieces = until_ending(pieces.map_err(Into::into), ending.clone(), &headers, record);
-    let mut response = (status, Body::from_stream(pieces)).into_response();
+    let mut response = (status, ModelMember::from_stream(pieces)).into_response();
     *response.headers_mut() = headers;
     Ok(response)
 }
@@ -192,7 +192,7 @@ async fn choose<'a>(
     app: &'a App,
     method: &Method,
     headers: &HeaderMap,
-    body: Body,
+    body: ModelMember,
 ) -> Result<(&'a Upstream, BodyStream), Unsent> {
     let models = app.gateway.models();
     let pieces = body::pieces(body);
@@ -288,10 +288,10 @@ fn model_in_form(text: &str) -> Option<String> {
 /// The member `model` at the top of an object, whole or cut off behind it.
 fn model_in_json(text: &str) -> Option<String> {
     #[derive(Deserialize)]
-    struct Body {
+    struct ModelMember {
         model: String,
     }
-    if let Ok(body) = serde_json::from_str::<Body>(text) {
+    if let Ok(body) = serde_json::from_str::<ModelMember>(text) {
         return Some(body.model);
     }
     let mut depth = 0;

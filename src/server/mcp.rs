@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     legacy_sse::LegacySessions,
-    sessions::{Owner, Sessions},
+    sessions::{SessionOwner, Sessions},
 };
 use super::{
     App, body,
@@ -93,7 +93,7 @@ impl Default for Config {
 }
 
 /// What this face remembers.
-pub(super) struct Face {
+pub(super) struct McpFace {
     gateway: Arc<Gateway>,
     config: Config,
     sessions: Sessions,
@@ -108,16 +108,16 @@ pub(super) struct Face {
 /// What is known of an HTTP request before its body is read.
 struct RequestHead {
     view: Arc<View>,
-    owner: Owner,
+    owner: SessionOwner,
     headers: HeaderMap,
     accepts: Accepts,
 }
 
-impl Face {
+impl McpFace {
     /// For clients that may show so many keys.
-    pub(super) fn new(gateway: Arc<Gateway>, config: Config, keys: usize) -> Face {
+    pub(super) fn new(gateway: Arc<Gateway>, config: Config, keys: usize) -> McpFace {
         let sharing = Sharing::among(keys);
-        Face {
+        McpFace {
             gateway,
             sessions: Sessions::new(config.max_sessions, config.session_idle, sharing),
             legacy: Arc::default(),
@@ -220,7 +220,7 @@ pub(super) async fn answer(app: &App, view: Arc<View>, request: Request) -> Resp
     };
     let head = RequestHead {
         view,
-        owner: Owner {
+        owner: SessionOwner {
             endpoint: parts.uri.path().to_owned(),
             principal: principal(&parts.headers),
             account,

@@ -36,9 +36,9 @@ use toolway_core::translate::paths;
 
 use super::{
     App, body,
-    ended::OpenEnded,
     error::{self, Refusal},
     headers::bearer,
+    request_log::OpenEnded,
     values,
 };
 

@@ -22,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 use super::mcp::{
     client_session::ClientSession,
     listen::Subscription,
-    outbox::{Next, Outbox, Reader},
+    outbox::{Next, Outbox, OutboxReader},
     stateless_request::StatelessRequest,
-    work::Running,
+    work::ActiveRequests,
 };
 use crate::{
     byte_budget::Reservation,
@@ -100,7 +100,7 @@ pub async fn serve(
     // On their own, because a line that is read in part must not be dropped.
     let reading = tokio::spawn(read(input, config.max_line_bytes, sender));
     let stopping = CancellationToken::new();
-    let mut pipe = Pipe::new(gateway, view, OWNER.to_owned(), stopping.clone());
+    let mut pipe = ClientPipe::new(gateway, view, OWNER.to_owned(), stopping.clone());
     // Looked at in three places, and it ends once.
     let mut writing = tokio::spawn(write(output, pipe.outbox.reader(0))).fuse();
     let mut shutdown = pin!(shutdown.fuse());
@@ -186,7 +186,7 @@ async fn read(
 }
 
 /// Writes messages until the outbox is closed or the client stops reading.
-async fn write(mut output: impl AsyncWrite + Unpin, mut said: Reader) -> io::Result<()> {
+async fn write(mut output: impl AsyncWrite + Unpin, mut said: OutboxReader) -> io::Result<()> {
     loop {
         match said.take() {
             Next::Message(_, message) => {
@@ -205,7 +205,7 @@ async fn write(mut output: impl AsyncWrite + Unpin, mut said: Reader) -> io::Res
 }
 
 /// One client's messages, both ways over one connection. Dropping it ends all that it works on.
-pub(super) struct Pipe {
+pub(super) struct ClientPipe {
     gateway: Arc<Gateway>,
     view: Arc<View>,
     /// Whose requests these are.
@@ -213,7 +213,7 @@ pub(super) struct Pipe {
     /// What the client is sent.
     pub(super) outbox: Arc<Outbox>,
     /// The requests that stand for themselves.
-    running: Arc<Running>,
+    running: Arc<ActiveRequests>,
     /// The conversation, once there was an `initialize`.
     session: Option<Arc<ClientSession>>,
     at_work: JoinSet<()>,
@@ -222,15 +222,15 @@ pub(super) struct Pipe {
     stopping: CancellationToken,
 }
 
-impl Pipe {
+impl ClientPipe {
     /// A connection of a client that sees this. `stopping` ends what lasts until it is cancelled.
     pub(super) fn new(
         gateway: Arc<Gateway>,
         view: Arc<View>,
         owner: String,
         stopping: CancellationToken,
-    ) -> Pipe {
-        Pipe {
+    ) -> ClientPipe {
+        ClientPipe {
             gateway,
             view,
             owner,

@@ -18,8 +18,8 @@ use tokio::sync::broadcast::{
 
 use super::{
     outbox::{Outbox, notification},
-    questions::Questions,
-    work::{self, Running},
+    questions::ClientQuestions,
+    work::{self, ActiveRequests},
 };
 use crate::{
     byte_budget::Reservation,
@@ -66,8 +66,8 @@ pub(in crate::server) struct ClientSession {
     owner: String,
     level: Mutex<Option<(Level, LogInterest)>>,
     watches: Mutex<HashMap<String, ResourceSubscription>>,
-    questions: Questions,
-    running: Arc<Running>,
+    questions: ClientQuestions,
+    running: Arc<ActiveRequests>,
     /// What happened and was not told yet.
     events: Mutex<broadcast::Receiver<Arc<BackendEvent>>>,
 }
@@ -105,7 +105,7 @@ impl ClientSession {
             owner,
             level: Mutex::default(),
             watches: Mutex::default(),
-            questions: Questions::default(),
+            questions: ClientQuestions::default(),
             running: Arc::default(),
             events: Mutex::new(gateway.events()),
         };
@@ -285,7 +285,7 @@ impl ClientSession {
         RequestContext {
             view: Arc::clone(&self.view),
             version: self.version,
-            caller: Arc::new(Client {
+            caller: Arc::new(SessionCaller {
                 client: Arc::clone(self),
                 outbox,
             }),
@@ -353,7 +353,7 @@ impl ClientSession {
 }
 
 /// The client as those see it who work for one of its requests.
-struct Client {
+struct SessionCaller {
     client: Arc<ClientSession>,
     /// Where it can be told something; without it, it can do nothing.
     outbox: Option<Arc<Outbox>>,
@@ -362,7 +362,7 @@ struct Client {
 /// What a client can do that cannot be reached.
 static NOTHING: Value = Value::Null;
 
-impl Caller for Client {
+impl Caller for SessionCaller {
     fn capabilities(&self) -> &Value {
         match self.outbox {
             Some(_) => &self.client.capabilities,

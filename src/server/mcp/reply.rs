@@ -7,12 +7,12 @@ use axum::{
 };
 use bytes::Bytes;
 
-use super::events::Events;
+use super::events::SseResponse;
 use crate::{
     gateway::failure::Outcome,
     server::{
-        ended::{Failing, Lasting},
         error::Refusal,
+        request_log::{Failing, Lasting},
     },
 };
 use toolway_protocol::mcp::rpc::{self, RpcError, RpcId, code};
@@ -81,7 +81,7 @@ pub(super) fn no_session(id: Option<&RpcId>) -> Response {
 }
 
 /// A stream.
-pub(super) fn events(events: Events) -> Response {
+pub(super) fn events(events: SseResponse) -> Response {
     let is_lasting = events.place.is_some();
     let mut response = streaming(events.into_body());
     if is_lasting {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::{
-    Face, RequestHead, events::Events, listen, outbox::Outbox, reply,
+    McpFace, RequestHead, events::SseResponse, listen, outbox::Outbox, reply,
     stateless_request::StatelessRequest,
 };
 use crate::{
@@ -85,7 +85,11 @@ pub(super) async fn request(
 }
 
 /// The request says what it must, and its headers repeat it.
-fn admit(face: &Face, head: &RequestHead, request: &RpcRequest) -> Result<RequestMeta, RpcError> {
+fn admit(
+    face: &McpFace,
+    head: &RequestHead,
+    request: &RpcRequest,
+) -> Result<RequestMeta, RpcError> {
     headers::check(&head.headers, request)?;
     let about = RequestMeta::read(&request.params)?;
     if request.method == "tools/call"
@@ -99,7 +103,7 @@ fn admit(face: &Face, head: &RequestHead, request: &RpcRequest) -> Result<Reques
 }
 
 async fn listening(
-    face: &Face,
+    face: &McpFace,
     once: StatelessRequest,
     id: &RpcId,
     params: &JsonObject,
@@ -124,14 +128,14 @@ async fn listening(
         filled.must_say(Bytes::from(rpc::write_answer(Some(&id), &ended)));
         filled.close();
     };
-    reply::events(Events {
+    reply::events(SseResponse {
         place: Some(place),
         ..stream(face, &outbox, Box::pin(drive))
     })
 }
 
-fn stream(face: &Face, outbox: &Arc<Outbox>, drive: BoxFuture<'static, ()>) -> Events {
-    Events {
+fn stream(face: &McpFace, outbox: &Arc<Outbox>, drive: BoxFuture<'static, ()>) -> SseResponse {
+    SseResponse {
         reader: outbox.reader(0),
         number: None,
         is_primed: false,

@@ -91,7 +91,7 @@ impl StatelessRequest {
         RequestContext {
             view: Arc::clone(&self.view),
             version: Version::V2026_07_28,
-            caller: Arc::new(Client {
+            caller: Arc::new(StatelessCaller {
                 capabilities: self.about.capabilities.clone(),
                 level: self.about.level,
                 outbox: self.outbox.clone(),
@@ -104,13 +104,13 @@ impl StatelessRequest {
 }
 
 /// The client as those see it who work for its request. It is asked by results, never by requests.
-struct Client {
+struct StatelessCaller {
     capabilities: Value,
     level: Option<Level>,
     outbox: Option<Arc<Outbox>>,
 }
 
-impl Caller for Client {
+impl Caller for StatelessCaller {
     fn capabilities(&self) -> &Value {
         &self.capabilities
     }
