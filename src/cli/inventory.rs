@@ -7,7 +7,7 @@ use super::{problems, terminal};
 use crate::{
     config::{Config, Problem},
     gateway::listing::SurplusTool,
-    upstream::{function::Kind, mcp::Transport},
+    upstream::{function::BackendKind, mcp::Transport},
 };
 use toolway_core::translate::names::SEPARATOR;
 
@@ -291,7 +291,7 @@ fn warnings(config: &Config, inventory: Option<&Inventory>) -> Vec<Problem> {
             _ => None,
         }));
         all.extend(config.functions.iter().filter_map(|it| match &it.kind {
-            Kind::Unavailable { reason, .. } => Some(problem(
+            BackendKind::Unavailable { reason, .. } => Some(problem(
                 format!("functions.{}", it.group),
                 format!("is not offered: {reason}"),
             )),

@@ -124,7 +124,7 @@ async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response
             }
         });
     let pieces = until_ending(pieces.map_err(Into::into), ending.clone(), &headers, record);
-    let mut response = (status, ModelMember::from_stream(pieces)).into_response();
+    let mut response = (status, Body::from_stream(pieces)).into_response();
     *response.headers_mut() = headers;
     Ok(response)
 }
@@ -192,7 +192,7 @@ async fn choose<'a>(
     app: &'a App,
     method: &Method,
     headers: &HeaderMap,
-    body: ModelMember,
+    body: Body,
 ) -> Result<(&'a Upstream, BodyStream), Unsent> {
     let models = app.gateway.models();
     let pieces = body::pieces(body);

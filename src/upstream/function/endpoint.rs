@@ -57,7 +57,7 @@ type Outcome = Result<ToolResult, CallError>;
 pub(super) struct Endpoint {
     post: Arc<Post>,
     batches: Option<Batches>,
-    ids: Source,
+    ids: CallIdSource,
 }
 
 impl Endpoint {
@@ -85,7 +85,7 @@ impl Endpoint {
         Ok(Endpoint {
             batches: config.batch.map(|batch| Batches::new(post.clone(), batch)),
             post,
-            ids: Source::default(),
+            ids: CallIdSource::default(),
         })
     }
 
@@ -107,12 +107,12 @@ impl Endpoint {
 
 /// Makes up the ids of calls: none of them twice, and none that another process is likely to have.
 #[derive(Default)]
-struct Source {
+struct CallIdSource {
     random: RandomState,
     used: AtomicU64,
 }
 
-impl Source {
+impl CallIdSource {
     fn next(&self) -> String {
         let used = self.used.fetch_add(1, Ordering::Relaxed);
         format!("call_{}", Ids::new(self.random.hash_one(used)).call())
@@ -132,7 +132,7 @@ impl Post {
     /// Sends calls in one request; what came of each, in their order. A request that fails is each call's
     /// failure. Dropping the future gives the request up.
     async fn send(&self, calls: &[WebhookCall<'_>]) -> Vec<Outcome> {
-        let request = web::Request {
+        let request = web::WebRequest {
             method: Method::POST,
             address: Cow::Borrowed(&self.address),
             headers: Cow::Borrowed(&self.headers),
@@ -158,7 +158,7 @@ impl Post {
         answers.outcomes.into_iter().map(outcome).collect()
     }
 
-    fn log(&self, fault: &AnswerFault, reply: &web::Reply) {
+    fn log(&self, fault: &AnswerFault, reply: &web::WebResponse) {
         let (group, fault) = (&self.group, fault.without_words());
         tracing::warn!(functions.group = %group, status = reply.status,
             content_type = reply.content_type, bytes = reply.body.len(), %fault,

@@ -18,13 +18,13 @@ use toolway_protocol::tool::{CallError, JsonObject};
 
 /// The calls of one webhook, on their way into shared requests.
 pub(super) struct Batches {
-    calls: mpsc::Sender<Waiting>,
+    calls: mpsc::Sender<BatchedCall>,
     /// The task ends with this, and with it every request that is under way.
     _collecting: AbortOnDropHandle<()>,
 }
 
 /// One call, and who waits for what comes of it.
-struct Waiting {
+struct BatchedCall {
     id: String,
     function: String,
     arguments: JsonObject,
@@ -46,7 +46,7 @@ impl Batches {
     /// too.
     pub(super) async fn call(&self, id: String, function: &str, arguments: JsonObject) -> Outcome {
         let (answer, outcome) = oneshot::channel();
-        let waiting = Waiting {
+        let waiting = BatchedCall {
             id,
             function: function.to_owned(),
             arguments,
@@ -58,7 +58,7 @@ impl Batches {
     }
 }
 
-async fn collect(mut calls: mpsc::Receiver<Waiting>, post: Arc<Post>, batch: Batch) {
+async fn collect(mut calls: mpsc::Receiver<BatchedCall>, post: Arc<Post>, batch: Batch) {
     let mut requests = JoinSet::new();
     loop {
         let first = tokio::select! {
@@ -81,7 +81,7 @@ async fn collect(mut calls: mpsc::Receiver<Waiting>, post: Arc<Post>, batch: Bat
 }
 
 /// Sends one request, unless everybody goes away.
-async fn send(post: Arc<Post>, together: Vec<Waiting>) {
+async fn send(post: Arc<Post>, together: Vec<BatchedCall>) {
     let mut bodies = Vec::with_capacity(together.len());
     let mut answers = Vec::with_capacity(together.len());
     for waiting in together {

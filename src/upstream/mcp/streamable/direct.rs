@@ -3,7 +3,7 @@
 //!
 //! It completes a call only if the server's first message is the answer. In every other case (progress, a log line, a
 //! question, a broken connection, an error status, a lost session) rmcp takes the request over with everything that was
-//! read so far ([`Begun`]), and `streamable` treats it like any other request. Its id is one that no request of rmcp's
+//! read so far ([`PostedRequest`]), and `streamable` treats it like any other request. Its id is one that no request of rmcp's
 //! has; `pending` maps it to rmcp's.
 
 use std::{
@@ -62,7 +62,7 @@ pub(in crate::upstream::mcp) struct PostTemplate {
 
 /// A request that toolway has posted and rmcp takes over: an extension of its message, never on the wire.
 #[derive(Clone)]
-pub(in crate::upstream::mcp) struct Begun {
+pub(in crate::upstream::mcp) struct PostedRequest {
     /// What the server calls it.
     pub(in crate::upstream::mcp) id: RequestId,
     /// The session it was posted in.
@@ -72,13 +72,13 @@ pub(in crate::upstream::mcp) struct Begun {
 
 type PartialReply = Result<Reply, WebFault>;
 
-impl Begun {
+impl PostedRequest {
     pub(in crate::upstream::mcp) fn new(
         id: RequestId,
         session: Option<HeaderValue>,
         came: PartialReply,
-    ) -> Begun {
-        Begun {
+    ) -> PostedRequest {
+        PostedRequest {
             id,
             session,
             came: Arc::new(Mutex::new(Some(came))),
