@@ -202,9 +202,9 @@ impl Chat<'_> {
     /// Puts a question to the model; the answer's head is there when this ends.
     pub(super) async fn ask(&self, ask: &Ask) -> Result<Incoming, Failure> {
         let round = if ask.first {
-            retry::Round::First
+            retry::RoundPosition::First
         } else {
-            retry::Round::Later
+            retry::RoundPosition::Later
         };
         self.rounds.fetch_add(1, Ordering::Relaxed);
         let body = self.body(ask);

@@ -295,7 +295,7 @@ impl ClientPipe {
             }
             RpcMessage::Request(request) if is_stateless(&request) => self.once(request),
             RpcMessage::Request(request) if request.method == "initialize" => {
-                self.initialize(request)
+                self.initialize(request);
             }
             RpcMessage::Request(request) => self.request(request),
             RpcMessage::Notification(notification) => {

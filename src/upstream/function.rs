@@ -2,8 +2,8 @@
 //!
 //! [`Functions`] is all that others see. A group of functions has one way to be run, and each way is a file:
 //! [`endpoint`] is the webhook that takes `tool_calls`, [`request`] one HTTP request for each function,
-//! [`command`] a program, [`prompt`] a question to a model, and [`openapi`] an API with a document. A new one is a variant of [`BackendKind`] and of
-//! `Runner`.
+//! [`command`] a program, [`prompt`] a question to a model, and [`openapi`] an API with a document. A new one is a
+//! variant of [`BackendKind`] and of `Runner`.
 //!
 //! Nothing here changes while toolway runs: a group has its tools from the start, and there is nothing to
 //! start or to restart. What a backend does wrong becomes a failed result that a model can read; the details

@@ -51,7 +51,7 @@ pub struct Batch {
 }
 
 /// What comes of a call.
-type Outcome = Result<ToolResult, CallError>;
+type EndpointResult = Result<ToolResult, CallError>;
 
 /// A webhook, ready to be called.
 pub(super) struct Endpoint {
@@ -90,7 +90,7 @@ impl Endpoint {
     }
 
     /// Calls a function. Dropping the future gives the call up; the others of its request go on.
-    pub(super) async fn call(&self, function: &str, arguments: &JsonObject) -> Outcome {
+    pub(super) async fn call(&self, function: &str, arguments: &JsonObject) -> EndpointResult {
         let id = self.ids.next();
         if let Some(batches) = &self.batches {
             return batches.call(id, function, arguments.clone()).await;
@@ -131,7 +131,7 @@ struct Post {
 impl Post {
     /// Sends calls in one request; what came of each, in their order. A request that fails is each call's
     /// failure. Dropping the future gives the request up.
-    async fn send(&self, calls: &[WebhookCall<'_>]) -> Vec<Outcome> {
+    async fn send(&self, calls: &[WebhookCall<'_>]) -> Vec<EndpointResult> {
         let request = web::WebRequest {
             method: Method::POST,
             address: Cow::Borrowed(&self.address),

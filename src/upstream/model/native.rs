@@ -15,7 +15,9 @@ use futures::{StreamExt, stream};
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
-use super::{Body, ClientHeaders, HttpError, Incoming, ModelError, Refused, Round, Upstream};
+use super::{
+    Body, ClientHeaders, HttpError, Incoming, ModelError, Refused, RoundPosition, Upstream,
+};
 use crate::upstream::read_text;
 use toolway_core::translate::dialect::{
     AnswerReader, AnswerWriter, Delta, Request, Unsupported, Written, anthropic,
@@ -117,7 +119,7 @@ impl Upstream {
         headers: &ClientHeaders,
         model: &str,
         body: &SegmentedBody<'_>,
-        round: Round,
+        round: RoundPosition,
     ) -> Result<Incoming, ModelError> {
         let call = Asking {
             upstream: self,
@@ -149,7 +151,7 @@ struct Asking<'a> {
     upstream: &'a Upstream,
     headers: &'a ClientHeaders,
     model: &'a str,
-    round: Round,
+    round: RoundPosition,
 }
 
 impl Asking<'_> {

@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Batch, Outcome, Post};
+use super::{Batch, EndpointResult, Post};
 use toolway_core::translate::functions::webhook::WebhookCall;
 use toolway_protocol::tool::{CallError, JsonObject};
 
@@ -28,7 +28,7 @@ struct BatchedCall {
     id: String,
     function: String,
     arguments: JsonObject,
-    answer: oneshot::Sender<Outcome>,
+    answer: oneshot::Sender<EndpointResult>,
 }
 
 impl Batches {
@@ -44,7 +44,12 @@ impl Batches {
 
     /// Sends a call with others. Dropping the future gives up the call; a request without waiting calls is given up,
     /// too.
-    pub(super) async fn call(&self, id: String, function: &str, arguments: JsonObject) -> Outcome {
+    pub(super) async fn call(
+        &self,
+        id: String,
+        function: &str,
+        arguments: JsonObject,
+    ) -> EndpointResult {
         let (answer, outcome) = oneshot::channel();
         let waiting = BatchedCall {
             id,

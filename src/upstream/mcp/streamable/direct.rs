@@ -3,8 +3,8 @@
 //!
 //! It completes a call only if the server's first message is the answer. In every other case (progress, a log line, a
 //! question, a broken connection, an error status, a lost session) rmcp takes the request over with everything that was
-//! read so far ([`PostedRequest`]), and `streamable` treats it like any other request. Its id is one that no request of rmcp's
-//! has; `pending` maps it to rmcp's.
+//! read so far ([`PostedRequest`]), and `streamable` treats it like any other request. No request of rmcp's has its
+//! id; `pending` maps it to rmcp's.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},

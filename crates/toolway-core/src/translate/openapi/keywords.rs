@@ -117,7 +117,7 @@ pub(super) fn children(schema: &Value, in_place: bool) -> Vec<&Value> {
             (Some(KeywordKind::Schema), value) => found.push(value),
             (Some(KeywordKind::Schemas), Value::Array(list)) => found.extend(list),
             (Some(KeywordKind::NamedSchemas), Value::Object(members)) => {
-                found.extend(members.values())
+                found.extend(members.values());
             }
             _ => {}
         }
