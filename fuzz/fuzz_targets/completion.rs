@@ -5,10 +5,10 @@
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use toolway_core::translate::{
-    completion,
-    ids::Ids,
-    stream::{Known, Mode, Owner, Settings, TextCalls},
-};
+        completion,
+        ids::Ids,
+        stream::{Known, Mode, Owner, Settings, TextCalls},
+    };
 use toolway_protocol::openai::error::ErrorBody;
 
 struct Tools;
@@ -43,17 +43,10 @@ fuzz_target!(|body: &[u8]| {
     if let Ok(answer) = completion::read(body, &settings, &Tools, &mut Ids::new(1)) {
         let mut said = completion::Summary::default();
         said.add(&answer.round);
-        completion::write(
-            answer.envelope,
-            &said,
-            &answer.round.calls,
-            answer.round.finish,
-            None,
-        );
+        completion::write(answer.envelope, &said, &answer.round.calls, answer.round.finish, None);
     }
     if let Ok(once) = completion::mend(body, &settings, &Tools, &mut Ids::new(1)) {
-        let twice =
-            completion::mend(&once, &settings, &Tools, &mut Ids::new(2)).expect("it is mended");
+        let twice = completion::mend(&once, &settings, &Tools, &mut Ids::new(2)).expect("it is mended");
         assert_eq!(twice, once);
     }
 });

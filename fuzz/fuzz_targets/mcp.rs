@@ -6,15 +6,15 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use toolway_core::translate::era;
 use toolway_protocol::mcp::{
-    asks, envelope,
-    features::{Entries, FeatureKind},
-    progress,
-    results::{asks_for_input, read_result, write_result},
-    rpc::{self, MessageOrBatch, RpcMessage},
-    stateless::{ListenFilter, RequestMeta},
-    tools::{Listing, write_tool},
-    version::Version,
-};
+        asks, envelope,
+        features::{Entries, FeatureKind},
+        progress,
+        results::{asks_for_input, read_result, write_result},
+        rpc::{self, MessageOrBatch, RpcMessage},
+        stateless::{ListenFilter, RequestMeta},
+        tools::{Listing, write_tool},
+        version::Version,
+    };
 
 fuzz_target!(|bytes: &[u8]| {
     let (head, tail) = bytes.split_at(bytes.len() / 2);
@@ -64,20 +64,10 @@ fn check_result(result: Value) {
     for tool in &listing.tools {
         write_tool(tool, &tool.name);
     }
-    for kind in [
-        FeatureKind::Prompts,
-        FeatureKind::Resources,
-        FeatureKind::Templates,
-    ] {
+    for kind in [FeatureKind::Prompts, FeatureKind::Resources, FeatureKind::Templates] {
         _ = Entries::new(kind).add_page(&result);
     }
-    for version in [
-        "2024-11-05",
-        "2025-03-26",
-        "2025-06-18",
-        "2025-11-25",
-        "2026-07-28",
-    ] {
+    for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] {
         let version = Version::parse(version).expect("a version that is known");
         era::fit_call(result.clone(), version);
         era::fit_prompt(result.clone(), version);

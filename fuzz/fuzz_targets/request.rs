@@ -25,12 +25,9 @@ fuzz_target!(|body: &[u8]| {
         serde_json::from_slice(&written).expect("a JSON object is written")
     };
     check(&read(&[]), &given, &[]);
-    let tools = request
-        .tools_with(&[r#"{"type":"function"}"#])
-        .expect("one tool is offered");
+    let tools = request.tools_with(&[r#"{"type":"function"}"#]).expect("one tool is offered");
     let changed = read(&[("tools", Change::Lend(&tools)), ("stream", Change::Remove)]);
-    let tools: Vec<&RawValue> =
-        serde_json::from_str(changed["tools"].get()).expect("tools are a list");
+    let tools: Vec<&RawValue> = serde_json::from_str(changed["tools"].get()).expect("tools are a list");
     assert!(!tools.is_empty());
     assert!(!changed.contains_key("stream"));
     check(&changed, &given, &["tools", "stream"]);

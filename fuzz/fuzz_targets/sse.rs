@@ -32,9 +32,7 @@ fuzz_target!(|input: (u8, &[u8])| {
     }
     // What a framer gives before it gives up; how much it has read by then depends on the pieces.
     let events = |events: Vec<Result<Bytes, FrameError>>| {
-        let kinds = events
-            .into_iter()
-            .map(|event| event.map_err(|error| error.to_string()));
+        let kinds = events.into_iter().map(|event| event.map_err(|error| error.to_string()));
         kinds.collect::<Vec<_>>()
     };
     let whole = events(framed(Framer::new(max), std::iter::once(bytes)));

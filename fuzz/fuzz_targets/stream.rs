@@ -6,20 +6,14 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use toolway_core::translate::stream::{
-    ChatStream, Known, Mode, Owner, Pushed, Round, Settings, StreamError, TextCalls,
-};
+use toolway_core::translate::stream::{ChatStream, Known, Mode, Owner, Pushed, Round, Settings, StreamError, TextCalls};
 use toolway_protocol::sse::Framer;
 
 struct Tools;
 
 impl Known for Tools {
     fn owner(&self, name: &str) -> Owner {
-        if name == "get_time" {
-            Owner::Client
-        } else {
-            Owner::Gateway
-        }
+        if name == "get_time" { Owner::Client } else { Owner::Gateway }
     }
     fn claims(&self, _: &str) -> bool {
         true
@@ -77,18 +71,9 @@ fn read(stream: &mut ChatStream, bytes: &[u8], out: &mut Vec<u8>) -> Result<Roun
 }
 
 fn check(out: &[u8]) {
-    let text = std::str::from_utf8(out)
-        .expect("UTF-8 goes out")
-        .replace("\r\n", "\n")
-        .replace('\r', "\n");
+    let text = std::str::from_utf8(out).expect("UTF-8 goes out").replace("\r\n", "\n").replace('\r', "\n");
     for block in text.split_terminator("\n\n") {
-        let data = block
-            .strip_prefix("data:")
-            .expect("only data lines go out")
-            .trim_start();
-        assert!(
-            data == "[DONE]" || serde_json::from_str::<Value>(data).is_ok(),
-            "{block}"
-        );
+        let data = block.strip_prefix("data:").expect("only data lines go out").trim_start();
+        assert!(data == "[DONE]" || serde_json::from_str::<Value>(data).is_ok(), "{block}");
     }
 }
