@@ -31,7 +31,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use self::{check::Check, servers::Written};
+use self::{check::Check, servers::WrittenServer};
 pub use self::{
     environment::{Environment, FileText},
     problem::Problem,
@@ -215,7 +215,7 @@ impl Check<'_> {
     fn config(
         mut self,
         raw: RawConfig,
-        written: Vec<Written>,
+        written: Vec<WrittenServer>,
         files: Vec<PathBuf>,
     ) -> Result<Config, Vec<Problem>> {
         let server = self.listen(&raw);
@@ -229,7 +229,7 @@ impl Check<'_> {
         let in_file = raw
             .servers
             .into_iter()
-            .map(|(name, raw)| Written::in_toml(name, raw));
+            .map(|(name, raw)| WrittenServer::in_toml(name, raw));
         let written: Vec<_> = in_file.chain(written).collect();
         let switched_off = switched_off(&written, &raw.functions);
         let servers = self.servers(written.into_iter());
@@ -284,7 +284,10 @@ impl Check<'_> {
 }
 
 /// The names of servers and groups that have `enabled = false`.
-fn switched_off(servers: &[Written], functions: &BTreeMap<String, RawFunctions>) -> Vec<ServerId> {
+fn switched_off(
+    servers: &[WrittenServer],
+    functions: &BTreeMap<String, RawFunctions>,
+) -> Vec<ServerId> {
     let servers = servers.iter().map(|it| (&it.name, it.raw.enabled));
     let functions = functions.iter().map(|(name, raw)| (name, raw.enabled));
     let off = servers.chain(functions).filter(|it| it.1 == Some(false));

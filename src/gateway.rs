@@ -55,7 +55,7 @@ use toolway_protocol::tool::{CallError, ServerId, ToolResult};
 
 use self::{
     backends::Backends,
-    calls::{CallEvent, CallLimits, Running},
+    calls::{CallEvent, CallLimits, RunningCalls},
     claims::ClaimedIds,
     live_catalog::LiveCatalog,
     mcp_sessions::McpSessions,
@@ -267,7 +267,7 @@ impl Gateway {
             silence: self.config.tool_timeout,
             deadline: Instant::now() + self.config.request_timeout,
         };
-        let mut running = Running::new(&self.backends, vec![vec![job]], limits, 1);
+        let mut running = RunningCalls::new(&self.backends, vec![vec![job]], limits, 1);
         while let Some(event) = running.next().await {
             if let CallEvent::Finished { outcome, .. } = event {
                 return outcome;

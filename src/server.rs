@@ -8,7 +8,6 @@ mod chat;
 mod connections;
 mod cors;
 mod dialects;
-mod ended;
 pub mod error;
 mod executor;
 mod forward;
@@ -21,6 +20,7 @@ mod mcp_items;
 mod mcp_sessions;
 mod models;
 mod places;
+mod request_log;
 mod responses;
 mod stalled;
 mod status;
@@ -53,7 +53,7 @@ use crate::{byte_budget::ByteBudget, secret::Secret};
 use self::{
     connections::{Connections, Ticket},
     error::Refusal,
-    mcp::Face,
+    mcp::McpFace,
 };
 
 /// Where and for whom toolway listens.
@@ -119,7 +119,7 @@ pub(crate) struct App {
     bodies: ByteBudget,
     /// Free places for long bodies that are read into values.
     parsing: Arc<Semaphore>,
-    mcp: Face,
+    mcp: McpFace,
     /// toolway is about to end, and new requests are refused.
     is_stopping: AtomicBool,
 }
@@ -178,7 +178,7 @@ fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
     Arc::new(App {
         bodies: ByteBudget::new(config.max_inflight_bytes),
         parsing: Arc::new(Semaphore::new(values::AT_ONCE)),
-        mcp: Face::new(gateway.clone(), config.mcp.clone(), keys),
+        mcp: McpFace::new(gateway.clone(), config.mcp.clone(), keys),
         is_stopping: AtomicBool::new(false),
         gateway,
         config,

@@ -27,7 +27,7 @@ use tracing_subscriber::{
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// Which messages. Default: `info`.
-    pub filter: Filter,
+    pub filter: LogFilter,
     /// For whom. Default: text.
     pub format: Format,
     /// Colours in text. Default: false.
@@ -46,25 +46,25 @@ pub enum Format {
 
 /// Which messages are logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filter(String);
+pub struct LogFilter(String);
 
-/// Why a text is no [`Filter`].
+/// Why a text is no [`LogFilter`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no level (error, warn, info, debug, trace) and no list of TARGET=LEVEL")]
 pub struct FilterError {
     text: String,
 }
 
-impl Default for Filter {
-    fn default() -> Filter {
-        Filter::level(Level::INFO)
+impl Default for LogFilter {
+    fn default() -> LogFilter {
+        LogFilter::level(Level::INFO)
     }
 }
 
-impl Filter {
+impl LogFilter {
     /// A level for toolway itself; what it is built on logs warnings and errors only.
-    pub fn level(level: Level) -> Filter {
-        Filter(match level {
+    pub fn level(level: Level) -> LogFilter {
+        LogFilter(match level {
             // What rmcp says below that holds whole messages, with arguments and results.
             Level::TRACE => "warn,toolway=trace".into(),
             Level::DEBUG => "warn,toolway=debug".into(),
@@ -74,13 +74,13 @@ impl Filter {
     }
 
     /// Reads a level, `off`, or a list such as `info,toolway::upstream=debug`.
-    pub fn parse(text: &str) -> Result<Filter, FilterError> {
+    pub fn parse(text: &str) -> Result<LogFilter, FilterError> {
         let text = text.trim();
         let refused = || FilterError {
             text: text.to_owned(),
         };
         if let Ok(level) = text.parse::<Level>() {
-            return Ok(Filter::level(level));
+            return Ok(LogFilter::level(level));
         }
         let is_level = |level: &str| level == "off" || level.parse::<Level>().is_ok();
         let mut parts = text.split(',').map(str::trim);
@@ -88,7 +88,7 @@ impl Filter {
         if !knows_a_level || EnvFilter::try_new(text).is_err() {
             return Err(refused());
         }
-        Ok(Filter(text.to_owned()))
+        Ok(LogFilter(text.to_owned()))
     }
 }
 
@@ -109,11 +109,11 @@ pub fn start(config: &Config) -> std::io::Result<()> {
     let lines: Box<dyn Layer<_> + Send + Sync> = match (config.format, config.colours) {
         (Format::Text, true) => {
             let lines = lines.with_ansi(true).with_target(false);
-            lines.fmt_fields(text::Text).boxed()
+            lines.fmt_fields(text::TextFormat).boxed()
         }
         (Format::Text, false) => {
-            let lines = lines.with_ansi(false).fmt_fields(text::Text);
-            lines.event_format(text::Text).boxed()
+            let lines = lines.with_ansi(false).fmt_fields(text::TextFormat);
+            lines.event_format(text::TextFormat).boxed()
         }
         (Format::Json, _) => lines.json().flatten_event(true).boxed(),
     };
@@ -167,16 +167,16 @@ impl<S: Subscriber> Layer<S> for WithoutNoise {
         if noise.peek().is_none() {
             return true;
         }
-        let mut message = Message(String::new());
+        let mut message = LogMessage(String::new());
         event.record(&mut message);
         noise.all(|(_, text)| !message.0.contains(text))
     }
 }
 
 /// The message of an event.
-struct Message(String);
+struct LogMessage(String);
 
-impl Visit for Message {
+impl Visit for LogMessage {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
             self.0 = format!("{value:?}");
@@ -192,7 +192,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, filter: &str) {
-        assert_eq!(Filter::parse(text), Ok(Filter(filter.into())));
+        assert_eq!(LogFilter::parse(text), Ok(LogFilter(filter.into())));
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn nonsense_is_no_filter() {
         for text in ["loud", "", "toolway=loud", "info,,"] {
-            assert!(Filter::parse(text).is_err(), "{text}");
+            assert!(LogFilter::parse(text).is_err(), "{text}");
         }
     }
 
@@ -225,7 +225,7 @@ mod tests {
 
     impl<S: Subscriber> Layer<S> for Events {
         fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-            let mut message = Message(String::new());
+            let mut message = LogMessage(String::new());
             event.record(&mut message);
             self.0.lock().unwrap().push(message.0);
         }

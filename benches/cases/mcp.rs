@@ -10,7 +10,7 @@ use toolway_protocol::{
     json_size::JsonSize,
     mcp::{
         results::{read_result, write_result},
-        rpc::{self, Id},
+        rpc::{self, RpcId},
         version::Version,
     },
 };
@@ -41,12 +41,12 @@ fn read(message: &Value) -> Body {
 
 fn write_call() -> Body {
     let params = call()["params"].clone();
-    body(move || rpc::request(&Id::from(7), "tools/call", params.clone()).to_string())
+    body(move || rpc::request(&RpcId::from(7), "tools/call", params.clone()).to_string())
 }
 
 fn write_answer() -> Body {
     let outcome = Ok(result());
-    body(move || rpc::write_answer(Some(&Id::from(7)), &outcome))
+    body(move || rpc::write_answer(Some(&RpcId::from(7)), &outcome))
 }
 
 fn read_raw() -> Body {

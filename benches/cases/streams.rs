@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use toolway_core::translate::stream::{ChatStream, Mode, Settings, TextCalls};
 use toolway_protocol::{
     openai::FinishReason,
-    sse::{Event, Framer},
+    sse::{Framer, SseEvent},
 };
 
 use super::{Body, Table, body, tools::OneOwner};
@@ -51,7 +51,7 @@ fn framing(at_a_time: usize) -> Body {
 fn read(stream: &[String], mode: Mode) -> Body {
     let mut framer = Framer::new(MAX_EVENT_BYTES);
     framer.push(stream.concat().into());
-    let events: Vec<Event> = std::iter::from_fn(|| framer.next())
+    let events: Vec<SseEvent> = std::iter::from_fn(|| framer.next())
         .map(|event| event.expect("a good event"))
         .collect();
     body(move || {

@@ -7,11 +7,11 @@ use serde_json::Value;
 use toolway_core::translate::era;
 use toolway_protocol::mcp::{
         asks, envelope,
-        features::{Entries, Kind},
+        features::{Entries, FeatureKind},
         progress,
         results::{asks_for_input, read_result, write_result},
-        rpc::{self, Incoming, Message},
-        stateless::{About, Filter},
+        rpc::{self, MessageOrBatch, RpcMessage},
+        stateless::{ListenFilter, RequestMeta},
         tools::{Listing, write_tool},
         version::Version,
     };
@@ -20,31 +20,31 @@ fuzz_target!(|bytes: &[u8]| {
     let (head, tail) = bytes.split_at(bytes.len() / 2);
     envelope::id_of_cut_response(head, tail);
     match rpc::read(bytes) {
-        Ok(Incoming::One(message)) => check(message),
-        Ok(Incoming::Batch(messages)) => messages.into_iter().flatten().for_each(check),
+        Ok(MessageOrBatch::One(message)) => check(message),
+        Ok(MessageOrBatch::Batch(messages)) => messages.into_iter().flatten().for_each(check),
         Err(malformed) => assert!(malformed.to_value()["error"]["code"].is_i64()),
     }
 });
 
-fn check(message: Message) {
+fn check(message: RpcMessage) {
     match message {
-        Message::Request(request) => {
+        RpcMessage::Request(request) => {
             let written = rpc::request(&request.id, &request.method, request.params.clone().into());
             match rpc::read_message(written) {
-                Ok(Message::Request(again)) => assert_eq!(again, request),
+                Ok(RpcMessage::Request(again)) => assert_eq!(again, request),
                 other => panic!("a request became {other:?}"),
             }
-            _ = About::read(&request.params);
-            if let Ok(filter) = Filter::read(&request.params) {
+            _ = RequestMeta::read(&request.params);
+            if let Ok(filter) = ListenFilter::read(&request.params) {
                 filter.to_value();
             }
             let params = Value::from(request.params);
             asks::refusal(&params, &request.method, &params);
         }
-        Message::Notification(notification) => {
+        RpcMessage::Notification(notification) => {
             progress::read_progress(&notification.params.into());
         }
-        Message::Response(response) => {
+        RpcMessage::Response(response) => {
             let line = rpc::write_answer(Some(&response.id), &response.outcome);
             let written = rpc::answer(Some(&response.id), response.outcome.clone());
             assert_eq!(serde_json::from_slice::<Value>(&line).ok(), Some(written));
@@ -64,7 +64,7 @@ fn check_result(result: Value) {
     for tool in &listing.tools {
         write_tool(tool, &tool.name);
     }
-    for kind in [Kind::Prompts, Kind::Resources, Kind::Templates] {
+    for kind in [FeatureKind::Prompts, FeatureKind::Resources, FeatureKind::Templates] {
         _ = Entries::new(kind).add_page(&result);
     }
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] {

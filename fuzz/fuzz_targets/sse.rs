@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use toolway_protocol::sse::{Event, FrameError, Framer};
+use toolway_protocol::sse::{FrameError, Framer, SseEvent};
 
 fn framed<'a>(
     mut framer: Framer,
@@ -16,7 +16,7 @@ fn framed<'a>(
         events.extend(std::iter::from_fn(|| framer.next()));
     }
     events.extend(framer.finish());
-    let raw = |event: Event| {
+    let raw = |event: SseEvent| {
         let _ = (event.data(), event.name(), event.is_comment());
         event.raw().clone()
     };

@@ -9,7 +9,7 @@ use tracing::Level;
 use super::mcp::Show;
 use crate::{
     config::{Given, Keys},
-    telemetry::Filter,
+    telemetry::LogFilter,
 };
 
 /// One gateway between OpenAI tool calls and the Model Context Protocol.
@@ -47,8 +47,8 @@ pub(super) struct LogArgs {
     #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "log")]
     quiet: u8,
     /// A level, or a filter such as `info,toolway::upstream=debug`.
-    #[arg(long, global = true, value_name = "FILTER", env = "TOOLWAY_LOG", hide_env_values = true, value_parser = Filter::parse)]
-    log: Option<Filter>,
+    #[arg(long, global = true, value_name = "FILTER", env = "TOOLWAY_LOG", hide_env_values = true, value_parser = LogFilter::parse)]
+    log: Option<LogFilter>,
     /// What is logged unless something else is asked for; absent: what the configuration says.
     #[arg(skip)]
     default: Option<Level>,
@@ -117,12 +117,12 @@ pub(super) struct McpArgs {
     pub(super) profile: Option<String>,
     /// Print the entry for a client's settings that starts toolway with these options.
     #[arg(long, value_name = "CLIENT")]
-    pub(super) print_config: Option<Client>,
+    pub(super) print_config: Option<KnownClient>,
 }
 
 /// A client whose settings are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Client {
+pub(super) enum KnownClient {
     /// Claude Desktop.
     Claude,
     /// Cursor.
@@ -324,7 +324,7 @@ impl LogArgs {
     }
 
     /// What was asked for; nothing leaves it to the configuration.
-    pub(super) fn filter(&self) -> Option<Filter> {
+    pub(super) fn filter(&self) -> Option<LogFilter> {
         let level = match (self.verbose, self.quiet) {
             (0, 0) => match self.default {
                 Some(level) => level,
@@ -336,7 +336,7 @@ impl LogArgs {
             (0, _) => Level::ERROR,
             (_, _) => Level::TRACE,
         };
-        Some(self.log.clone().unwrap_or_else(|| Filter::level(level)))
+        Some(self.log.clone().unwrap_or_else(|| LogFilter::level(level)))
     }
 }
 
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(line: &str, filter: Option<&Filter>) {
+    fn check(line: &str, filter: Option<&LogFilter>) {
         let cli = Cli::try_parse_from(line.split(' ')).unwrap();
         assert_eq!(cli.log.filter().as_ref(), filter);
     }
@@ -360,13 +360,13 @@ mod tests {
     #[test]
     fn more_and_less_is_said_when_asked_for() {
         check("toolway serve", None);
-        check("toolway serve -v", Some(&Filter::level(Level::DEBUG)));
-        check("toolway -vv serve", Some(&Filter::level(Level::TRACE)));
-        check("toolway serve -q", Some(&Filter::level(Level::WARN)));
-        check("toolway serve -qq", Some(&Filter::level(Level::ERROR)));
+        check("toolway serve -v", Some(&LogFilter::level(Level::DEBUG)));
+        check("toolway -vv serve", Some(&LogFilter::level(Level::TRACE)));
+        check("toolway serve -q", Some(&LogFilter::level(Level::WARN)));
+        check("toolway serve -qq", Some(&LogFilter::level(Level::ERROR)));
         check(
             "toolway serve --log debug",
-            Some(&Filter::level(Level::DEBUG)),
+            Some(&LogFilter::level(Level::DEBUG)),
         );
     }
 
@@ -375,12 +375,12 @@ mod tests {
         let cli = Cli::try_parse_from(["toolway", "tools"]).unwrap();
         assert_eq!(
             cli.log.quiet_by_default().filter(),
-            Some(Filter::level(Level::WARN))
+            Some(LogFilter::level(Level::WARN))
         );
         let cli = Cli::try_parse_from(["toolway", "tools", "-v"]).unwrap();
         assert_eq!(
             cli.log.quiet_by_default().filter(),
-            Some(Filter::level(Level::DEBUG))
+            Some(LogFilter::level(Level::DEBUG))
         );
     }
 

@@ -9,7 +9,7 @@ use toolway_protocol::{
 };
 
 /// What a call ended with: the tool's answer, or why there is none.
-pub(super) type Outcome = Result<ToolResult, CallError>;
+pub(super) type CallOutcome = Result<ToolResult, CallError>;
 
 /// What goes to standard output and what to standard error.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -43,12 +43,12 @@ impl Output {
 }
 
 /// The tool was called and does not say that it failed.
-pub(super) fn has_worked(outcome: &Outcome) -> bool {
+pub(super) fn has_worked(outcome: &CallOutcome) -> bool {
     outcome.as_ref().is_ok_and(|result| !result.is_error)
 }
 
 /// The answer for people: texts as they are, the rest in a line each. `servers` are those that there are.
-pub(super) fn text(outcome: &Outcome, servers: &[ServerLine], output: Output) -> CallReport {
+pub(super) fn text(outcome: &CallOutcome, servers: &[ServerLine], output: Output) -> CallReport {
     let result = match outcome {
         Ok(result) => result,
         Err(error) => {
@@ -175,7 +175,7 @@ fn line(text: &str) -> String {
 }
 
 /// The answer for scripts: `CallToolResult` in MCP's words, or the error a model would read.
-pub(super) fn json(outcome: &Outcome) -> serde_json::Result<String> {
+pub(super) fn json(outcome: &CallOutcome) -> serde_json::Result<String> {
     let value = match outcome {
         Ok(result) => {
             let mut value = write_result(result.clone());
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(outcome: &Outcome, out: &str, err: &str, has_worked: bool) {
+    fn check(outcome: &CallOutcome, out: &str, err: &str, has_worked: bool) {
         let answer = text(outcome, &[], Output::Terminal);
         assert_eq!(
             (plain(&answer.out).as_str(), plain(&answer.err).as_str()),

@@ -9,11 +9,11 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 
-use super::args::{Client, McpArgs};
+use super::args::{KnownClient, McpArgs};
 use crate::config::{Config, DEFAULT_FILE, Environment, Given};
 
 /// The text to paste, and where.
-pub(super) fn lines(client: Client, asked: &McpArgs) -> Result<(String, String)> {
+pub(super) fn lines(client: KnownClient, asked: &McpArgs) -> Result<(String, String)> {
     let program = std::env::current_exe().context("cannot tell where toolway is")?;
     let folder = std::env::current_dir().context("cannot tell where this is")?;
     let args = arguments(asked, &folder)?;
@@ -100,26 +100,26 @@ fn text(path: PathBuf) -> Result<String> {
     text.map_err(|path| anyhow!("the path {} is no text", path.display()))
 }
 
-fn settings(client: Client, program: &str, args: &[String]) -> Value {
+fn settings(client: KnownClient, program: &str, args: &[String]) -> Value {
     match client {
-        Client::Claude | Client::Cursor => {
+        KnownClient::Claude | KnownClient::Cursor => {
             json!({"mcpServers": {"toolway": {"command": program, "args": args}}})
         }
-        Client::VsCode => {
+        KnownClient::VsCode => {
             json!({"servers": {"toolway": {"type": "stdio", "command": program, "args": args}}})
         }
     }
 }
 
 /// Where the settings are on this operating system.
-fn place(client: Client, os: &str) -> String {
+fn place(client: KnownClient, os: &str) -> String {
     let user = |mac: &str, windows: &str, other: &str| match os {
         "macos" => format!("~/Library/Application Support/{mac}"),
         "windows" => format!("%APPDATA%\\{windows}"),
         _ => format!("~/.config/{other}"),
     };
     match client {
-        Client::Claude => {
+        KnownClient::Claude => {
             let file = user(
                 "Claude/claude_desktop_config.json",
                 "Claude\\claude_desktop_config.json",
@@ -129,14 +129,14 @@ fn place(client: Client, os: &str) -> String {
                 "Paste this into {file} (Claude: Settings, Developer, Edit Config) and start Claude again.\n"
             )
         }
-        Client::Cursor => {
+        KnownClient::Cursor => {
             let file = match os {
                 "windows" => "%USERPROFILE%\\.cursor\\mcp.json",
                 _ => "~/.cursor/mcp.json",
             };
             format!("Paste this into {file}, or into .cursor/mcp.json of one project.\n")
         }
-        Client::VsCode => {
+        KnownClient::VsCode => {
             let file = user(
                 "Code/User/mcp.json",
                 "Code\\User\\mcp.json",
@@ -156,17 +156,21 @@ mod tests {
     #[test]
     fn every_client_gets_what_it_reads() {
         let args = ["mcp".to_owned()];
-        let claude = settings(Client::Claude, "/bin/toolway", &args);
+        let claude = settings(KnownClient::Claude, "/bin/toolway", &args);
         assert_eq!(claude["mcpServers"]["toolway"]["command"], "/bin/toolway");
         assert_eq!(claude["mcpServers"]["toolway"]["args"], json!(["mcp"]));
-        assert_eq!(settings(Client::Cursor, "/bin/toolway", &args), claude);
-        let code = settings(Client::VsCode, "/bin/toolway", &args);
+        assert_eq!(settings(KnownClient::Cursor, "/bin/toolway", &args), claude);
+        let code = settings(KnownClient::VsCode, "/bin/toolway", &args);
         assert_eq!(code["servers"]["toolway"]["type"], "stdio");
     }
 
     #[test]
     fn every_system_has_its_place() {
-        for client in [Client::Claude, Client::Cursor, Client::VsCode] {
+        for client in [
+            KnownClient::Claude,
+            KnownClient::Cursor,
+            KnownClient::VsCode,
+        ] {
             let places: Vec<_> = ["linux", "macos", "windows"]
                 .map(|os| place(client, os))
                 .into();
@@ -175,6 +179,8 @@ mod tests {
                 "{places:?}"
             );
         }
-        assert!(place(Client::Claude, "macos").contains("Library/Application Support/Claude/"));
+        assert!(
+            place(KnownClient::Claude, "macos").contains("Library/Application Support/Claude/")
+        );
     }
 }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::{problems, terminal};
 use crate::{
     config::{Config, Problem},
-    gateway::listing::LeftOut,
-    upstream::{function::Kind, mcp::Transport},
+    gateway::listing::SurplusTool,
+    upstream::{function::BackendKind, mcp::Transport},
 };
 use toolway_core::translate::names::SEPARATOR;
 
@@ -35,7 +35,7 @@ pub(super) struct Inventory {
     /// Patterns of profiles that match no tool, where every server that they could mean is ready.
     pub(super) unmatched: Vec<Problem>,
     /// What one of the upstreams is not given, because it takes fewer tools.
-    pub(super) left_out: Vec<LeftOut>,
+    pub(super) left_out: Vec<SurplusTool>,
     /// All of it as `GET /tools` has it.
     pub(super) listing: Value,
 }
@@ -291,7 +291,7 @@ fn warnings(config: &Config, inventory: Option<&Inventory>) -> Vec<Problem> {
             _ => None,
         }));
         all.extend(config.functions.iter().filter_map(|it| match &it.kind {
-            Kind::Unavailable { reason, .. } => Some(problem(
+            BackendKind::Unavailable { reason, .. } => Some(problem(
                 format!("functions.{}", it.group),
                 format!("is not offered: {reason}"),
             )),
@@ -397,7 +397,7 @@ fn inventory_text(inventory: &Inventory) -> String {
         out.push_str(&note("dropped", &format!("{server}/{tool}"), reason));
     }
     for group in inventory.left_out.chunk_by(|a, b| a.upstream == b.upstream) {
-        let Some(LeftOut {
+        let Some(SurplusTool {
             upstream, reason, ..
         }) = group.first()
         else {
@@ -509,7 +509,7 @@ mod tests {
             tool: "broken".into(),
             reason: "its schema is no object".into(),
         };
-        let left_out = LeftOut {
+        let left_out = SurplusTool {
             upstream: "a".into(),
             name: "files__read".into(),
             reason: "it takes 1 tool".into(),

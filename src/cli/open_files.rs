@@ -19,7 +19,7 @@ pub(super) fn fit(config: &mut Config) {
     let of_functions = config.functions.iter().map(|it| it.parallel_calls);
     let calls = of_servers.chain(of_functions);
     let others = OWN + calls.map(|calls| OF_SERVER + calls as u64).sum::<u64>();
-    let wanted = Bounds::of(&config.server);
+    let wanted = OpenFileLimits::of(&config.server);
     let bounds = wanted.within(limit, others);
     if bounds == wanted {
         return;
@@ -36,7 +36,7 @@ pub(super) fn fit(config: &mut Config) {
 
 /// What is served side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Bounds {
+struct OpenFileLimits {
     requests: usize,
     /// Streams of what is said unasked.
     streams: usize,
@@ -44,9 +44,9 @@ struct Bounds {
     idle: usize,
 }
 
-impl Bounds {
-    fn of(config: &server::Config) -> Bounds {
-        Bounds {
+impl OpenFileLimits {
+    fn of(config: &server::Config) -> OpenFileLimits {
+        OpenFileLimits {
             requests: config.max_requests,
             streams: config.mcp.max_streams,
             idle: config.max_idle,
@@ -60,7 +60,7 @@ impl Bounds {
 
     /// As much of this as `limit` files suffice for, of which `others` are taken by something else: an eighth each for
     /// streams and idle connections, the rest for requests; always one.
-    fn within(self, limit: u64, others: u64) -> Bounds {
+    fn within(self, limit: u64, others: u64) -> OpenFileLimits {
         let free = limit.saturating_sub(others);
         if self.files() <= free {
             return self;
@@ -68,7 +68,7 @@ impl Bounds {
         let free = usize::try_from(free).unwrap_or(usize::MAX);
         let eighth = (free / 8).max(1);
         let (streams, idle) = (self.streams.min(eighth), self.idle.min(eighth));
-        Bounds {
+        OpenFileLimits {
             requests: (free.saturating_sub(streams + idle) / 2).clamp(1, self.requests),
             streams,
             idle,
@@ -107,9 +107,9 @@ mod tests {
 
     #[test]
     fn what_is_served_fits_the_limit() {
-        let wanted = Bounds::of(&server::Config::default());
+        let wanted = OpenFileLimits::of(&server::Config::default());
         assert_eq!(wanted.files(), 10_240);
-        let bounds = |requests, streams, idle| Bounds {
+        let bounds = |requests, streams, idle| OpenFileLimits {
             requests,
             streams,
             idle,
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn few_requests_leave_the_rest_alone() {
-        let few = Bounds {
+        let few = OpenFileLimits {
             requests: 10,
             streams: 1024,
             idle: 1024,

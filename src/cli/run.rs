@@ -9,7 +9,7 @@ use futures::future::join_all;
 use tokio::time::Instant;
 
 use super::{
-    call_output::Outcome,
+    call_output::CallOutcome,
     inventory::{self, Dropped, Inventory, ServerLine, ToolLine, Tried},
     progress, serve,
 };
@@ -87,7 +87,7 @@ pub(super) async fn call(
     config: &Config,
     name: &str,
     arguments: &str,
-) -> Result<(Outcome, Vec<ServerLine>)> {
+) -> Result<(CallOutcome, Vec<ServerLine>)> {
     let gateway = settled(config).await?;
     let servers = gateway.health().into_iter().map(server);
     let groups = gateway.functions();

@@ -11,7 +11,7 @@ use super::{
     check::Check, problem::Problem, raw::RawFunctions, servers::missing_values, values::Origin,
 };
 use crate::upstream::{
-    function::{Config, Kind},
+    function::{BackendKind, Config},
     mcp, model,
 };
 use toolway_core::translate::functions::definitions;
@@ -73,7 +73,7 @@ impl Check<'_> {
         // Without the functions it cannot be told whether a way fits them; the rest of it still can.
         let kind = self.way(path, raw, tools.as_deref().unwrap_or_default(), upstreams);
         let tools = match &kind {
-            Some(Kind::OpenApi(api)) => Some(api.tools()),
+            Some(BackendKind::OpenApi(api)) => Some(api.tools()),
             _ => tools,
         };
         Some(Config {
@@ -98,7 +98,7 @@ impl Check<'_> {
             // Said when the group was read.
             return None;
         };
-        let kind = Kind::Unavailable {
+        let kind = BackendKind::Unavailable {
             kind: way,
             reason: missing_values(path, missing),
         };

@@ -141,18 +141,18 @@ fn kind(value: &Value) -> &'static str {
 /// The names of the fields of a struct, as serde knows them: no second list has to be kept.
 pub(super) fn fields_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
     let mut found: &'static [&'static str] = &[];
-    _ = T::deserialize(Fields(&mut found));
+    _ = T::deserialize(FieldNames(&mut found));
     found
 }
 
 /// A deserializer that only listens to which fields are asked for.
-struct Fields<'a>(&'a mut &'static [&'static str]);
+struct FieldNames<'a>(&'a mut &'static [&'static str]);
 
-/// The way out of a [`Fields`] run.
+/// The way out of a [`FieldNames`] run.
 #[derive(Debug)]
 struct Stop;
 
-impl<'de> de::Deserializer<'de> for Fields<'_> {
+impl<'de> de::Deserializer<'de> for FieldNames<'_> {
     type Error = Stop;
 
     fn deserialize_struct<V: de::Visitor<'de>>(

@@ -184,7 +184,7 @@ impl Check<'_> {
     pub(super) fn telemetry(&mut self, raw: &RawConfig) -> telemetry::Config {
         let mut config = telemetry::Config::default();
         if let Some(filter) = &raw.log {
-            match telemetry::Filter::parse(filter) {
+            match telemetry::LogFilter::parse(filter) {
                 Ok(filter) => config.filter = filter,
                 Err(error) => self.problem("log", error),
             }

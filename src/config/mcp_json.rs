@@ -15,7 +15,7 @@ use std::{
 use serde_json::{Map, Value};
 
 use super::{
-    check::Check, jsonc, keys::nearest, problem::Problem, raw::RawServer, servers::Written,
+    check::Check, jsonc, keys::nearest, problem::Problem, raw::RawServer, servers::WrittenServer,
     values::Origin,
 };
 use toolway_protocol::tool::{MAX_NAME, ServerId};
@@ -64,7 +64,7 @@ const FOR_PEOPLE: [&str; 8] = [
 
 impl Check<'_> {
     /// The servers of one file.
-    pub(super) fn read_mcp_file(&mut self, path: &Path) -> Vec<Written> {
+    pub(super) fn read_mcp_file(&mut self, path: &Path) -> Vec<WrittenServer> {
         let file = path.display();
         let text = match (self.environment.read)(&self.environment.folder.join(path)) {
             Ok(found) => found.text,
@@ -107,7 +107,7 @@ impl Check<'_> {
                 }
                 let missing = std::mem::take(&mut self.missing);
                 let name = self.fitting_name(&path, name, &mut taken);
-                servers.push(Written {
+                servers.push(WrittenServer {
                     path,
                     name,
                     raw,

@@ -258,8 +258,8 @@ pub struct RawDuration(pub Duration);
 
 impl<'de> Deserialize<'de> for RawDuration {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<RawDuration, D::Error> {
-        struct Text;
-        impl de::Visitor<'_> for Text {
+        struct DurationVisitor;
+        impl de::Visitor<'_> for DurationVisitor {
             type Value = RawDuration;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -270,6 +270,6 @@ impl<'de> Deserialize<'de> for RawDuration {
                 duration::parse(text).map(RawDuration).map_err(E::custom)
             }
         }
-        from.deserialize_str(Text)
+        from.deserialize_str(DurationVisitor)
     }
 }

@@ -13,7 +13,7 @@ const RESERVED: &str = "toolway";
 
 /// One server as it was written, and where.
 #[derive(Clone, Debug)]
-pub(super) struct Written {
+pub(super) struct WrittenServer {
     /// Where it stands, for problems.
     pub(super) path: String,
     /// Its name; in the alphabet of [`ServerId`] unless it came from `toolway.toml`.
@@ -28,15 +28,15 @@ pub(super) struct Written {
 
 /// How a server is reached, as its `type` says.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ServerKind {
     Stdio,
     Http(HttpKind),
 }
 
-impl Written {
+impl WrittenServer {
     /// A `[servers.NAME]` table.
-    pub(super) fn in_toml(name: String, raw: RawServer) -> Written {
-        Written {
+    pub(super) fn in_toml(name: String, raw: RawServer) -> WrittenServer {
+        WrittenServer {
             path: format!("servers.{name}"),
             name,
             raw,
@@ -54,7 +54,7 @@ pub(super) struct Started {
     pub(super) cwd: Option<PathBuf>,
 }
 
-impl Written {
+impl WrittenServer {
     /// The entry with which another MCP client starts or reaches toolway, as `toolway mcp --print-config` writes it.
     fn is_toolway_itself(&self) -> bool {
         if !matches!(self.origin, Origin::McpFile { .. }) {
@@ -69,7 +69,10 @@ impl Written {
 
 impl Check<'_> {
     /// All servers that are switched on; each name once.
-    pub(super) fn servers(&mut self, written: impl Iterator<Item = Written>) -> Vec<mcp::Config> {
+    pub(super) fn servers(
+        &mut self,
+        written: impl Iterator<Item = WrittenServer>,
+    ) -> Vec<mcp::Config> {
         let mut before: BTreeMap<String, (String, RawServer)> = BTreeMap::new();
         let mut servers = Vec::new();
         for one in written.filter(|one| one.raw.enabled != Some(false)) {
@@ -105,8 +108,8 @@ impl Check<'_> {
         servers
     }
 
-    fn server(&mut self, written: Written) -> Option<mcp::Config> {
-        let Written {
+    fn server(&mut self, written: WrittenServer) -> Option<mcp::Config> {
+        let WrittenServer {
             path,
             name,
             raw,
@@ -207,7 +210,7 @@ impl Check<'_> {
                 None
             }
             (Some(command), None) => {
-                if matches!(kind, Some(Kind::Http(_))) {
+                if matches!(kind, Some(ServerKind::Http(_))) {
                     self.problem(
                         format_args!("{path}.type"),
                         "is for a `url`, not for a `command`",
@@ -217,7 +220,7 @@ impl Check<'_> {
                 self.stdio(path, command, &raw, origin)
             }
             (None, Some(url)) => {
-                if kind == Some(Kind::Stdio) {
+                if kind == Some(ServerKind::Stdio) {
                     self.problem(
                         format_args!("{path}.type"),
                         "is for a `command`, not for a `url`",
@@ -234,8 +237,8 @@ impl Check<'_> {
                     .and_then(|url| self.url(&at, &url));
                 let headers = self.headers(&format!("{path}.headers"), raw.headers, origin);
                 let kind = match kind {
-                    Some(Kind::Http(kind)) => Some(kind),
-                    Some(Kind::Stdio) | None => None,
+                    Some(ServerKind::Http(kind)) => Some(kind),
+                    Some(ServerKind::Stdio) | None => None,
                 };
                 Some(Transport::Http {
                     url: url?,
@@ -247,11 +250,11 @@ impl Check<'_> {
     }
 
     /// Other clients have transports that toolway has not; a server with one of them costs itself only.
-    fn kind(&mut self, path: &str, written: &str, origin: &Origin) -> Option<Kind> {
+    fn kind(&mut self, path: &str, written: &str, origin: &Origin) -> Option<ServerKind> {
         match written {
-            "stdio" => Some(Kind::Stdio),
-            "http" | "streamable-http" => Some(Kind::Http(HttpKind::Streamable)),
-            "sse" => Some(Kind::Http(HttpKind::Sse)),
+            "stdio" => Some(ServerKind::Stdio),
+            "http" | "streamable-http" => Some(ServerKind::Http(HttpKind::Streamable)),
+            "sse" => Some(ServerKind::Http(HttpKind::Sse)),
             other => {
                 let message = unknown("type", other, &["stdio", "http", "streamable-http", "sse"]);
                 let path = format!("{path}.type");

@@ -11,11 +11,11 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-pub(super) use self::lanes::{CallEvent, Running};
+pub(super) use self::lanes::{CallEvent, RunningCalls};
 use crate::upstream::mcp::Sends;
 use toolway_core::{
     catalog::Offered,
-    policy::{self, Admitted, Request, Verdict},
+    policy::{self, Admitted, CallRequest, Verdict},
     route,
 };
 use toolway_protocol::{
@@ -34,7 +34,7 @@ pub(super) struct CallLimits {
 
 /// One call of a tool that may run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call<'a> {
+pub(super) struct AdmittedCall<'a> {
     /// The tool.
     pub tool: &'a Admitted,
     /// Within which it may be repeated; without them it is not.
@@ -45,7 +45,7 @@ pub(super) struct Call<'a> {
 
 /// A call that has ended.
 #[derive(Debug)]
-pub(super) struct Ended<T> {
+pub(super) struct FinishedCall<T> {
     /// What came of it.
     pub outcome: Result<T, CallError>,
     /// From its beginning to its end.
@@ -53,12 +53,12 @@ pub(super) struct Ended<T> {
 }
 
 /// The result of a call, in the form in which it travels.
-pub(super) trait CallResult {
+pub(super) trait LoggedResult {
     /// Its word in the log.
     fn status(&self) -> &'static str;
 }
 
-impl CallResult for ToolResult {
+impl LoggedResult for ToolResult {
     fn status(&self) -> &'static str {
         match self.is_error {
             true => "tool_error",
@@ -68,7 +68,7 @@ impl CallResult for ToolResult {
 }
 
 /// `CallToolResult` or `InputRequiredResult`, as a server wrote it.
-impl CallResult for Value {
+impl LoggedResult for Value {
     fn status(&self) -> &'static str {
         match self.get("isError") {
             Some(Value::Bool(true)) => "tool_error",
@@ -84,19 +84,19 @@ impl CallResult for Value {
 /// [`CallError::Denied`].
 pub(super) fn admit(tool: &Arc<Offered>) -> Result<Admitted, CallError> {
     let is_shown = true;
-    match policy::evaluate(&Request { tool, is_shown }) {
+    match policy::evaluate(&CallRequest { tool, is_shown }) {
         Verdict::Allow(tool) => Ok(tool),
         Verdict::Deny { reason, .. } => Err(CallError::Denied { reason }),
     }
 }
 
-impl Call<'_> {
+impl AdmittedCall<'_> {
     /// Makes the call with `attempt`, once more where [`route::repeat_after`] allows it; attempts share the counter of
     /// their sends. Dropping the future cancels it.
-    pub(super) async fn run<T: CallResult, F: Future<Output = Result<T, CallError>>>(
+    pub(super) async fn run<T: LoggedResult, F: Future<Output = Result<T, CallError>>>(
         self,
         mut attempt: impl FnMut(Sends) -> F,
-    ) -> Ended<T> {
+    ) -> FinishedCall<T> {
         let begun = Instant::now();
         let (mut attempts, sends) = (1, Sends::default());
         let outcome = loop {
@@ -111,7 +111,7 @@ impl Call<'_> {
         };
         let duration_ms = millis(begun.elapsed());
         self.log(&outcome, duration_ms, attempts);
-        Ended {
+        FinishedCall {
             outcome,
             duration_ms,
         }
@@ -125,7 +125,12 @@ impl Call<'_> {
         route::repeat_after(error, self.tool.tool.annotations, attempts, left)
     }
 
-    fn log<T: CallResult>(&self, outcome: &Result<T, CallError>, duration_ms: u64, attempts: u32) {
+    fn log<T: LoggedResult>(
+        &self,
+        outcome: &Result<T, CallError>,
+        duration_ms: u64,
+        attempts: u32,
+    ) {
         let (name, server, session) = (&self.tool.name, &self.tool.server, self.session);
         match outcome {
             Ok(result) => {

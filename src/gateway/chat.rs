@@ -43,16 +43,16 @@ use toolway_protocol::{
 
 use super::{
     Gateway,
-    calls::{CallLimits, Running},
+    calls::{CallLimits, RunningCalls},
     claims::Claims,
     failure::Failure,
     progress_mode::ProgressMode,
     record::Record,
-    sink::Body,
+    sink::ResponseBody,
 };
 
 /// A chat request as the HTTP face took it.
-pub struct Input {
+pub struct ChatInput {
     /// The client's headers that may go on to the upstream.
     pub headers: ClientHeaders,
     /// The body as it came.
@@ -78,7 +78,7 @@ pub struct Input {
 }
 
 /// The response to a chat.
-pub enum Answer {
+pub enum ChatResponse {
     /// A whole body.
     Plain {
         /// Headers that go with it.
@@ -91,14 +91,14 @@ pub enum Answer {
         /// Headers that go with it.
         headers: HeaderMap,
         /// Whole events.
-        body: Body,
+        body: ResponseBody,
     },
 }
 
 /// A chat on its way: what was asked, by whom, and what applies to it.
 pub(super) struct Chat<'a> {
     pub(super) gateway: &'a Gateway,
-    pub(super) input: &'a Input,
+    pub(super) input: &'a ChatInput,
     pub(super) request: ChatRequest<'a>,
     pub(super) upstream: &'a Upstream,
     pub(super) catalog: Arc<Catalog>,
@@ -207,9 +207,9 @@ impl Chat<'_> {
     /// Puts a question to the model; the answer's head is there when this ends.
     pub(super) async fn ask(&self, ask: &Ask) -> Result<Incoming, Failure> {
         let round = if ask.first {
-            retry::Round::First
+            retry::RoundPosition::First
         } else {
-            retry::Round::Later
+            retry::RoundPosition::Later
         };
         self.rounds.fetch_add(1, Ordering::Relaxed);
         let body = self.body(ask);
@@ -225,7 +225,7 @@ impl Chat<'_> {
     }
 
     /// Readies the calls of a turn.
-    pub(super) fn start(&self, lanes: Vec<Vec<Job>>) -> Running<'_> {
+    pub(super) fn start(&self, lanes: Vec<Vec<Job>>) -> RunningCalls<'_> {
         let calls: usize = lanes.iter().map(Vec::len).sum();
         let calls = u32::try_from(calls).unwrap_or(u32::MAX);
         self.calls.fetch_add(calls, Ordering::Relaxed);
@@ -234,7 +234,7 @@ impl Chat<'_> {
             silence: config.tool_timeout,
             deadline: self.deadline,
         };
-        Running::new(&self.gateway.backends, lanes, limits, config.parallel_calls)
+        RunningCalls::new(&self.gateway.backends, lanes, limits, config.parallel_calls)
     }
 
     /// Waits for what belongs to this request, as long as the request may take and toolway does not end.

@@ -16,11 +16,11 @@ const MAX_PARKED: usize = 20_000;
 #[derive(Debug, Default)]
 pub(super) struct ClaimedIds {
     hasher: RandomState,
-    inner: Mutex<Inner>,
+    inner: Mutex<ClaimTable>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct ClaimTable {
     claimed: HashSet<u64>,
     /// Those of parked turns, the oldest first.
     parked: VecDeque<u64>,
@@ -35,7 +35,7 @@ impl ClaimedIds {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, ClaimTable> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -25,11 +25,11 @@ use toolway_protocol::{
 
 use super::{
     Gateway,
-    chat::{Answer, Chat, Input},
+    chat::{Chat, ChatInput, ChatResponse},
     failure::{Failed, Failure},
     plain,
     request_options::{self, refused},
-    sink::{self, Begun, Sink},
+    sink::{self, ResponseStart, Sink},
     stream,
 };
 
@@ -37,7 +37,7 @@ impl Gateway {
     /// Answers a chat request.
     ///
     /// Dropping the future, or the body it gives, ends the model call and cancels every running tool.
-    pub async fn chat(self: &Arc<Gateway>, input: Input) -> Result<Answer, Failed> {
+    pub async fn chat(self: &Arc<Gateway>, input: ChatInput) -> Result<ChatResponse, Failed> {
         let gateway = self.clone();
         // The whole story, `Some` with a plain answer, `None` when it was streamed into the sink. It is written here,
         // since in a function of its own the sink would lie twice for as long as an answer lasts.
@@ -56,14 +56,16 @@ impl Gateway {
             }
         };
         match sink::begin(self.config.keepalive, answer).await {
-            Begun::Stream(headers, body) => Ok(Answer::Stream { headers, body }),
-            Begun::Ended(Ok(Some((headers, body)))) => Ok(Answer::Plain { headers, body }),
-            Begun::Ended(Ok(None)) => Err(nothing().into()),
-            Begun::Ended(Err(failed)) => Err(failed),
+            ResponseStart::Stream(headers, body) => Ok(ChatResponse::Stream { headers, body }),
+            ResponseStart::Ended(Ok(Some((headers, body)))) => {
+                Ok(ChatResponse::Plain { headers, body })
+            }
+            ResponseStart::Ended(Ok(None)) => Err(nothing().into()),
+            ResponseStart::Ended(Err(failed)) => Err(failed),
         }
     }
 
-    async fn prepare<'a>(&'a self, input: &'a Input) -> Result<Chat<'a>, Failure> {
+    async fn prepare<'a>(&'a self, input: &'a ChatInput) -> Result<Chat<'a>, Failure> {
         let parse = || ChatRequest::parse(&input.body, input.max_depth);
         let request = read_text(input.body.len(), parse).map_err(refused)?;
         let model = request.model();
@@ -116,7 +118,7 @@ impl Gateway {
     }
 
     /// The tools that a chat asks for, for faces that list them; none where it cannot be read.
-    pub fn tools_asked_for(&self, input: &Input) -> Arc<Selected> {
+    pub fn tools_asked_for(&self, input: &ChatInput) -> Arc<Selected> {
         let parse = || ChatRequest::parse(&input.body, input.max_depth);
         let Ok(request) = read_text(input.body.len(), parse) else {
             return Arc::default();
@@ -132,7 +134,7 @@ impl Gateway {
     fn select(
         &self,
         request: &ChatRequest<'_>,
-        input: &Input,
+        input: &ChatInput,
         upstream: &Upstream,
         catalog: &Catalog,
     ) -> Result<Arc<Selected>, Failure> {
@@ -175,7 +177,7 @@ impl Gateway {
     }
 
     /// Waits for the tools that this chat may be offered, as long as toolway starts.
-    pub async fn wait_until_ready(&self, input: &Input) {
+    pub async fn wait_until_ready(&self, input: &ChatInput) {
         if self.servers.are_any_missing() && Instant::now() < self.start_ends {
             // Boxed, because only the first chats wait.
             Box::pin(self.wait_for_tools(input)).await;
@@ -188,7 +190,7 @@ impl Gateway {
     }
 
     /// Waits until the servers whose tools this request may be offered are ready or have failed, or the start is over.
-    async fn wait_for_tools(&self, input: &Input) {
+    async fn wait_for_tools(&self, input: &ChatInput) {
         let Some(missing) = self.awaited(input) else {
             // It wants no tools, or is refused by `prepare`.
             return;
@@ -198,7 +200,7 @@ impl Gateway {
         self.current.renew().await;
     }
 
-    fn awaited(&self, input: &Input) -> Option<Vec<ServerId>> {
+    fn awaited(&self, input: &ChatInput) -> Option<Vec<ServerId>> {
         let parse = || ChatRequest::parse(&input.body, input.max_depth);
         let request = read_text(input.body.len(), parse).ok()?;
         if !request_options::applies(&request) || request.n() > 1 {
@@ -232,7 +234,7 @@ impl Gateway {
     async fn restore(
         &self,
         request: &ChatRequest<'_>,
-        input: &Input,
+        input: &ChatInput,
     ) -> Result<Option<Box<(Restored, Reservation)>>, Failure> {
         let messages = request.messages();
         let mut reservation = input.bodies.take_nothing();
@@ -267,7 +269,7 @@ impl Gateway {
 /// Which tools the headers and the body ask for.
 fn selection(
     request: &ChatRequest<'_>,
-    input: &Input,
+    input: &ChatInput,
     catalog: &Catalog,
 ) -> Result<Selection, RequestError> {
     let (tools, servers) = (input.tools.as_deref(), input.servers.as_deref());

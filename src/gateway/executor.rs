@@ -14,7 +14,7 @@ use toolway_core::{
 
 use super::{
     Gateway,
-    calls::{CallEvent, CallLimits, Running},
+    calls::{CallEvent, CallLimits, RunningCalls},
     failure::Failure,
 };
 
@@ -83,7 +83,7 @@ impl Gateway {
         let mut effect = turn.on(Event::Answered(round));
         if let Some(Effect::Run(lanes)) = effect {
             let parallel = self.config.parallel_calls;
-            let mut running = Running::new(&self.backends, lanes, limits, parallel);
+            let mut running = RunningCalls::new(&self.backends, lanes, limits, parallel);
             effect = None;
             while let Some(event) = running.next().await {
                 if let CallEvent::Finished {

@@ -40,7 +40,7 @@ fn tool(offered: &Offered) -> Value {
 
 /// A tool that an upstream is not offered, for want of room.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LeftOut {
+pub struct SurplusTool {
     /// Its offered name.
     pub name: String,
     /// The upstream.
@@ -50,10 +50,10 @@ pub struct LeftOut {
 }
 
 /// What an upstream would not be offered by a request that says nothing about tools.
-pub fn left_out(catalog: &Catalog, upstream: &Upstream) -> Vec<LeftOut> {
+pub fn left_out(catalog: &Catalog, upstream: &Upstream) -> Vec<SurplusTool> {
     let max_tools = upstream.config.max_tools;
     let selected = catalog.select(&Selection::everything(), &[], max_tools);
-    let named = selected.left_out.iter().map(|left| LeftOut {
+    let named = selected.left_out.iter().map(|left| SurplusTool {
         name: left.name.to_string(),
         upstream: upstream.config.name.clone(),
         reason: format!("this upstream takes {max_tools} tools (`max_tools`)"),
@@ -62,7 +62,7 @@ pub fn left_out(catalog: &Catalog, upstream: &Upstream) -> Vec<LeftOut> {
 }
 
 /// The same for every upstream.
-pub fn everywhere_left_out(catalog: &Catalog, models: &Models) -> Vec<LeftOut> {
+pub fn everywhere_left_out(catalog: &Catalog, models: &Models) -> Vec<SurplusTool> {
     models
         .all()
         .iter()

@@ -16,12 +16,12 @@ const MAX_NAMED: usize = 20;
 
 /// The catalog of the moment.
 pub(super) struct LiveCatalog {
-    shared: Arc<Shared>,
+    shared: Arc<CatalogState>,
     /// The task ends with this.
     _following: AbortOnDropHandle<()>,
 }
 
-struct Shared {
+struct CatalogState {
     servers: Arc<Servers>,
     /// What does not change: the functions stand in the configuration.
     functions: Vec<ServerTools>,
@@ -30,14 +30,14 @@ struct Shared {
     index: ArcSwap<FeatureIndex>,
     /// What the catalog was made of. Who makes one holds this, so that a late one never replaces a newer; who waits for
     /// it wants the one that is being made, and keeps no thread.
-    made_of: Arc<Mutex<Listed>>,
+    made_of: Arc<Mutex<ListedServers>>,
     /// Has seen the tools that the catalog was made of, and tells where others came since.
     seen: ArcSwap<watch::Receiver<Arc<Vec<ServerTools>>>>,
 }
 
 /// What servers have listed.
 #[derive(Default)]
-struct Listed {
+struct ListedServers {
     tools: Arc<Vec<ServerTools>>,
     features: Arc<Vec<ServerFeatures>>,
 }
@@ -51,7 +51,7 @@ impl LiveCatalog {
         functions: &Functions,
         models: Arc<Models>,
     ) -> LiveCatalog {
-        let shared = Shared {
+        let shared = CatalogState {
             seen: ArcSwap::from_pointee(servers.subscribe()),
             servers,
             functions: functions.tools(),
@@ -61,9 +61,9 @@ impl LiveCatalog {
             made_of: Arc::default(),
         };
         // The servers are known by name from the first request on, their tools as they come.
-        let mut made_of = Listed::default();
+        let mut made_of = ListedServers::default();
         shared.make(&mut made_of);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CatalogState {
             made_of: Arc::new(Mutex::new(made_of)),
             ..shared
         });
@@ -95,7 +95,7 @@ impl LiveCatalog {
     }
 }
 
-async fn follow(shared: Arc<Shared>) {
+async fn follow(shared: Arc<CatalogState>) {
     let mut tools = shared.servers.subscribe();
     while tools.changed().await.is_ok() {
         renew(&shared).await;
@@ -104,7 +104,7 @@ async fn follow(shared: Arc<Shared>) {
 
 /// Makes the catalog anew if something has changed. Schemas are compiled on a thread of their own; when this is dropped
 /// they are compiled all the same.
-async fn renew(shared: &Arc<Shared>) {
+async fn renew(shared: &Arc<CatalogState>) {
     let mut made_of = shared.made_of.clone().lock_owned().await;
     if shared.is_made_of(&made_of) && !shared.seen.load().has_changed().unwrap_or(false) {
         return;
@@ -115,13 +115,13 @@ async fn renew(shared: &Arc<Shared>) {
     let _ = making.await;
 }
 
-impl Shared {
-    fn is_made_of(&self, made_of: &Listed) -> bool {
+impl CatalogState {
+    fn is_made_of(&self, made_of: &ListedServers) -> bool {
         Arc::ptr_eq(&self.servers.features().borrow(), &made_of.features)
             && Arc::ptr_eq(&self.servers.subscribe().borrow(), &made_of.tools)
     }
 
-    fn make(&self, made_of: &mut Listed) {
+    fn make(&self, made_of: &mut ListedServers) {
         let features = self.servers.features().borrow().clone();
         if !Arc::ptr_eq(&features, &made_of.features) {
             self.index.store(Arc::new(FeatureIndex::build(&features)));

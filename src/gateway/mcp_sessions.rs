@@ -31,7 +31,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use self::{
-    session::{About, Ended, Parts, Session},
+    session::{LendingSession, SessionEnd, SessionInfo, SessionParts},
     session_request::SessionRequest,
 };
 use super::failure::Failure;
@@ -49,13 +49,13 @@ const MAX_ARGUMENTS: usize = 64 << 20;
 
 /// Every session there is.
 pub struct McpSessions {
-    inner: Arc<Inner>,
+    inner: Arc<SessionTable>,
     /// Ends sessions whose time is up. The task ends with this.
     _sweeping: AbortOnDropHandle<()>,
 }
 
-struct Inner {
-    sessions: Mutex<Sessions>,
+struct SessionTable {
+    sessions: Mutex<SessionIndex>,
     definitions: ByteBudget,
     arguments: ByteBudget,
     /// When the next session ends may have changed.
@@ -69,17 +69,17 @@ struct Inner {
 
 /// Three ways to the same sessions.
 #[derive(Default)]
-struct Sessions {
-    by_token: HashMap<String, Arc<Session>>,
-    by_id: HashMap<String, Arc<Session>>,
-    by_end: BTreeMap<(Instant, u64), Arc<Session>>,
+struct SessionIndex {
+    by_token: HashMap<String, Arc<LendingSession>>,
+    by_id: HashMap<String, Arc<LendingSession>>,
+    by_end: BTreeMap<(Instant, u64), Arc<LendingSession>>,
     /// Nothing is opened any more.
     is_closed: bool,
 }
 
 /// Why a session was not opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum OpenSessionError {
     /// The order is at fault.
     #[error(transparent)]
     SessionRequest(#[from] Failure),
@@ -112,7 +112,7 @@ impl McpSessions {
     /// No sessions yet. Must be called within a Tokio runtime.
     pub(super) fn start() -> McpSessions {
         let changed = Arc::new(Notify::new());
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(SessionTable {
             sessions: Mutex::default(),
             definitions: ByteBudget::new(MAX_DEFINITIONS),
             arguments: ByteBudget::new(MAX_ARGUMENTS),
@@ -138,20 +138,24 @@ impl McpSessions {
     /// compiled on a thread of their own. Dropping the future opens none.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub async fn open(&self, body: Bytes, owner: Principal) -> Result<Arc<Session>, OpenError> {
+    /// See [`OpenSessionError`].
+    pub async fn open(
+        &self,
+        body: Bytes,
+        owner: Principal,
+    ) -> Result<Arc<LendingSession>, OpenSessionError> {
         // What is longer is about to be refused.
         let bytes = body.len().min(session_request::MAX_BYTES);
         // Looked at before the work is done, and again when it is.
         let sharing = self.inner.sharing();
         self.inner.lock().has_place(owner, bytes, sharing)?;
         let reservation = self.inner.definitions.take(bytes);
-        let reservation = reservation.ok_or(OpenError::Full)?;
+        let reservation = reservation.ok_or(OpenSessionError::Full)?;
         let parts = (self.inner.number(), self.inner.arguments.clone());
         let compiling = tokio::task::spawn_blocking(move || {
             let (number, arguments) = parts;
             let order = session_request::read(&body)?;
-            Session::new(Parts {
+            LendingSession::new(SessionParts {
                 number,
                 owner,
                 about: about(&order),
@@ -161,7 +165,7 @@ impl McpSessions {
                 bytes,
             })
         });
-        let session = compiling.await.map_err(|_| OpenError::Broken)??;
+        let session = compiling.await.map_err(|_| OpenSessionError::Broken)??;
         let session = Arc::new(session);
         self.inner.lock().add(&session, sharing)?;
         self.inner.changed.notify_one();
@@ -171,13 +175,13 @@ impl McpSessions {
     }
 
     /// The session that agents know by this token.
-    pub fn find(&self, token: &str) -> Option<Arc<Session>> {
+    pub fn find(&self, token: &str) -> Option<Arc<LendingSession>> {
         let session = self.inner.lock().by_token.get(token).cloned()?;
         self.inner.if_alive(session)
     }
 
     /// The session that its caller knows by this id, if it is this owner's.
-    pub fn find_own(&self, id: &str, owner: Principal) -> Option<Arc<Session>> {
+    pub fn find_own(&self, id: &str, owner: Principal) -> Option<Arc<LendingSession>> {
         let session = self.inner.lock().by_id.get(id).cloned()?;
         let session = Some(session).filter(|session| session.owner == owner)?;
         self.inner.if_alive(session)
@@ -187,7 +191,7 @@ impl McpSessions {
     pub fn end(&self, id: &str, owner: Principal) -> bool {
         let session = self.find_own(id, owner);
         if let Some(session) = &session {
-            self.inner.remove(session, Ended::Deleted);
+            self.inner.remove(session, SessionEnd::Deleted);
         }
         session.is_some()
     }
@@ -200,7 +204,7 @@ impl McpSessions {
             std::mem::take(&mut sessions.by_end)
         };
         for session in all.into_values() {
-            self.inner.remove(&session, Ended::Stopped);
+            self.inner.remove(&session, SessionEnd::Stopped);
         }
     }
 
@@ -220,7 +224,7 @@ impl McpSessions {
     }
 }
 
-impl Inner {
+impl SessionTable {
     fn number(&self) -> u64 {
         self.opened.fetch_add(1, Ordering::Relaxed)
     }
@@ -232,20 +236,20 @@ impl Inner {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Sessions> {
+    fn lock(&self) -> MutexGuard<'_, SessionIndex> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The session, unless it has expired and was not removed yet.
-    fn if_alive(&self, session: Arc<Session>) -> Option<Arc<Session>> {
+    fn if_alive(&self, session: Arc<LendingSession>) -> Option<Arc<LendingSession>> {
         if Instant::now() < session.about().expires {
             return Some(session);
         }
-        self.remove(&session, Ended::Expired);
+        self.remove(&session, SessionEnd::Expired);
         None
     }
 
-    fn remove(&self, session: &Session, why: Ended) {
+    fn remove(&self, session: &LendingSession, why: SessionEnd) {
         self.lock().remove(session);
         self.changed.notify_one();
         session.end(why);
@@ -263,16 +267,21 @@ impl Inner {
             if Instant::now() < end {
                 return Some(end);
             }
-            self.remove(&session, Ended::Expired);
+            self.remove(&session, SessionEnd::Expired);
         }
     }
 }
 
-impl Sessions {
+impl SessionIndex {
     /// There is a place for one more session of this owner, with definitions of so many bytes.
-    fn has_place(&self, owner: Principal, bytes: usize, sharing: Sharing) -> Result<(), OpenError> {
+    fn has_place(
+        &self,
+        owner: Principal,
+        bytes: usize,
+        sharing: Sharing,
+    ) -> Result<(), OpenSessionError> {
         if self.is_closed {
-            return Err(OpenError::Stopping);
+            return Err(OpenSessionError::Stopping);
         }
         let own = self.by_id.values().filter(|it| it.owner == owner);
         let (sessions, held) = own.fold((0, 0), |(sessions, held), it| {
@@ -282,13 +291,17 @@ impl Sessions {
             && (sessions >= sharing.share(MAX_SESSIONS)
                 || held + bytes > sharing.share(MAX_DEFINITIONS));
         match self.by_id.len() {
-            _ if has_share => Err(OpenError::Share),
-            MAX_SESSIONS.. => Err(OpenError::Full),
+            _ if has_share => Err(OpenSessionError::Share),
+            MAX_SESSIONS.. => Err(OpenSessionError::Full),
             _ => Ok(()),
         }
     }
 
-    fn add(&mut self, session: &Arc<Session>, sharing: Sharing) -> Result<(), OpenError> {
+    fn add(
+        &mut self,
+        session: &Arc<LendingSession>,
+        sharing: Sharing,
+    ) -> Result<(), OpenSessionError> {
         self.has_place(session.owner, session.bytes, sharing)?;
         self.by_token
             .insert(session.token().to_owned(), session.clone());
@@ -298,7 +311,7 @@ impl Sessions {
         Ok(())
     }
 
-    fn remove(&mut self, session: &Session) {
+    fn remove(&mut self, session: &LendingSession) {
         self.by_token.remove(session.token());
         self.by_id.remove(session.id());
         self.by_end
@@ -307,12 +320,12 @@ impl Sessions {
 }
 
 /// What is fixed about a session that begins now.
-fn about(order: &SessionRequest) -> About {
+fn about(order: &SessionRequest) -> SessionInfo {
     let created = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map(|since| since.as_secs())
         .unwrap_or_default();
-    About {
+    SessionInfo {
         name: order.name.clone(),
         instructions: order.instructions.clone(),
         created,
@@ -323,7 +336,7 @@ fn about(order: &SessionRequest) -> About {
 }
 
 /// Ends sessions as their time comes.
-async fn sweep(inner: Weak<Inner>, changed: Arc<Notify>) {
+async fn sweep(inner: Weak<SessionTable>, changed: Arc<Notify>) {
     loop {
         let next = match inner.upgrade() {
             Some(inner) => inner.sweep(),

@@ -22,7 +22,7 @@ use super::{
     chat::Chat,
     failure::{Failed, Failure},
     progress_mode::{self, ProgressMode},
-    rounds::{self, Form},
+    rounds::{self, AnswerForm},
 };
 
 /// Longest body of an upstream, in bytes.
@@ -73,7 +73,7 @@ struct Whole<'a> {
     ids: Ids,
 }
 
-impl Form for Whole<'_> {
+impl AnswerForm for Whole<'_> {
     async fn ask(&mut self, ask: &Ask) -> Result<Round, Failure> {
         let (headers, body) = read(self.chat, ask).await?;
         let settings = self.chat.settings(Mode::Loop);

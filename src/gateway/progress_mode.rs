@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use toolway_core::{
         catalog::{Catalog, ServerTools},
-        policy::{self, Request, Verdict},
+        policy::{self, CallRequest, Verdict},
     };
     use toolway_protocol::tool::{Annotations, ServerId, Tool};
 
@@ -174,7 +174,7 @@ mod tests {
         }]);
         let tool = catalog.find("time__now").unwrap();
         let is_shown = true;
-        let Verdict::Allow(offered) = policy::evaluate(&Request { tool, is_shown }) else {
+        let Verdict::Allow(offered) = policy::evaluate(&CallRequest { tool, is_shown }) else {
             panic!("a tool that is shown may be called");
         };
         Job {

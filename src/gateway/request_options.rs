@@ -11,7 +11,7 @@ use toolway_protocol::{
     tool::ServerId,
 };
 
-use super::{chat::Input, failure::Failure, progress_mode::ProgressMode};
+use super::{chat::ChatInput, failure::Failure, progress_mode::ProgressMode};
 
 /// Most tools that one warning names.
 const MAX_NAMED: usize = 10;
@@ -148,7 +148,7 @@ pub(super) fn not_ready(servers: &[ServerId]) -> String {
 /// The warning for a request that asks for tools and selects none.
 pub(super) fn nothing_selected(
     request: &ChatRequest<'_>,
-    input: &Input,
+    input: &ChatInput,
     selection: &Selection,
     selected: &Selected,
 ) -> Option<String> {

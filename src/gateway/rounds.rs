@@ -1,6 +1,6 @@
 //! The rounds of one answer, told once for both of its forms: ask the model, run what it calls, ask again.
 //!
-//! What happens next is for [`Turn`] to decide; what the client gets to see of it is the [`Form`]'s.
+//! What happens next is for [`Turn`] to decide; what the client gets to see of it is the [`AnswerForm`]'s.
 
 use std::pin::pin;
 
@@ -19,7 +19,7 @@ use super::{
 };
 
 /// The form of an answer: streamed or whole.
-pub(super) trait Form {
+pub(super) trait AnswerForm {
     /// Asks the model once, and shows the client what it says as it comes, where the form can do that.
     async fn ask(&mut self, ask: &Ask) -> Result<Round, Failure>;
 
@@ -37,7 +37,7 @@ pub(super) trait Form {
 pub(super) async fn run(
     chat: &Chat<'_>,
     turn: &mut Turn,
-    form: &mut impl Form,
+    form: &mut impl AnswerForm,
 ) -> Result<Finish, Failed> {
     let ended = {
         let working = pin!(rounds(chat, turn, form));
@@ -56,7 +56,11 @@ pub(super) async fn run(
     Ok(finish)
 }
 
-async fn rounds(chat: &Chat<'_>, turn: &mut Turn, form: &mut impl Form) -> Result<Finish, Failure> {
+async fn rounds(
+    chat: &Chat<'_>,
+    turn: &mut Turn,
+    form: &mut impl AnswerForm,
+) -> Result<Finish, Failure> {
     let mut ask = turn.begin();
     loop {
         let round = form.ask(&ask).await?;
@@ -77,7 +81,7 @@ async fn rounds(chat: &Chat<'_>, turn: &mut Turn, form: &mut impl Form) -> Resul
 async fn calls(
     chat: &Chat<'_>,
     turn: &mut Turn,
-    form: &mut impl Form,
+    form: &mut impl AnswerForm,
     lanes: Vec<Vec<Job>>,
 ) -> Option<Effect> {
     let mut running = chat.start(lanes);

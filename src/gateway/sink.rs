@@ -23,11 +23,11 @@ use super::failure::Failed;
 const KEEPALIVE: &[u8] = b": keep-alive\n\n";
 
 /// What a loop comes to: `Some` with a plain answer, `None` when the answer was streamed.
-pub type Outcome = Result<Option<(HeaderMap, Bytes)>, Failed>;
+pub type LoopResult = Result<Option<(HeaderMap, Bytes)>, Failed>;
 
 /// Pieces on the way out; the head first.
 #[derive(Debug)]
-enum Piece {
+enum ResponsePiece {
     /// The response is good; these headers go with it.
     Head(Box<HeaderMap>),
     /// Bytes of its body.
@@ -36,10 +36,10 @@ enum Piece {
 
 /// Where a piece lies until the body takes it.
 #[derive(Clone, Debug, Default)]
-struct Place(Arc<Mutex<Option<Piece>>>);
+struct PieceSlot(Arc<Mutex<Option<ResponsePiece>>>);
 
-impl Place {
-    fn piece(&self) -> MutexGuard<'_, Option<Piece>> {
+impl PieceSlot {
+    fn piece(&self) -> MutexGuard<'_, Option<ResponsePiece>> {
         // A thread that panicked with it has put down a whole piece, or none.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -48,7 +48,7 @@ impl Place {
 /// Where the loop writes.
 #[derive(Debug)]
 pub struct Sink {
-    place: Place,
+    place: PieceSlot,
     /// Longest silence; `None` for any.
     keepalive: Option<Duration>,
     /// The client has its status; what fails from here on fails within the stream.
@@ -59,7 +59,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    fn new(place: Place, keepalive: Duration) -> Sink {
+    fn new(place: PieceSlot, keepalive: Duration) -> Sink {
         Sink {
             place,
             keepalive: Some(keepalive),
@@ -82,20 +82,21 @@ impl Sink {
     /// Begins the response.
     pub async fn begin(&mut self, headers: HeaderMap) {
         self.has_begun = true;
-        self.put(Piece::Head(Box::new(headers))).await;
+        self.put(ResponsePiece::Head(Box::new(headers))).await;
     }
 
     /// Sends bytes and leaves the buffer empty.
     pub async fn send(&mut self, buffer: &mut Vec<u8>) {
         if !buffer.is_empty() {
-            self.put(Piece::Data(Bytes::from(std::mem::take(buffer))))
+            self.put(ResponsePiece::Data(Bytes::from(std::mem::take(buffer))))
                 .await;
         }
     }
 
     /// Sends a comment, to keep proxies and clients from giving up.
     pub async fn comment(&mut self) {
-        self.put(Piece::Data(Bytes::from_static(KEEPALIVE))).await;
+        self.put(ResponsePiece::Data(Bytes::from_static(KEEPALIVE)))
+            .await;
     }
 
     /// Waits for something, with a comment whenever nothing was sent for too long; none before the response
@@ -134,7 +135,7 @@ impl Sink {
 
     /// Puts a piece down when the one before was taken. The task that takes one polls the loop after, so no task has to
     /// be woken.
-    async fn put(&mut self, piece: Piece) {
+    async fn put(&mut self, piece: ResponsePiece) {
         poll_fn(|_| match *self.place.piece() {
             Some(_) => Poll::Pending,
             None => Poll::Ready(()),
@@ -146,22 +147,23 @@ impl Sink {
 }
 
 /// How an answer begins.
-pub enum Begun {
+pub enum ResponseStart {
     /// The loop has ended, and no head was sent.
-    Ended(Outcome),
+    Ended(LoopResult),
     /// The head was sent, and this is the rest.
-    Stream(HeaderMap, Body),
+    Stream(HeaderMap, ResponseBody),
 }
 
 /// Runs a loop until it has sent a head, or has ended without. A comment is sent whenever nothing was for `keepalive`.
 ///
 /// Dropping the future, or the body it gives, drops the loop.
-pub async fn begin<W>(keepalive: Duration, work: impl FnOnce(Sink) -> W) -> Begun
+pub async fn begin<W>(keepalive: Duration, work: impl FnOnce(Sink) -> W) -> ResponseStart
 where
-    W: Future<Output = Outcome> + Send + 'static,
+    W: Future<Output = LoopResult> + Send + 'static,
 {
-    let place = Place::default();
-    let mut work: BoxFuture<'static, Outcome> = Box::pin(work(Sink::new(place.clone(), keepalive)));
+    let place = PieceSlot::default();
+    let mut work: BoxFuture<'static, LoopResult> =
+        Box::pin(work(Sink::new(place.clone(), keepalive)));
     let (head, ended) = poll_fn(|cx| {
         let ended = work.as_mut().poll(cx);
         let head = place.piece().take();
@@ -173,24 +175,24 @@ where
     })
     .await;
     let work = match ended {
-        Some(outcome) if head.is_none() => return Begun::Ended(outcome),
+        Some(outcome) if head.is_none() => return ResponseStart::Ended(outcome),
         Some(_) => None,
         None => Some(work),
     };
     let headers = match head {
-        Some(Piece::Head(headers)) => *headers,
-        Some(Piece::Data(_)) | None => HeaderMap::new(),
+        Some(ResponsePiece::Head(headers)) => *headers,
+        Some(ResponsePiece::Data(_)) | None => HeaderMap::new(),
     };
-    Begun::Stream(headers, Body { work, place })
+    ResponseStart::Stream(headers, ResponseBody { work, place })
 }
 
 /// The body of a streamed response: the loop, and what comes out of it.
-pub struct Body {
-    work: Option<BoxFuture<'static, Outcome>>,
-    place: Place,
+pub struct ResponseBody {
+    work: Option<BoxFuture<'static, LoopResult>>,
+    place: PieceSlot,
 }
 
-impl Stream for Body {
+impl Stream for ResponseBody {
     type Item = Result<Bytes, std::convert::Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -206,8 +208,8 @@ impl Stream for Body {
                 piece = self.place.piece().take();
             }
             return match piece {
-                Some(Piece::Data(bytes)) => Poll::Ready(Some(Ok(bytes))),
-                Some(Piece::Head(_)) => continue,
+                Some(ResponsePiece::Data(bytes)) => Poll::Ready(Some(Ok(bytes))),
+                Some(ResponsePiece::Head(_)) => continue,
                 None if self.work.is_none() => Poll::Ready(None),
                 None => Poll::Pending,
             };
@@ -232,20 +234,20 @@ mod tests {
     const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
     /// A body whose work is written by the test.
-    fn body<W: Future<Output = ()> + Send + 'static>(work: impl FnOnce(Sink) -> W) -> Body {
-        let place = Place::default();
+    fn body<W: Future<Output = ()> + Send + 'static>(work: impl FnOnce(Sink) -> W) -> ResponseBody {
+        let place = PieceSlot::default();
         let work = work(Sink::new(place.clone(), KEEP_ALIVE));
         let work = async move {
             work.await;
             Ok(None)
         };
-        Body {
+        ResponseBody {
             work: Some(Box::pin(work)),
             place,
         }
     }
 
-    async fn next(body: &mut Body) -> Option<String> {
+    async fn next(body: &mut ResponseBody) -> Option<String> {
         let Ok(bytes) = body.next().await?;
         Some(String::from_utf8(bytes.to_vec()).unwrap())
     }

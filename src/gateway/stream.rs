@@ -17,7 +17,7 @@ use toolway_core::{
 };
 use toolway_protocol::{
     openai::FinishReason,
-    sse::{self, Event, FrameError, Framer},
+    sse::{self, FrameError, Framer, SseEvent},
     tool::JsonObject,
 };
 
@@ -26,7 +26,7 @@ use super::{
     chat::Chat,
     failure::{Failed, Failure},
     plain::MAX_BODY_BYTES,
-    rounds::{self, Form},
+    rounds::{self, AnswerForm},
     sink::Sink,
 };
 
@@ -67,7 +67,7 @@ struct Streamed<'a> {
     tail: Option<Box<Incoming>>,
 }
 
-impl Form for Streamed<'_> {
+impl AnswerForm for Streamed<'_> {
     async fn ask(&mut self, ask: &Ask) -> Result<Round, Failure> {
         self.drain().await;
         // Boxed like all that is done before the stream or seldom: its room is free again while the stream lasts.
@@ -169,8 +169,8 @@ impl<'a> Streamed<'a> {
         let rest = self.sink.keep_alive_while(reading).await?;
         let chunk = single_chunk::to_chunk(&[first, rest].concat());
         let chunk = chunk.map_err(|error| self.chat.faulty(error))?;
-        self.push(Ok(Event::from_data(&chunk)))?;
-        self.push(Ok(Event::from_data("[DONE]")))?;
+        self.push(Ok(SseEvent::from_data(&chunk)))?;
+        self.push(Ok(SseEvent::from_data("[DONE]")))?;
         let round = self.end_round()?;
         self.show(&headers).await;
         Ok(round)
@@ -254,7 +254,7 @@ impl<'a> Streamed<'a> {
         Ok(())
     }
 
-    fn push(&mut self, event: Result<Event, FrameError>) -> Result<Pushed, Failure> {
+    fn push(&mut self, event: Result<SseEvent, FrameError>) -> Result<Pushed, Failure> {
         let pushed = event.map_err(StreamError::from);
         let pushed = pushed.and_then(|event| self.writer.push(&event, self.chat, &mut self.out));
         pushed.map_err(|error| self.chat.faulty(error))

@@ -60,7 +60,7 @@ pub(super) fn invalid(message: String) -> Failure {
 
 /// The pieces of a body of any length; a failure is the last of them.
 pub(super) fn pieces(body: Body) -> BodyStream {
-    let arriving = Some((body.into_data_stream(), Pace::default()));
+    let arriving = Some((body.into_data_stream(), BodyPace::default()));
     let pieces = stream::unfold(arriving, |arriving| async {
         let (mut arriving, mut pace) = arriving?;
         Some(match pace.next(&mut arriving).await? {
@@ -73,13 +73,13 @@ pub(super) fn pieces(body: Body) -> BodyStream {
 
 /// How fast a body comes. What the reader does between two pieces is not counted.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pace {
+struct BodyPace {
     /// How long the current window was waited for, and what came in it.
     waited: Duration,
     came: usize,
 }
 
-impl Pace {
+impl BodyPace {
     /// The next piece, if it comes in time.
     async fn next(&mut self, arriving: &mut BodyDataStream) -> Option<Result<Bytes, Refusal>> {
         let mut next = arriving.next();
@@ -105,7 +105,7 @@ impl Pace {
         });
         self.came += piece.as_ref().map_or(0, Bytes::len);
         if self.came >= LEAST {
-            *self = Pace::default();
+            *self = BodyPace::default();
         }
         Some(piece)
     }
@@ -158,7 +158,7 @@ async fn read(
     let mut arriving = body.into_data_stream();
     let mut whole = BodyBuffer::expecting(declared.unwrap_or_default());
     let mut reservation = budget.take_nothing();
-    let mut pace = Pace::default();
+    let mut pace = BodyPace::default();
     while let Some(piece) = pace.next(&mut arriving).await {
         whole.push(piece?);
         if whole.len() > max {
@@ -178,16 +178,16 @@ async fn read(
 
 /// Bytes that hold their reservation until they are dropped.
 pub(super) fn held(bytes: Bytes, reservation: Reservation) -> Bytes {
-    struct Held {
+    struct HeldBytes {
         bytes: Bytes,
         _reservation: Reservation,
     }
-    impl AsRef<[u8]> for Held {
+    impl AsRef<[u8]> for HeldBytes {
         fn as_ref(&self) -> &[u8] {
             &self.bytes
         }
     }
-    Bytes::from_owner(Held {
+    Bytes::from_owner(HeldBytes {
         bytes,
         _reservation: reservation,
     })

@@ -10,7 +10,7 @@ use axum::{
 };
 
 use crate::gateway::{
-    chat::{Answer, Input},
+    chat::{ChatInput, ChatResponse},
     failure::Failure,
     progress_mode::ProgressMode,
     record::Record,
@@ -42,10 +42,10 @@ pub(super) async fn complete(State(app): State<Arc<App>>, request: Request) -> R
     // With it goes the buffer that the head of the request was read into.
     drop(parts);
     match app.gateway.chat(input).await {
-        Ok(Answer::Plain { headers, body }) => {
+        Ok(ChatResponse::Plain { headers, body }) => {
             respond(Body::from(body), headers, "application/json")
         }
-        Ok(Answer::Stream { headers, body }) => {
+        Ok(ChatResponse::Stream { headers, body }) => {
             respond(Body::from_stream(body), headers, "text/event-stream")
         }
         Err(failed) => error::response(failed),
@@ -61,10 +61,10 @@ pub(super) fn input(
     headers: &HeaderMap,
     body: Bytes,
     record: Option<Arc<Record>>,
-) -> Result<Input, Failure> {
+) -> Result<ChatInput, Failure> {
     let chosen = Chosen::read(headers)?;
     let principal = headers::principal(headers);
-    Ok(Input {
+    Ok(ChatInput {
         headers: headers::to_model(headers, &app.config).with_client(principal),
         body,
         max_depth: app.config.max_body_depth,

@@ -62,14 +62,14 @@ pub(super) struct Connections {
     /// Seconds since the start, as the last call of [`Connections::sweep`] had them.
     begun: Instant,
     now: AtomicU32,
-    table: Mutex<Table>,
+    table: Mutex<ConnectionTable>,
 }
 
 #[derive(Default)]
-struct Table {
+struct ConnectionTable {
     /// How many there ever were.
     accepted: u64,
-    open: HashMap<u64, Open>,
+    open: HashMap<u64, OpenConnection>,
     /// How many each address has.
     by_peer: HashMap<Peer, usize>,
     /// Those of addresses that have their share, as they were looked at since the last sweep.
@@ -85,7 +85,7 @@ struct Crowd {
     closable: Vec<u64>,
 }
 
-struct Open {
+struct OpenConnection {
     connection: Arc<Connection>,
     /// Known as soon as its task is.
     task: Option<AbortHandle>,
@@ -108,7 +108,7 @@ pub(super) struct Connection {
 }
 
 /// A connection's entry in the table; dropping it removes the entry.
-pub(super) struct Registered(pub(super) Arc<Connection>);
+pub(super) struct RegisteredConnection(pub(super) Arc<Connection>);
 
 impl Connections {
     pub(super) fn new(config: Config) -> Arc<Connections> {
@@ -129,7 +129,7 @@ impl Connections {
 
     /// Adds a connection. If its address has its share, the oldest unfinished connection of that address is closed;
     /// whether one was.
-    pub(super) fn add(self: &Arc<Self>, address: IpAddr) -> (Registered, bool) {
+    pub(super) fn add(self: &Arc<Self>, address: IpAddr) -> (RegisteredConnection, bool) {
         let peer = Peer::of(address);
         let mut table = self.table();
         let share = admission::share_of_peer(self.max);
@@ -149,12 +149,12 @@ impl Connections {
             stage: AtomicU8::new(IDLE),
             given_up: AtomicU32::new(0),
         });
-        let open = Open {
+        let open = OpenConnection {
             connection: Arc::clone(&connection),
             task: None,
         };
         table.open.insert(id, open);
-        (Registered(connection), has_made_room)
+        (RegisteredConnection(connection), has_made_room)
     }
 
     /// Names the task of a connection, which is aborted to close it.
@@ -212,12 +212,12 @@ impl Connections {
         self.now.load(Relaxed)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl ConnectionTable {
     /// Those that can be closed: not the one that is coming in, nor those that are closed already.
     fn snapshots(&self) -> impl Iterator<Item = Snapshot> {
         let running = self.open.values().filter(|open| open.task.is_some());
@@ -328,7 +328,7 @@ impl Connection {
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredConnection {
     fn drop(&mut self) {
         let Connection { all, id, peer, .. } = &*self.0;
         let mut table = all.table();
@@ -346,20 +346,20 @@ impl Drop for Registered {
 /// idle as long as it is there.
 pub(super) struct Ticket {
     connection: Arc<Connection>,
-    state: Mutex<State>,
+    state: Mutex<TicketState>,
 }
 
 #[derive(Default)]
-struct State {
+struct TicketState {
     /// The body of the request has come.
     is_complete: bool,
     /// The answer was given whole; known of HTTP/2 only, where a connection outlives what it gives up.
     is_answered: bool,
-    place: Place,
+    place: TicketPlace,
 }
 
 #[derive(Clone, Copy, Default)]
-enum Place {
+enum TicketPlace {
     #[default]
     None,
     /// Taken when the body is complete.
@@ -377,21 +377,21 @@ impl Ticket {
             if places.is_full() {
                 return Err(Refusal::Overloaded);
             }
-            state.place = Place::Wanted(holder);
+            state.place = TicketPlace::Wanted(holder);
             return Ok(());
         }
         places.take(holder)?;
-        state.place = Place::Reservation(holder);
+        state.place = TicketPlace::Reservation(holder);
         Ok(())
     }
 
     /// Gives the place back before the end.
     pub(super) fn leave_place(&self) {
         let mut state = self.state();
-        if let Place::Reservation(holder) = state.place {
+        if let TicketPlace::Reservation(holder) = state.place {
             self.connection.all.places.give_back(holder);
         }
-        state.place = Place::None;
+        state.place = TicketPlace::None;
     }
 
     /// The answer was given whole.
@@ -407,15 +407,15 @@ impl Ticket {
             state.is_complete = true;
             self.connection.complete.fetch_add(1, Relaxed);
         }
-        if let Place::Wanted(holder) = state.place {
-            state.place = Place::None;
+        if let TicketPlace::Wanted(holder) = state.place {
+            state.place = TicketPlace::None;
             self.connection.all.places.take(holder)?;
-            state.place = Place::Reservation(holder);
+            state.place = TicketPlace::Reservation(holder);
         }
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TicketState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -514,7 +514,7 @@ mod tests {
         })
     }
 
-    fn connection(all: &Arc<Connections>) -> Registered {
+    fn connection(all: &Arc<Connections>) -> RegisteredConnection {
         all.add("192.0.2.1".parse().unwrap()).0
     }
 
@@ -564,7 +564,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_address_with_its_share_makes_room_with_its_oldest() {
         let all = some(8, 9);
-        let mut open: Vec<(Registered, JoinHandle<()>)> = Vec::new();
+        let mut open: Vec<(RegisteredConnection, JoinHandle<()>)> = Vec::new();
         let come = |open: &mut Vec<_>| {
             let (registered, has_made_room) = all.add("192.0.2.1".parse().unwrap());
             let task = tokio::spawn(std::future::pending::<()>());

@@ -20,7 +20,7 @@ use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::{chat::Answer, failure::Failure, record::Record, sink},
+    gateway::{chat::ChatResponse, failure::Failure, record::Record, sink},
     store::{Principal, responses::KeptResponse},
     upstream::{model::Api, read_text},
 };
@@ -35,7 +35,7 @@ use toolway_core::{
 };
 use toolway_protocol::{
     openai::ErrorBody,
-    sse::{Event, Framer},
+    sse::{Framer, SseEvent},
     tool::{JsonObject, ServerId},
 };
 
@@ -153,7 +153,7 @@ async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Re
     };
     let principal = input.principal;
     match app.gateway.chat(input).await {
-        Ok(Answer::Plain { headers, body }) => {
+        Ok(ChatResponse::Plain { headers, body }) => {
             let deltas = read_text(body.len(), || read_chat(&body));
             let written = match writer {
                 None => anthropic::write_message(deltas),
@@ -161,7 +161,7 @@ async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Re
             };
             plain(face, headers, written)
         }
-        Ok(Answer::Stream { headers, body }) => {
+        Ok(ChatResponse::Stream { headers, body }) => {
             let (writer, keep): (Box<dyn AnswerWriter>, _) = match writer {
                 None => (Box::new(MessageWriter::default()), None),
                 Some(Writing { writer, keep }) => (writer, Some((keep, app, principal))),
@@ -228,7 +228,7 @@ struct Unreadable {
 
 impl Face {
     /// How errors are written.
-    fn form(self) -> error::Form {
+    fn form(self) -> error::ErrorForm {
         match self {
             Face::Responses => |_, error| error.to_value(),
             Face::Messages => anthropic::write_error,
@@ -481,7 +481,7 @@ fn now() -> u64 {
 
 /// A streamed answer that is translated while it is written.
 pub(super) struct Translated {
-    body: sink::Body,
+    body: sink::ResponseBody,
     framer: Framer,
     reader: ChunkReader,
     writer: Box<dyn AnswerWriter>,
@@ -491,7 +491,7 @@ pub(super) struct Translated {
 
 impl Translated {
     pub(super) fn new(
-        body: sink::Body,
+        body: sink::ResponseBody,
         writer: Box<dyn AnswerWriter>,
         keep: Option<(Keep, Arc<App>, Principal)>,
     ) -> Translated {
@@ -533,7 +533,7 @@ impl Translated {
         }
     }
 
-    fn write(&mut self, event: &Event, out: &mut Vec<u8>) {
+    fn write(&mut self, event: &SseEvent, out: &mut Vec<u8>) {
         if event.is_comment() {
             out.extend_from_slice(event.raw());
             return;

@@ -7,7 +7,7 @@ use axum::{
 };
 use serde_json::Value;
 
-use super::ended::Failing;
+use super::request_log::Failing;
 use crate::{
     gateway::failure::{Failed, Failure, Outcome},
     upstream::model::ModelError,
@@ -208,7 +208,7 @@ impl IntoResponse for Refusal {
 
 impl Refusal {
     /// The response in the form of another API.
-    pub(super) fn into_response_in(self, form: Form) -> Response {
+    pub(super) fn into_response_in(self, form: ErrorForm) -> Response {
         let failing = self.failing();
         let (status, kind, code, message) = self.parts();
         let error = body(kind, message, None, code);
@@ -224,7 +224,7 @@ impl Refusal {
 }
 
 /// How a face writes an error that has this status.
-pub(super) type Form = fn(u16, &ErrorBody) -> Value;
+pub(super) type ErrorForm = fn(u16, &ErrorBody) -> Value;
 
 /// A failure as an HTTP response. Once a tool has run, no SDK is to send the whole request again.
 pub fn response(failed: Failed) -> Response {
@@ -232,7 +232,7 @@ pub fn response(failed: Failed) -> Response {
 }
 
 /// The same in the form of another API.
-pub(super) fn response_in(failed: Failed, form: Form) -> Response {
+pub(super) fn response_in(failed: Failed, form: ErrorForm) -> Response {
     let failing = Failing {
         outcome: failed.failure.outcome(),
         error: failed.failure.to_string(),

@@ -35,9 +35,9 @@ use super::{
     App,
     body::{self, BodyStream, Incomplete},
     dialects,
-    ended::Failing,
     error::{self, Refusal},
     headers, mcp_sessions,
+    request_log::Failing,
 };
 
 /// Passes a request on and its answer back.
@@ -54,7 +54,7 @@ pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Re
     if is_own(path) {
         return Refusal::NotFound(request.uri().path().to_owned()).into_response();
     }
-    let form: error::Form = match dialects::is_messages(path) {
+    let form: error::ErrorForm = match dialects::is_messages(path) {
         true => anthropic::write_error,
         false => |_, error| error.to_value(),
     };
@@ -288,10 +288,10 @@ fn model_in_form(text: &str) -> Option<String> {
 /// The member `model` at the top of an object, whole or cut off behind it.
 fn model_in_json(text: &str) -> Option<String> {
     #[derive(Deserialize)]
-    struct Body {
+    struct ModelMember {
         model: String,
     }
-    if let Ok(body) = serde_json::from_str::<Body>(text) {
+    if let Ok(body) = serde_json::from_str::<ModelMember>(text) {
         return Some(body.model);
     }
     let mut depth = 0;

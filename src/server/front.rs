@@ -1,4 +1,4 @@
-//! What every request goes through: its id, its place, and what a panic costs. Its line in the log is `ended`'s.
+//! What every request goes through: its id, its place, and what a panic costs. Its line in the log is `request_log`'s.
 
 use std::{
     borrow::Cow,
@@ -27,9 +27,9 @@ use super::{
     App, REQUEST_ID, chat,
     connections::Ticket,
     cors, dialects,
-    ended::{Ended, Lasting},
     error::Refusal,
     guard, mcp, mcp_sessions,
+    request_log::{Lasting, RequestLog},
 };
 use crate::upstream::model::is_credential;
 use toolway_core::translate::{dialect::anthropic, paths};
@@ -52,8 +52,8 @@ pub(super) fn answer(
     let id = name(&app, &mut request);
     let span = span(&id, &request, is_clear);
     let key = guard::position(&app.config, request.headers());
-    let ended = Ended::new(Arc::clone(&app), &request, key, span.clone());
-    request.extensions_mut().insert(ended.record());
+    let log = RequestLog::new(Arc::clone(&app), &request, key, span.clone());
+    request.extensions_mut().insert(log.record());
     let answering = async move {
         let answered = async {
             let work = admitted(&app, routes, request, is_clear, key, &ticket);
@@ -63,7 +63,7 @@ pub(super) fn answer(
         // The panic itself is in the log.
         let mut response = answered.unwrap_or_else(|_| Refusal::Internal.into_response());
         response.headers_mut().entry(REQUEST_ID).or_insert(id);
-        held(response, ticket, ended)
+        held(response, ticket, log)
     };
     answering.instrument(span)
 }
@@ -138,16 +138,16 @@ fn is_read_whole(request: &Request) -> bool {
 }
 
 /// The place of a request is free again when its response has been sent, or at once if that lasts.
-fn held(mut response: Response, ticket: Arc<Ticket>, mut ended: Ended) -> Response {
+fn held(mut response: Response, ticket: Arc<Ticket>, mut log: RequestLog) -> Response {
     if response.extensions().get::<Lasting>().is_some() {
         ticket.leave_place();
     }
-    let left = ended.answered(&mut response);
+    let left = log.answered(&mut response);
     response.map(|body| {
         Body::new(Tracked {
             body,
             left,
-            ended,
+            log,
             ticket,
         })
     })
@@ -231,11 +231,11 @@ fn span(id: &HeaderValue, request: &Request, is_clear: bool) -> Span {
 
 /// A body that holds its request's ticket, and whose work is logged as the request's.
 struct Tracked {
-    // First, so that what is dropped with it is noted before `ended` is.
+    // First, so that what is dropped with it is noted before `log` is.
     body: Body,
     /// Bytes until the body is complete, where that is known; hyper asks for nothing after them.
     left: Option<u64>,
-    ended: Ended,
+    log: RequestLog,
     #[expect(dead_code, reason = "held")]
     ticket: Arc<Ticket>,
 }
@@ -249,20 +249,18 @@ impl http_body::Body for Tracked {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let Tracked {
-            body, left, ended, ..
+            body, left, log, ..
         } = self.get_mut();
-        let polled = ended
-            .span()
-            .in_scope(|| Pin::new(&mut *body).poll_frame(cx));
+        let polled = log.span().in_scope(|| Pin::new(&mut *body).poll_frame(cx));
         match &polled {
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len) as u64;
                 *left = left.map(|left| left.saturating_sub(length));
                 if *left == Some(0) || body.is_end_stream() {
-                    ended.complete();
+                    log.complete();
                 }
             }
-            Poll::Ready(None) => ended.complete(),
+            Poll::Ready(None) => log.complete(),
             Poll::Ready(Some(Err(_))) | Poll::Pending => {}
         }
         polled

@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     admission,
-    connections::{Arriving, Connection, Connections, Registered, Ticket},
+    connections::{Arriving, Connection, Connections, RegisteredConnection, Ticket},
     stalled,
 };
 
@@ -180,7 +180,7 @@ impl Acceptor {
 
     /// The next connection and its place. Where there is none, an unfinished connection makes room; if there is none
     /// of these either, the new one is refused.
-    async fn next(&mut self) -> (TcpStream, OwnedSemaphorePermit, Registered) {
+    async fn next(&mut self) -> (TcpStream, OwnedSemaphorePermit, RegisteredConnection) {
         loop {
             let (stream, address) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
@@ -279,7 +279,7 @@ fn is_out_of_files(error: &io::Error) -> bool {
 
 /// Which protocol a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+enum HttpVersion {
     Http1,
     Http2,
 }
@@ -287,22 +287,22 @@ enum Version {
 /// A connection when its first bytes are there, which stay unread; nothing if they do not come.
 ///
 /// hyper-util could tell the versions apart as well, but it keeps twice the room for each connection then.
-async fn begun(stream: TcpStream) -> Option<(TcpStream, Version)> {
+async fn begun(stream: TcpStream) -> Option<(TcpStream, HttpVersion)> {
     let version = timeout(FIRST_BYTES, version(&stream)).await.ok()??;
     Some((stream, version))
 }
 
 /// What a client speaks, once it is clear; nothing if it has closed the connection.
-async fn version(stream: &TcpStream) -> Option<Version> {
+async fn version(stream: &TcpStream) -> Option<HttpVersion> {
     let mut first = [0; PREFACE.len()];
     loop {
         let came = stream.peek(&mut first).await.ok()?;
         match &first[..came] {
             [] => return None,
-            PREFACE => return Some(Version::Http2),
+            PREFACE => return Some(HttpVersion::Http2),
             // Nothing tells when more has arrived than what was seen.
             part if PREFACE.starts_with(part) => sleep(PEEK_AGAIN).await,
-            _ => return Some(Version::Http1),
+            _ => return Some(HttpVersion::Http1),
         }
     }
 }
@@ -310,7 +310,7 @@ async fn version(stream: &TcpStream) -> Option<Version> {
 /// Serves a connection to its end. However it ends, there is no one left to report it to.
 async fn connection<A, F>(
     stream: TcpStream,
-    version: Version,
+    version: HttpVersion,
     answer: A,
     watcher: Watcher,
     handle: Arc<Connection>,
@@ -325,7 +325,7 @@ async fn connection<A, F>(
         (answer(request, Arc::clone(&ticket)), ticket)
     };
     let _ = match version {
-        Version::Http1 => {
+        HttpVersion::Http1 => {
             let stream = TokioIo::new(Bounded::new(Attended::new(stream), bounded));
             let connection = {
                 let mut server = http1::Builder::new();
@@ -342,7 +342,7 @@ async fn connection<A, F>(
             };
             watcher.watch(connection).await
         }
-        Version::Http2 => {
+        HttpVersion::Http2 => {
             bounded.is_http_2();
             let streams = stalled::Streams(bounded.stall());
             let stream = TokioIo::new(Bounded::new(stream, bounded));

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     legacy_sse::LegacySessions,
-    sessions::{Owner, Sessions},
+    sessions::{SessionOwner, Sessions},
 };
 use super::{
     App, body,
@@ -49,7 +49,7 @@ use toolway_protocol::{
     json_size::JsonSize,
     mcp::{
         headers::{self, Accepts},
-        rpc::{self, Incoming, Malformed, Message},
+        rpc::{self, MalformedMessage, MessageOrBatch, RpcMessage},
         version::Version,
     },
     tool::JsonObject,
@@ -93,7 +93,7 @@ impl Default for Config {
 }
 
 /// What this face remembers.
-pub(super) struct Face {
+pub(super) struct McpFace {
     gateway: Arc<Gateway>,
     config: Config,
     sessions: Sessions,
@@ -108,16 +108,16 @@ pub(super) struct Face {
 /// What is known of an HTTP request before its body is read.
 struct RequestHead {
     view: Arc<View>,
-    owner: Owner,
+    owner: SessionOwner,
     headers: HeaderMap,
     accepts: Accepts,
 }
 
-impl Face {
+impl McpFace {
     /// For clients that may show so many keys.
-    pub(super) fn new(gateway: Arc<Gateway>, config: Config, keys: usize) -> Face {
+    pub(super) fn new(gateway: Arc<Gateway>, config: Config, keys: usize) -> McpFace {
         let sharing = Sharing::among(keys);
-        Face {
+        McpFace {
             gateway,
             sessions: Sessions::new(config.max_sessions, config.session_idle, sharing),
             legacy: Arc::default(),
@@ -195,7 +195,7 @@ async fn no_profile(app: &App, request: Request) -> Response {
     let most = JsonSize::up_to_depth(app.config.max_body_depth);
     let id = match body::receive(app, &parts.headers, body, max).await {
         Ok(body) => match rpc::read_within(&body, most) {
-            Ok(Incoming::One(Message::Request(request))) => Some(request.id),
+            Ok(MessageOrBatch::One(RpcMessage::Request(request))) => Some(request.id),
             _ => None,
         },
         Err(refusal) => return reply::refusal(refusal),
@@ -220,7 +220,7 @@ pub(super) async fn answer(app: &App, view: Arc<View>, request: Request) -> Resp
     };
     let head = RequestHead {
         view,
-        owner: Owner {
+        owner: SessionOwner {
             endpoint: parts.uri.path().to_owned(),
             principal: principal(&parts.headers),
             account,
@@ -266,7 +266,7 @@ async fn read(
     view: &View,
     headers: &HeaderMap,
     body: axum::body::Body,
-) -> Result<(Incoming, Option<Arc<Reservation>>), Response> {
+) -> Result<(MessageOrBatch, Option<Arc<Reservation>>), Response> {
     if !headers::is_json(headers) {
         let why = "the Content-Type must be application/json";
         return Err(reply::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
@@ -284,7 +284,7 @@ async fn read(
         rpc::read_within(body, most).map_err(Box::new)
     });
     let (incoming, reservation) = read.await.map_err(reply::refusal)?;
-    let malformed = |malformed: Box<Malformed>| {
+    let malformed = |malformed: Box<MalformedMessage>| {
         reply::error(
             StatusCode::BAD_REQUEST,
             malformed.id.as_ref(),
@@ -311,20 +311,22 @@ fn bounds(config: &super::Config, view: &View) -> (usize, JsonSize) {
 async fn dispatch(
     app: &App,
     head: &RequestHead,
-    incoming: Incoming,
+    incoming: MessageOrBatch,
     reservation: Option<Arc<Reservation>>,
 ) -> Response {
     match incoming {
-        Incoming::One(Message::Request(request)) if is_stateless(&head.headers, &request) => {
+        MessageOrBatch::One(RpcMessage::Request(request))
+            if is_stateless(&head.headers, &request) =>
+        {
             stateless::request(app, head, request, reservation).await
         }
-        Incoming::One(Message::Request(request)) if request.method == "initialize" => {
+        MessageOrBatch::One(RpcMessage::Request(request)) if request.method == "initialize" => {
             handshake::initialize(&app.mcp, head, request)
         }
-        Incoming::One(Message::Notification(_)) if is_stateless_version(&head.headers) => {
+        MessageOrBatch::One(RpcMessage::Notification(_)) if is_stateless_version(&head.headers) => {
             reply::accepted()
         }
-        Incoming::One(Message::Response(_)) | Incoming::Batch(_)
+        MessageOrBatch::One(RpcMessage::Response(_)) | MessageOrBatch::Batch(_)
             if is_stateless_version(&head.headers) =>
         {
             let why = "Invalid request: 2026-07-28 takes one request or notification";
@@ -335,7 +337,7 @@ async fn dispatch(
 }
 
 /// A request that stands for itself says so, in its body or in its header.
-pub(super) fn is_stateless(headers: &HeaderMap, request: &rpc::Request) -> bool {
+pub(super) fn is_stateless(headers: &HeaderMap, request: &rpc::RpcRequest) -> bool {
     match toolway_protocol::mcp::stateless::protocol_version(&request.params) {
         Some(version) => !Version::parse(version).is_some_and(Version::has_handshake),
         None => {
@@ -374,7 +376,7 @@ fn head(word: &str) -> &str {
 }
 
 /// One line of the log: which method, which tool; never with what.
-pub(super) fn note(request: &rpc::Request, session: &str) {
+pub(super) fn note(request: &rpc::RpcRequest, session: &str) {
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }

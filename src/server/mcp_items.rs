@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::{
     gateway::{
         approvals::Outcome,
-        chat::{Answer, Input},
+        chat::{ChatInput, ChatResponse},
         failure::Failed,
         progress_mode::ProgressMode,
         sink,
@@ -60,7 +60,7 @@ pub(super) struct Shown {
 /// Answers a chat, whose answer is streamed by the gateway in any case.
 pub(super) async fn answer(
     app: Arc<App>,
-    mut input: Input,
+    mut input: ChatInput,
     mut writing: Writing,
     mut shown: Shown,
 ) -> Response {
@@ -154,7 +154,7 @@ fn listed(selected: &Selected) -> impl Iterator<Item = ListedTool<'_>> {
 /// Approved calls that are to be made, and the chat that continues with their results.
 struct Making {
     app: Arc<App>,
-    input: Input,
+    input: ChatInput,
     request: dialect::Request,
     approved: Vec<GatewayCall>,
     selected: Arc<Selected>,
@@ -164,7 +164,7 @@ struct Making {
 type Made = Vec<(GatewayCall, Outcome)>;
 
 impl Making {
-    async fn run(mut self) -> (Made, Result<Answer, Failed>) {
+    async fn run(mut self) -> (Made, Result<ChatResponse, Failed>) {
         let gateway = &self.app.gateway;
         let principal = self.input.principal;
         let outcomes = gateway.make_approved(principal, &self.approved, self.selected);
@@ -198,7 +198,7 @@ fn results(made: Made) -> impl Iterator<Item = Delta> {
 
 /// The response as a whole.
 async fn whole(
-    (made, answered): (Made, Result<Answer, Failed>),
+    (made, answered): (Made, Result<ChatResponse, Failed>),
     app: &App,
     principal: Principal,
     writing: Writing,
@@ -216,11 +216,11 @@ async fn whole(
     let mut deltas: Vec<Delta> = calls.collect();
     deltas.extend(results(made));
     let headers = match answer {
-        Answer::Stream { headers, body } => {
+        ChatResponse::Stream { headers, body } => {
             deltas.extend(collect(body).await);
             headers
         }
-        Answer::Plain { headers, body } => {
+        ChatResponse::Plain { headers, body } => {
             deltas.extend(dialects::read_chat(&body));
             headers
         }
@@ -231,20 +231,20 @@ async fn whole(
 
 /// The rest of a streamed response.
 fn rest(
-    answer: Answer,
+    answer: ChatResponse,
     writing: Writing,
     app: Arc<App>,
     principal: Principal,
 ) -> (HeaderMap, Pieces) {
     let Writing { mut writer, keep } = writing;
     match answer {
-        Answer::Stream { headers, body } => {
+        ChatResponse::Stream { headers, body } => {
             let keep = Some((keep, app, principal));
             let rest = Translated::new(body, writer, keep).into_stream();
             (headers, rest.boxed())
         }
         // The chat asks for a stream, so that the gateway does not answer so.
-        Answer::Plain { headers, body } => {
+        ChatResponse::Plain { headers, body } => {
             let mut out = Vec::new();
             for delta in dialects::read_chat(&body) {
                 writer.write(delta, &mut out);
@@ -256,7 +256,7 @@ fn rest(
 }
 
 /// What a streamed answer of the gateway says, when it is complete.
-async fn collect(mut body: sink::Body) -> Vec<Delta> {
+async fn collect(mut body: sink::ResponseBody) -> Vec<Delta> {
     let mut framer = Framer::new(MAX_EVENT_BYTES);
     let mut reader = ChunkReader::default();
     let mut deltas = Vec::new();

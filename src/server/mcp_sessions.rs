@@ -25,9 +25,9 @@ use crate::{
     gateway::{
         failure::Failure,
         mcp_sessions::{
-            OpenError, answers,
-            events::{Event, Events},
-            session::Session,
+            OpenSessionError, answers,
+            events::{SessionEvent, SessionEvents},
+            session::LendingSession,
         },
     },
     store::Principal,
@@ -36,9 +36,9 @@ use toolway_core::translate::paths;
 
 use super::{
     App, body,
-    ended::OpenEnded,
     error::{self, Refusal},
     headers::bearer,
+    request_log::OpenEnded,
     values,
 };
 
@@ -215,11 +215,11 @@ pub(super) fn owner(app: &App, headers: &HeaderMap) -> Principal {
     }
 }
 
-fn find(app: &App, id: &str, headers: &HeaderMap) -> Option<Arc<Session>> {
+fn find(app: &App, id: &str, headers: &HeaderMap) -> Option<Arc<LendingSession>> {
     app.gateway.mcp_sessions().find_own(id, owner(app, headers))
 }
 
-fn described(session: &Session, base: &str) -> Value {
+fn described(session: &LendingSession, base: &str) -> Value {
     let (id, token, about) = (session.id(), session.token(), session.about());
     let tools: Vec<&str> = session
         .tools()
@@ -266,17 +266,17 @@ fn keep_secret(headers: &mut HeaderMap) {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }
 
-fn refused(error: OpenError) -> Response {
+fn refused(error: OpenSessionError) -> Response {
     match error {
-        OpenError::Full => Refusal::TooManySessions.into_response(),
-        OpenError::Share => Refusal::TooManySessionsOfKey.into_response(),
-        OpenError::Stopping => Refusal::Overloaded.into_response(),
-        OpenError::SessionRequest(failure) => error::response(failure.into()),
-        OpenError::NoRandomness | OpenError::Broken => {
+        OpenSessionError::Full => Refusal::TooManySessions.into_response(),
+        OpenSessionError::Share => Refusal::TooManySessionsOfKey.into_response(),
+        OpenSessionError::Stopping => Refusal::Overloaded.into_response(),
+        OpenSessionError::SessionRequest(failure) => error::response(failure.into()),
+        OpenSessionError::NoRandomness | OpenSessionError::Broken => {
             tracing::error!(%error, "A session could not be opened");
             Refusal::Internal.into_response()
         }
-        OpenError::Tool { .. } => {
+        OpenSessionError::Tool { .. } => {
             let failure = Failure::Request {
                 message: error.to_string(),
                 param: Some("tools".to_owned()),
@@ -289,7 +289,7 @@ fn refused(error: OpenError) -> Response {
 
 /// The events as server-sent events, with a comment at the beginning and in every silence.
 fn stream(
-    events: Events,
+    events: SessionEvents,
     keepalive: Duration,
 ) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> + Send {
     let comment = |text: &'static str| Bytes::from_static(text.as_bytes());
@@ -305,7 +305,7 @@ fn stream(
     })
 }
 
-fn written(event: &Event) -> Bytes {
+fn written(event: &SessionEvent) -> Bytes {
     // JSON has no line breaks of its own.
     Bytes::from(format!("id: {}\ndata: {}\n\n", event.id, event.data))
 }

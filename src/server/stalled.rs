@@ -25,7 +25,7 @@ use super::connections::Ticket;
 
 /// What a poll of a stream's task came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum PollOutcome {
     /// It did not get to the answer: the client has to open its window first.
     Blocked,
     /// The answer gave something.
@@ -36,7 +36,7 @@ enum Step {
 
 thread_local! {
     /// What the task that is polled on this thread has come to so far.
-    static STEP: Cell<Step> = const { Cell::new(Step::Blocked) };
+    static STEP: Cell<PollOutcome> = const { Cell::new(PollOutcome::Blocked) };
 }
 
 /// Runs the tasks of one connection: one for each of its streams, which may wait so long for the client.
@@ -54,17 +54,17 @@ async fn unless_stalled(stream: impl Future<Output = ()>, limit: Duration) {
     let mut stream = pin!(stream);
     let mut stalled: Option<Pin<Box<Sleep>>> = None;
     poll_fn(|cx| {
-        STEP.set(Step::Blocked);
+        STEP.set(PollOutcome::Blocked);
         if stream.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
         match STEP.get() {
-            Step::Waiting => {
+            PollOutcome::Waiting => {
                 stalled = None;
                 return Poll::Pending;
             }
-            Step::Progress => stalled = None,
-            Step::Blocked => {}
+            PollOutcome::Progress => stalled = None,
+            PollOutcome::Blocked => {}
         }
         let timer = stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
         timer.as_mut().poll(cx)
@@ -76,10 +76,10 @@ async fn unless_stalled(stream: impl Future<Output = ()>, limit: Duration) {
 pub(super) async fn watched(
     answering: impl Future<Output = Response>,
     ticket: Arc<Ticket>,
-) -> Result<Response<Watched>, Infallible> {
+) -> Result<Response<WatchedBody>, Infallible> {
     let mut answering = pin!(answering);
     let response = poll_fn(|cx| {
-        STEP.set(Step::Waiting);
+        STEP.set(PollOutcome::Waiting);
         answering.as_mut().poll(cx)
     })
     .await;
@@ -87,16 +87,16 @@ pub(super) async fn watched(
     if http_body::Body::is_end_stream(response.body()) {
         ticket.is_answered();
     }
-    Ok(response.map(|body| Watched { body, ticket }))
+    Ok(response.map(|body| WatchedBody { body, ticket }))
 }
 
 /// The body of such an answer.
-pub(super) struct Watched {
+pub(super) struct WatchedBody {
     body: Body,
     ticket: Arc<Ticket>,
 }
 
-impl http_body::Body for Watched {
+impl http_body::Body for WatchedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -104,11 +104,11 @@ impl http_body::Body for Watched {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let Watched { body, ticket } = self.get_mut();
+        let WatchedBody { body, ticket } = self.get_mut();
         let polled = Pin::new(&mut *body).poll_frame(cx);
         STEP.set(match polled {
-            Poll::Ready(_) => Step::Progress,
-            Poll::Pending => Step::Waiting,
+            Poll::Ready(_) => PollOutcome::Progress,
+            Poll::Pending => PollOutcome::Waiting,
         });
         if matches!(polled, Poll::Ready(None)) || body.is_end_stream() {
             ticket.is_answered();
@@ -135,7 +135,7 @@ mod tests {
 
     const STALL: Duration = Duration::from_secs(60);
 
-    async fn runs_for(step: Option<Step>) -> Option<Duration> {
+    async fn runs_for(step: Option<PollOutcome>) -> Option<Duration> {
         let begun = Instant::now();
         let stream = async move {
             if let Some(step) = step {
@@ -150,7 +150,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_a_stream_that_waits_for_its_client_is_dropped() {
         assert_eq!(runs_for(None).await, Some(STALL));
-        assert_eq!(runs_for(Some(Step::Progress)).await, Some(STALL));
-        assert_eq!(runs_for(Some(Step::Waiting)).await, None);
+        assert_eq!(runs_for(Some(PollOutcome::Progress)).await, Some(STALL));
+        assert_eq!(runs_for(Some(PollOutcome::Waiting)).await, None);
     }
 }

@@ -22,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 use super::mcp::{
     client_session::ClientSession,
     listen::Subscription,
-    outbox::{Next, Outbox, Reader},
+    outbox::{Next, Outbox, OutboxReader},
     stateless_request::StatelessRequest,
-    work::Running,
+    work::ActiveRequests,
 };
 use crate::{
     byte_budget::Reservation,
@@ -35,8 +35,8 @@ use toolway_protocol::{
     json_size::JsonSize,
     mcp::{
         envelope::id_of_cut_response,
-        rpc::{self, Id, Incoming, Message, Request, RpcError, code},
-        stateless::{self, About},
+        rpc::{self, MessageOrBatch, RpcError, RpcId, RpcMessage, RpcRequest, code},
+        stateless::{self, RequestMeta},
         version::Version,
     },
 };
@@ -100,7 +100,7 @@ pub async fn serve(
     // On their own, because a line that is read in part must not be dropped.
     let reading = tokio::spawn(read(input, config.max_line_bytes, sender));
     let stopping = CancellationToken::new();
-    let mut pipe = Pipe::new(gateway, view, OWNER.to_owned(), stopping.clone());
+    let mut pipe = ClientPipe::new(gateway, view, OWNER.to_owned(), stopping.clone());
     // Looked at in three places, and it ends once.
     let mut writing = tokio::spawn(write(output, pipe.outbox.reader(0))).fuse();
     let mut shutdown = pin!(shutdown.fuse());
@@ -186,7 +186,7 @@ async fn read(
 }
 
 /// Writes messages until the outbox is closed or the client stops reading.
-async fn write(mut output: impl AsyncWrite + Unpin, mut said: Reader) -> io::Result<()> {
+async fn write(mut output: impl AsyncWrite + Unpin, mut said: OutboxReader) -> io::Result<()> {
     loop {
         match said.take() {
             Next::Message(_, message) => {
@@ -205,7 +205,7 @@ async fn write(mut output: impl AsyncWrite + Unpin, mut said: Reader) -> io::Res
 }
 
 /// One client's messages, both ways over one connection. Dropping it ends all that it works on.
-pub(super) struct Pipe {
+pub(super) struct ClientPipe {
     gateway: Arc<Gateway>,
     view: Arc<View>,
     /// Whose requests these are.
@@ -213,7 +213,7 @@ pub(super) struct Pipe {
     /// What the client is sent.
     pub(super) outbox: Arc<Outbox>,
     /// The requests that stand for themselves.
-    running: Arc<Running>,
+    running: Arc<ActiveRequests>,
     /// The conversation, once there was an `initialize`.
     session: Option<Arc<ClientSession>>,
     at_work: JoinSet<()>,
@@ -222,15 +222,15 @@ pub(super) struct Pipe {
     stopping: CancellationToken,
 }
 
-impl Pipe {
+impl ClientPipe {
     /// A connection of a client that sees this. `stopping` ends what lasts until it is cancelled.
     pub(super) fn new(
         gateway: Arc<Gateway>,
         view: Arc<View>,
         owner: String,
         stopping: CancellationToken,
-    ) -> Pipe {
-        Pipe {
+    ) -> ClientPipe {
+        ClientPipe {
             gateway,
             view,
             owner,
@@ -254,7 +254,7 @@ impl Pipe {
             Line::Whole(line) if line.trim_ascii().is_empty() => return,
             Line::Whole(line) => line,
             Line::Cut { head, tail } => {
-                let id = id_of_cut_response(&head, &tail).and_then(|id| Id::read(&id));
+                let id = id_of_cut_response(&head, &tail).and_then(|id| RpcId::read(&id));
                 let why = "Invalid request: the line is too long";
                 return self.fail(id.as_ref(), RpcError::new(code::INVALID_REQUEST, why));
             }
@@ -268,11 +268,15 @@ impl Pipe {
     }
 
     /// Takes what the client sent; answers go to the feed. What it takes of the budget is held until they are there.
-    pub(super) fn receive(&mut self, incoming: Incoming, reservation: Option<Arc<Reservation>>) {
+    pub(super) fn receive(
+        &mut self,
+        incoming: MessageOrBatch,
+        reservation: Option<Arc<Reservation>>,
+    ) {
         self.reservation = reservation;
         match incoming {
-            Incoming::One(message) => self.message(message),
-            Incoming::Batch(batch) => self.batch(batch),
+            MessageOrBatch::One(message) => self.message(message),
+            MessageOrBatch::Batch(batch) => self.batch(batch),
         }
         self.reservation = None;
     }
@@ -282,17 +286,19 @@ impl Pipe {
         self.at_work.len()
     }
 
-    fn message(&mut self, message: Message) {
+    fn message(&mut self, message: RpcMessage) {
         match message {
-            Message::Request(request) if self.stopping.is_cancelled() => {
+            RpcMessage::Request(request) if self.stopping.is_cancelled() => {
                 let why = "toolway is shutting down; the request was not carried out";
                 let error = RpcError::new(code::INTERNAL_ERROR, why);
                 self.fail(Some(&request.id), error);
             }
-            Message::Request(request) if is_stateless(&request) => self.once(request),
-            Message::Request(request) if request.method == "initialize" => self.initialize(request),
-            Message::Request(request) => self.request(request),
-            Message::Notification(notification) => {
+            RpcMessage::Request(request) if is_stateless(&request) => self.once(request),
+            RpcMessage::Request(request) if request.method == "initialize" => {
+                self.initialize(request);
+            }
+            RpcMessage::Request(request) => self.request(request),
+            RpcMessage::Notification(notification) => {
                 if notification.method == "notifications/cancelled" {
                     self.running.cancel(&notification.params);
                 }
@@ -300,7 +306,7 @@ impl Pipe {
                     session.notified(&notification);
                 }
             }
-            Message::Response(response) => {
+            RpcMessage::Response(response) => {
                 if let Some(session) = &self.session {
                     session.answered(response);
                 }
@@ -308,7 +314,7 @@ impl Pipe {
         }
     }
 
-    fn initialize(&mut self, request: Request) {
+    fn initialize(&mut self, request: RpcRequest) {
         if self.session.is_some() {
             return self.request(request);
         }
@@ -334,7 +340,7 @@ impl Pipe {
     }
 
     /// A request of the conversation.
-    fn request(&mut self, request: Request) {
+    fn request(&mut self, request: RpcRequest) {
         super::mcp::note(&request, self.short());
         let Some(session) = self.session.clone() else {
             if request.method == "ping" {
@@ -354,7 +360,7 @@ impl Pipe {
         });
     }
 
-    fn batch(&mut self, batch: Vec<Result<Message, rpc::Malformed>>) {
+    fn batch(&mut self, batch: Vec<Result<RpcMessage, rpc::MalformedMessage>>) {
         let Some(session) = self.session.clone() else {
             let why = "Invalid request: begin with `initialize`, on its own";
             return self.fail(None, RpcError::new(code::INVALID_REQUEST, why));
@@ -376,11 +382,11 @@ impl Pipe {
     }
 
     /// A request that stands for itself.
-    fn once(&mut self, request: Request) {
+    fn once(&mut self, request: RpcRequest) {
         super::mcp::note(&request, self.short());
-        let Request { id, method, params } = request;
-        let begun =
-            About::read(&params).and_then(|about| Ok((about, self.running.begin(id.clone())?)));
+        let RpcRequest { id, method, params } = request;
+        let begun = RequestMeta::read(&params)
+            .and_then(|about| Ok((about, self.running.begin(id.clone())?)));
         let (about, place) = match begun {
             Ok(begun) => begun,
             Err(error) => return self.fail(Some(&id), error),
@@ -415,14 +421,14 @@ impl Pipe {
         self.owner.get(..8).unwrap_or(&self.owner)
     }
 
-    fn fail(&self, id: Option<&Id>, error: RpcError) {
+    fn fail(&self, id: Option<&RpcId>, error: RpcError) {
         self.outbox
             .must_say(Bytes::from(rpc::write_answer(id, &Err(error))));
     }
 }
 
 /// A request that stands for itself says so.
-fn is_stateless(request: &Request) -> bool {
+fn is_stateless(request: &RpcRequest) -> bool {
     match stateless::protocol_version(&request.params) {
         Some(version) => !Version::parse(version).is_some_and(Version::has_handshake),
         None => request.method == "server/discover",

@@ -38,17 +38,17 @@ const LAST_LINES: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(10);
 
 static LOG: Log = Log {
-    queue: Mutex::new(Queue {
+    queue: Mutex::new(LogQueue {
         text: Vec::new(),
         dropped: 0,
-        writer: Writer::Absent,
+        writer: WriterState::Absent,
     }),
     work: Condvar::new(),
     written: Condvar::new(),
 };
 
 struct Log {
-    queue: Mutex<Queue>,
+    queue: Mutex<LogQueue>,
     /// Wakes the writing thread.
     work: Condvar,
     /// Signalled after each write.
@@ -56,17 +56,17 @@ struct Log {
 }
 
 /// Lines that wait for the writing thread.
-struct Queue {
+struct LogQueue {
     /// Whole lines.
     text: Vec<u8>,
     /// How many lines were dropped and not reported yet.
     dropped: u64,
-    writer: Writer,
+    writer: WriterState,
 }
 
 /// What the writing thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Writer {
+enum WriterState {
     /// It was not started.
     Absent,
     /// It waits for a line.
@@ -77,7 +77,7 @@ enum Writer {
     Busy,
 }
 
-impl Queue {
+impl LogQueue {
     /// Adds a line or drops it; whether the writing thread must be woken.
     fn push(&mut self, line: &[u8], is_urgent: bool) -> bool {
         if self.text.len() >= MAX_WAITING {
@@ -86,12 +86,12 @@ impl Queue {
         }
         self.text.extend_from_slice(line);
         let wakes = match self.writer {
-            Writer::Idle => true,
-            Writer::Gathering => is_urgent,
-            Writer::Absent | Writer::Busy => false,
+            WriterState::Idle => true,
+            WriterState::Gathering => is_urgent,
+            WriterState::Absent | WriterState::Busy => false,
         };
         if wakes {
-            self.writer = Writer::Busy;
+            self.writer = WriterState::Busy;
         }
         wakes
     }
@@ -108,11 +108,11 @@ impl Queue {
 /// Starts the thread that writes. A second start changes nothing.
 pub(super) fn start() -> io::Result<()> {
     let mut queue = queue();
-    if queue.writer == Writer::Absent {
+    if queue.writer == WriterState::Absent {
         let out = standard_error()?;
         let writer = thread::Builder::new().name("log".to_owned());
         writer.spawn(move || write_lines(out))?;
-        queue.writer = Writer::Busy;
+        queue.writer = WriterState::Busy;
     }
     Ok(())
 }
@@ -121,15 +121,16 @@ pub(super) fn start() -> io::Result<()> {
 pub fn flush() {
     let mut queue = queue();
     match queue.writer {
-        Writer::Absent => return,
-        Writer::Idle | Writer::Gathering if queue.text.is_empty() => return,
-        Writer::Idle | Writer::Gathering => {
-            queue.writer = Writer::Busy;
+        WriterState::Absent => return,
+        WriterState::Idle | WriterState::Gathering if queue.text.is_empty() => return,
+        WriterState::Idle | WriterState::Gathering => {
+            queue.writer = WriterState::Busy;
             LOG.work.notify_one();
         }
-        Writer::Busy => {}
+        WriterState::Busy => {}
     }
-    let is_pending = |queue: &mut Queue| queue.writer == Writer::Busy || !queue.text.is_empty();
+    let is_pending =
+        |queue: &mut LogQueue| queue.writer == WriterState::Busy || !queue.text.is_empty();
     let _ = LOG
         .written
         .wait_timeout_while(queue, LAST_LINES, is_pending);
@@ -138,7 +139,7 @@ pub fn flush() {
 /// Writes a text between the lines of the log; without a log, directly to standard error.
 pub fn say(text: &str) {
     let mut queue = queue();
-    if queue.writer == Writer::Absent {
+    if queue.writer == WriterState::Absent {
         drop(queue);
         // A standard error that cannot be written leaves no place to say so.
         let _ = io::stderr().write_all(text.as_bytes());
@@ -147,7 +148,7 @@ pub fn say(text: &str) {
     }
 }
 
-fn queue() -> MutexGuard<'static, Queue> {
+fn queue() -> MutexGuard<'static, LogQueue> {
     // Nothing panics with it between two halves of a change.
     LOG.queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -187,18 +188,18 @@ fn write_lines(mut out: impl Write) {
 /// Takes what is to be written next, in exchange for an empty buffer.
 fn next_lines(text: &mut Vec<u8>) {
     let mut queue = queue();
-    queue.writer = Writer::Gathering;
+    queue.writer = WriterState::Gathering;
     LOG.written.notify_all();
-    let gathering = |queue: &mut Queue| queue.writer == Writer::Gathering;
+    let gathering = |queue: &mut LogQueue| queue.writer == WriterState::Gathering;
     let gathered = LOG.work.wait_timeout_while(queue, GATHERING, gathering);
     (queue, _) = gathered.unwrap_or_else(PoisonError::into_inner);
     if queue.text.is_empty() {
-        queue.writer = Writer::Idle;
-        let idle = |queue: &mut Queue| queue.writer == Writer::Idle;
+        queue.writer = WriterState::Idle;
+        let idle = |queue: &mut LogQueue| queue.writer == WriterState::Idle;
         let woken = LOG.work.wait_while(queue, idle);
         queue = woken.unwrap_or_else(PoisonError::into_inner);
     }
-    queue.writer = Writer::Busy;
+    queue.writer = WriterState::Busy;
     mem::swap(text, &mut queue.text);
 }
 
@@ -216,7 +217,7 @@ fn write_all(out: &mut impl Write, mut text: &[u8]) {
     }
 }
 
-/// Makes [`Line`]s.
+/// Makes [`LogLine`]s.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lines {
     /// They are JSON.
@@ -225,30 +226,30 @@ pub(super) struct Lines {
 
 /// One line on its way.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct LogLine {
     is_urgent: bool,
     json: bool,
 }
 
 impl MakeWriter<'_> for Lines {
-    type Writer = Line;
+    type Writer = LogLine;
 
-    fn make_writer(&self) -> Line {
-        Line {
+    fn make_writer(&self) -> LogLine {
+        LogLine {
             is_urgent: true,
             json: self.json,
         }
     }
 
-    fn make_writer_for(&self, metadata: &Metadata<'_>) -> Line {
-        Line {
+    fn make_writer_for(&self, metadata: &Metadata<'_>) -> LogLine {
+        LogLine {
             is_urgent: *metadata.level() <= Level::WARN,
             json: self.json,
         }
     }
 }
 
-impl Write for Line {
+impl Write for LogLine {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let wakes = queue().push(&shown(line, self.json), self.is_urgent);
         if wakes {
@@ -279,8 +280,8 @@ fn shown(line: &[u8], json: bool) -> Cow<'_, [u8]> {
 mod tests {
     use super::*;
 
-    fn queue(writer: Writer) -> Queue {
-        Queue {
+    fn queue(writer: WriterState) -> LogQueue {
+        LogQueue {
             text: Vec::new(),
             dropped: 0,
             writer,
@@ -288,25 +289,28 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(writer: Writer, is_urgent: bool, wakes: bool) {
+    fn check(writer: WriterState, is_urgent: bool, wakes: bool) {
         let mut queue = queue(writer);
         assert_eq!(queue.push(b"a\n", is_urgent), wakes);
-        assert!(!queue.push(b"b\n", is_urgent && !wakes && writer != Writer::Gathering));
+        assert!(!queue.push(
+            b"b\n",
+            is_urgent && !wakes && writer != WriterState::Gathering
+        ));
         assert_eq!(queue.text, b"a\nb\n");
     }
 
     #[test]
     fn the_writing_thread_is_woken_once_and_only_where_it_sleeps() {
-        check(Writer::Idle, false, true);
-        check(Writer::Idle, true, true);
-        check(Writer::Gathering, false, false);
-        check(Writer::Gathering, true, true);
-        check(Writer::Busy, true, false);
+        check(WriterState::Idle, false, true);
+        check(WriterState::Idle, true, true);
+        check(WriterState::Gathering, false, false);
+        check(WriterState::Gathering, true, true);
+        check(WriterState::Busy, true, false);
     }
 
     #[test]
     fn lines_over_the_bound_are_dropped_and_counted() {
-        let mut queue = queue(Writer::Busy);
+        let mut queue = queue(WriterState::Busy);
         let line = [b'x'; 1000];
         for _ in 0..2000 {
             queue.push(&line, false);

@@ -30,15 +30,15 @@ const ROOM: usize = 256;
 
 /// Writes events and the fields of spans.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Text;
+pub(super) struct TextFormat;
 
-impl<S> FormatEvent<S, Text> for Text
+impl<S> FormatEvent<S, TextFormat> for TextFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn format_event(
         &self,
-        context: &FmtContext<'_, S, Text>,
+        context: &FmtContext<'_, S, TextFormat>,
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
@@ -49,7 +49,7 @@ where
         if let Some(scope) = context.event_scope() {
             for span in scope.from_root() {
                 line.push_str(span.metadata().name());
-                if let Some(fields) = span.extensions().get::<FormattedFields<Text>>()
+                if let Some(fields) = span.extensions().get::<FormattedFields<TextFormat>>()
                     && !fields.is_empty()
                 {
                     line.push('{');
@@ -66,7 +66,7 @@ where
     }
 }
 
-impl<'w> FormatFields<'w> for Text {
+impl<'w> FormatFields<'w> for TextFormat {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'w>, fields: R) -> fmt::Result {
         let text = String::with_capacity(ROOM);
         writer.write_str(&Fields::append(text, fields, writer.has_ansi_escapes())?)
@@ -335,8 +335,8 @@ mod tests {
             tracing_subscriber::fmt::layer()
                 .with_ansi(false)
                 .with_writer(ours.clone())
-                .fmt_fields(Text)
-                .event_format(Text)
+                .fmt_fields(TextFormat)
+                .event_format(TextFormat)
                 .boxed(),
         );
         tracing::subscriber::with_default(subscriber, log);
@@ -361,7 +361,7 @@ mod tests {
                 ours_second
                     .without_time()
                     .with_writer(ours.clone())
-                    .fmt_fields(Text),
+                    .fmt_fields(TextFormat),
             );
         tracing::subscriber::with_default(subscriber, || {
             tracing::info!(r#type = "a", n = 1, shown = %"b", "first");
@@ -472,7 +472,7 @@ mod tests {
         fn no_text_begins_a_line_or_commands_a_terminal(text: String) {
             let ours = Output::default();
             let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(ours.clone());
-            let subscriber = Registry::default().with(lines.fmt_fields(Text).event_format(Text));
+            let subscriber = Registry::default().with(lines.fmt_fields(TextFormat).event_format(TextFormat));
             tracing::subscriber::with_default(subscriber, || {
                 let text = format!("\n{text}");
                 let span = tracing::info_span!("request", text, shown = %text);

@@ -66,7 +66,7 @@ pub(super) struct Process {
 /// By what a program is stopped.
 enum Hold {
     /// The child is the program, and the leader of its group.
-    Direct(Group),
+    Direct(ProcessGroup),
     /// The child is a [`reaper`], which has started the program.
     #[cfg(unix)]
     Reaped(Reaped),
@@ -93,7 +93,7 @@ pub(super) async fn spawn(
         .args(args)
         .kill_on_drop(true)
         .spawn()?;
-    let group = Group::of(&child);
+    let group = ProcessGroup::of(&child);
     Spawned::of(child, Hold::Direct(group))
 }
 
@@ -350,12 +350,12 @@ impl GroupNumber {
 
 /// A process group, killed when dropped.
 #[cfg(unix)]
-struct Group(GroupNumber);
+struct ProcessGroup(GroupNumber);
 
 #[cfg(unix)]
-impl Group {
-    fn of(child: &Child) -> Group {
-        Group(GroupNumber::of(child))
+impl ProcessGroup {
+    fn of(child: &Child) -> ProcessGroup {
+        ProcessGroup(GroupNumber::of(child))
     }
 
     /// Asks every process of the group to end; false when there is none.
@@ -373,7 +373,7 @@ impl Group {
 }
 
 #[cfg(unix)]
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
     }
@@ -381,12 +381,12 @@ impl Drop for Group {
 
 /// Where there are no process groups, only the child itself is stopped, by tokio's `kill_on_drop`.
 #[cfg(not(unix))]
-struct Group;
+struct ProcessGroup;
 
 #[cfg(not(unix))]
-impl Group {
-    fn of(_child: &Child) -> Group {
-        Group
+impl ProcessGroup {
+    fn of(_child: &Child) -> ProcessGroup {
+        ProcessGroup
     }
 
     fn terminate(&self) -> bool {

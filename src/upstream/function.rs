@@ -2,8 +2,8 @@
 //!
 //! [`Functions`] is all that others see. A group of functions has one way to be run, and each way is a file:
 //! [`endpoint`] is the webhook that takes `tool_calls`, [`request`] one HTTP request for each function,
-//! [`command`] a program, [`prompt`] a question to a model, and [`openapi`] an API with a document. A new one is a variant of [`Kind`] and of
-//! `Runner`.
+//! [`command`] a program, [`prompt`] a question to a model, and [`openapi`] an API with a document. A new one is a
+//! variant of [`BackendKind`] and of `Runner`.
 //!
 //! Nothing here changes while toolway runs: a group has its tools from the start, and there is nothing to
 //! start or to restart. What a backend does wrong becomes a failed result that a model can read; the details
@@ -21,7 +21,10 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use serde::{Serialize, Serializer};
 use tokio::time::{Instant, timeout_at};
 
-use self::{command::Command, endpoint::Endpoint, openapi::Api, prompt::Prompt, request::Requests};
+use self::{
+    command::CommandRunner, endpoint::Endpoint, openapi::OpenApiRunner, prompt::Prompt,
+    request::RequestRunner,
+};
 use super::{SetupError, mcp::CallOptions, model::Models, queue::Queue};
 use crate::health::State;
 use toolway_core::{
@@ -38,7 +41,7 @@ pub struct Config {
     /// Its functions, each name once.
     pub tools: Vec<Tool>,
     /// How they are run.
-    pub kind: Kind,
+    pub kind: BackendKind,
     /// Longest run of a call. Default: the longest silence that the caller allows.
     pub timeout: Option<Duration>,
     /// Longest answer that is taken, in bytes. Default: 16 MiB.
@@ -49,7 +52,7 @@ pub struct Config {
 
 /// How the functions of a group are run.
 #[derive(Clone, Debug)]
-pub enum Kind {
+pub enum BackendKind {
     /// A webhook that takes `tool_calls`.
     Endpoint(endpoint::Config),
     /// An HTTP request for each function.
@@ -69,16 +72,16 @@ pub enum Kind {
     },
 }
 
-impl Kind {
+impl BackendKind {
     /// Its key in the configuration.
     pub fn name(&self) -> &'static str {
         match self {
-            Kind::Endpoint(_) => "endpoint",
-            Kind::Url(_) => "url",
-            Kind::Command(_) => "command",
-            Kind::Model(_) => "model",
-            Kind::OpenApi(_) => "openapi",
-            Kind::Unavailable { kind, .. } => kind,
+            BackendKind::Endpoint(_) => "endpoint",
+            BackendKind::Url(_) => "url",
+            BackendKind::Command(_) => "command",
+            BackendKind::Model(_) => "model",
+            BackendKind::OpenApi(_) => "openapi",
+            BackendKind::Unavailable { kind, .. } => kind,
         }
     }
 }
@@ -88,10 +91,12 @@ impl Config {
     /// is there. Nothing is run: the request is OPTIONS, and any answer counts.
     pub async fn probe(&self) -> Option<Result<(), String>> {
         let url = match &self.kind {
-            Kind::Endpoint(endpoint) => &endpoint.url,
-            Kind::OpenApi(api) => &api.base_url,
-            Kind::Command(command) => return Some(command.probe()),
-            Kind::Url(_) | Kind::Model(_) | Kind::Unavailable { .. } => return None,
+            BackendKind::Endpoint(endpoint) => &endpoint.url,
+            BackendKind::OpenApi(api) => &api.base_url,
+            BackendKind::Command(command) => return Some(command.probe()),
+            BackendKind::Url(_) | BackendKind::Model(_) | BackendKind::Unavailable { .. } => {
+                return None;
+            }
         };
         let reached = web::probe(url).await;
         Some(reached.map_err(|error| format!("cannot be reached: {error}")))
@@ -120,10 +125,10 @@ fn as_text<S: Serializer>(group: &ServerId, serializer: S) -> Result<S::Ok, S::E
 
 /// Every configured group of functions.
 pub struct Functions {
-    groups: Vec<Group>,
+    groups: Vec<FunctionGroup>,
 }
 
-struct Group {
+struct FunctionGroup {
     name: ServerId,
     tools: Vec<Tool>,
     /// The place of each tool among them.
@@ -139,10 +144,10 @@ struct Group {
 /// One way to run functions, ready to be used.
 enum Runner {
     Endpoint(Endpoint),
-    Url(Requests),
-    Command(Command),
+    Url(RequestRunner),
+    Command(CommandRunner),
     Model(Prompt),
-    OpenApi(Box<Api>),
+    OpenApi(Box<OpenApiRunner>),
     /// The group has no functions.
     Unavailable,
 }
@@ -156,7 +161,7 @@ impl Functions {
     /// When the TLS setup of the machine cannot be used.
     pub fn start(configs: Vec<Config>, models: &Arc<Models>) -> Result<Functions, SetupError> {
         let group = |config: Config| {
-            Ok(Group {
+            Ok(FunctionGroup {
                 kind: config.kind.name(),
                 failure: failure(&config),
                 queue: Queue::new(config.parallel_calls),
@@ -176,7 +181,7 @@ impl Functions {
 
     /// The functions of every group, in the order of the configuration.
     pub fn tools(&self) -> Vec<ServerTools> {
-        let tools = |group: &Group| ServerTools {
+        let tools = |group: &FunctionGroup| ServerTools {
             server: group.name.clone(),
             stateful: false,
             tools: group.tools.clone(),
@@ -187,7 +192,7 @@ impl Functions {
 
     /// What is known about every group, in the order of the configuration.
     pub fn health(&self) -> Vec<GroupHealth> {
-        let health = |group: &Group| GroupHealth {
+        let health = |group: &FunctionGroup| GroupHealth {
             group: group.name.clone(),
             kind: group.kind,
             state: match group.failure {
@@ -246,7 +251,7 @@ impl Functions {
 
 /// Why the group is not ready; also said in the log.
 fn failure(config: &Config) -> Option<String> {
-    let Kind::Unavailable { reason, .. } = &config.kind else {
+    let BackendKind::Unavailable { reason, .. } = &config.kind else {
         return None;
     };
     tracing::warn!(functions.group = %config.group, reason, "A group of functions is not offered");
@@ -259,14 +264,14 @@ fn places(tools: &[Tool]) -> HashMap<String, usize> {
 }
 
 /// What was asked for and cannot be offered.
-fn dropped(kind: Kind) -> Vec<DroppedTool> {
+fn dropped(kind: BackendKind) -> Vec<DroppedTool> {
     match kind {
-        Kind::OpenApi(api) => api.dropped,
-        Kind::Endpoint(_)
-        | Kind::Url(_)
-        | Kind::Command(_)
-        | Kind::Model(_)
-        | Kind::Unavailable { .. } => Vec::new(),
+        BackendKind::OpenApi(api) => api.dropped,
+        BackendKind::Endpoint(_)
+        | BackendKind::Url(_)
+        | BackendKind::Command(_)
+        | BackendKind::Model(_)
+        | BackendKind::Unavailable { .. } => Vec::new(),
     }
 }
 
@@ -274,12 +279,18 @@ impl Runner {
     fn new(config: &Config, models: &Arc<Models>) -> Result<Runner, SetupError> {
         let (group, limit) = (config.group.clone(), config.max_response_bytes);
         Ok(match &config.kind {
-            Kind::Endpoint(it) => Runner::Endpoint(Endpoint::new(group, it, limit)?),
-            Kind::Url(it) => Runner::Url(Requests::new(group, it, limit)?),
-            Kind::Command(it) => Runner::Command(Command::new(group, it.clone(), limit)),
-            Kind::Model(it) => Runner::Model(Prompt::new(group, it.clone(), models.clone(), limit)),
-            Kind::OpenApi(it) => Runner::OpenApi(Box::new(Api::new(group, it, limit)?)),
-            Kind::Unavailable { .. } => Runner::Unavailable,
+            BackendKind::Endpoint(it) => Runner::Endpoint(Endpoint::new(group, it, limit)?),
+            BackendKind::Url(it) => Runner::Url(RequestRunner::new(group, it, limit)?),
+            BackendKind::Command(it) => {
+                Runner::Command(CommandRunner::new(group, it.clone(), limit))
+            }
+            BackendKind::Model(it) => {
+                Runner::Model(Prompt::new(group, it.clone(), models.clone(), limit))
+            }
+            BackendKind::OpenApi(it) => {
+                Runner::OpenApi(Box::new(OpenApiRunner::new(group, it, limit)?))
+            }
+            BackendKind::Unavailable { .. } => Runner::Unavailable,
         })
     }
 

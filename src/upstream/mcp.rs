@@ -38,7 +38,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use self::lifecycle::{Offer, ServerHandle};
+use self::lifecycle::{OfferPublisher, ServerHandle};
 pub use self::{
     caller::{CallOptions, Caller, Sends},
     lifecycle::{Later, ResourceWatch},
@@ -146,7 +146,7 @@ impl Servers {
             .into_iter()
             .enumerate()
             .map(|(place, config)| {
-                let offer = Offer {
+                let offer = OfferPublisher {
                     place,
                     tools: publisher.clone(),
                     features: features_publisher.clone(),

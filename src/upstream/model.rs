@@ -35,7 +35,7 @@ use toolway_protocol::{
 };
 
 use self::native::{Learned, MAX_SEALED_BYTES};
-use self::retry::Round;
+use self::retry::RoundPosition;
 pub use self::{
     client_headers::{ClientHeaders, is_credential},
     error::{ModelError, Refused},
@@ -269,7 +269,7 @@ impl Upstream {
         uri: &Uri,
         headers: &ClientHeaders,
         body: &SegmentedBody<'_>,
-        round: Round,
+        round: RoundPosition,
     ) -> Result<Incoming, ModelError> {
         let mut attempt = 0;
         loop {
@@ -390,10 +390,10 @@ impl Upstream {
         let incoming = self.accept(self.send(request).await?).await?;
         let body = incoming.read_all(8 << 20).await?;
         #[derive(serde::Deserialize)]
-        struct List {
+        struct ModelList {
             data: Vec<serde_json::Value>,
         }
-        let list: Option<List> = check_values(&body, MAX_VALUES)
+        let list: Option<ModelList> = check_values(&body, MAX_VALUES)
             .ok()
             .and_then(|()| serde_json::from_slice(&body).ok());
         let list = list.ok_or_else(|| self.invalid("a list of models that cannot be read"))?;

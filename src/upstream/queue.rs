@@ -64,7 +64,7 @@ impl Queue {
     /// `Busy`: too many wait already, or the time is over.
     pub(super) async fn enter(self: &Arc<Self>, until: Instant) -> Result<QueueSlot, CallError> {
         if !self.try_take() {
-            let _waiting = Waiting::begin(&self.waiting)?;
+            let _waiting = WaitingPlace::begin(&self.waiting)?;
             let free = timeout_at(until, self.free.acquire()).await;
             let free = free.map_err(|_| CallError::Busy)?;
             free.map_err(|_| CallError::Busy)?.forget();
@@ -160,18 +160,18 @@ fn increment(count: &AtomicUsize, most: usize) -> bool {
 }
 
 /// A place among the waiting, given back when dropped.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitingPlace<'a>(&'a AtomicUsize);
 
-impl Waiting<'_> {
-    fn begin(waiting: &AtomicUsize) -> Result<Waiting<'_>, CallError> {
+impl WaitingPlace<'_> {
+    fn begin(waiting: &AtomicUsize) -> Result<WaitingPlace<'_>, CallError> {
         match increment(waiting, MAX_WAITING) {
-            true => Ok(Waiting(waiting)),
+            true => Ok(WaitingPlace(waiting)),
             false => Err(CallError::Busy),
         }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingPlace<'_> {
     fn drop(&mut self) {
         decrement(self.0);
     }

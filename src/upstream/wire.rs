@@ -79,14 +79,14 @@ impl From<reqwest::Error> for SetupError {
 
 /// Connections to one host or several, kept for the next request. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Client(Way);
+pub(crate) struct Client(ClientTransport);
 
 #[derive(Clone)]
-enum Way {
+enum ClientTransport {
     /// Without TLS.
     Plain(Arc<plain::Pool>),
     /// With TLS; it may be HTTP/2 then.
-    Secure(Arc<legacy::Client<Connector<HttpsConnector<HttpConnector>>, Parts>>),
+    Secure(Arc<legacy::Client<Connector<HttpsConnector<HttpConnector>>, UploadBody>>),
     /// The environment names a proxy for this host.
     Proxied(reqwest::Client),
 }
@@ -142,7 +142,7 @@ impl Upload {
 }
 
 /// A body that is handed over in parts, so that it is known how far it was sent.
-struct Parts {
+struct UploadBody {
     rest: Bytes,
     upload: Option<Arc<Upload>>,
 }
@@ -150,7 +150,7 @@ struct Parts {
 /// Longest part of a body, in bytes.
 const PART: usize = 64 << 10;
 
-impl http_body::Body for Parts {
+impl http_body::Body for UploadBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -233,7 +233,7 @@ impl Client {
     pub(crate) fn new(host: &Uri, connect_timeout: Duration) -> Result<Client, SetupError> {
         if Matcher::from_system().intercept(host).is_some() {
             let client = reqwest(connect_timeout)?.no_gzip().build()?;
-            return Ok(Client(Way::Proxied(client)));
+            return Ok(Client(ClientTransport::Proxied(client)));
         }
         let mut connect = HttpConnector::new();
         connect.enforce_http(false);
@@ -248,7 +248,9 @@ impl Client {
                 inner: connect,
                 timeout: connect_timeout,
             };
-            return Ok(Client(Way::Plain(plain::Pool::new(connector).into())));
+            return Ok(Client(ClientTransport::Plain(
+                plain::Pool::new(connector).into(),
+            )));
         }
         let connector = Connector {
             inner: HttpsConnectorBuilder::new()
@@ -262,7 +264,7 @@ impl Client {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .build(connector);
-        Ok(Client(Way::Secure(client.into())))
+        Ok(Client(ClientTransport::Secure(client.into())))
     }
 
     /// Sends a request; the head of the answer is there when this ends. Redirects are answers like any other.
@@ -278,17 +280,17 @@ impl Client {
         request: Outgoing<'_>,
     ) -> Result<Response<Body>, HttpError> {
         match &self.0 {
-            Way::Plain(pool) => Ok(pool.send(request).await?.map(Body::Plain)),
-            Way::Secure(client) => {
+            ClientTransport::Plain(pool) => Ok(pool.send(request).await?.map(Body::Plain)),
+            ClientTransport::Secure(client) => {
                 let upload = request.upload.cloned();
-                let message = request.message().map(|rest| Parts { rest, upload });
+                let message = request.message().map(|rest| UploadBody { rest, upload });
                 let response = client.request(message).await;
                 let response = response.map_err(|error| HttpError::of_client(&error))?;
                 Ok(response.map(Body::Secure))
             }
-            Way::Proxied(client) => {
+            ClientTransport::Proxied(client) => {
                 let upload = request.upload.cloned();
-                let message = request.message().map(|rest| Parts { rest, upload });
+                let message = request.message().map(|rest| UploadBody { rest, upload });
                 let request = message.map(reqwest::Body::wrap).try_into();
                 let request = request.map_err(HttpError::from)?;
                 let response = client.execute(request).await;
@@ -305,9 +307,9 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Way::Plain(_) => "Client(plain)",
-            Way::Secure(_) => "Client(secure)",
-            Way::Proxied(_) => "Client(proxied)",
+            ClientTransport::Plain(_) => "Client(plain)",
+            ClientTransport::Secure(_) => "Client(secure)",
+            ClientTransport::Proxied(_) => "Client(proxied)",
         })
     }
 }
@@ -356,7 +358,7 @@ fn is_of_tls(error: &(dyn std::error::Error + 'static)) -> bool {
 /// The body of an answer while it arrives.
 pub(crate) enum Body {
     /// As a connection without TLS gives it.
-    Plain(plain::Incoming),
+    Plain(plain::PlainBody),
     /// As a connection with TLS gives it.
     Secure(Incoming),
     /// Decoded, or from a proxy.

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
-use toolway::gateway::mcp_sessions::session::Session;
+use toolway::gateway::mcp_sessions::session::LendingSession;
 use toolway_protocol::tool::{CallError, ToolResult};
 
 use crate::{
@@ -134,7 +134,7 @@ impl Lent {
         url.rsplit_once("/mcp/s/").unwrap().1
     }
 
-    fn session(&self, gw: &Toolway) -> Arc<Session> {
+    fn session(&self, gw: &Toolway) -> Arc<LendingSession> {
         gw.gateway.mcp_sessions().find(self.token()).unwrap()
     }
 

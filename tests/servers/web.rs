@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 use toolway::upstream::mcp::{CallOptions, Config, HttpKind, Transport};
 use toolway::{health::State, secret::Secret};
-use toolway_protocol::tool::{CallError, Content, Refusal};
+use toolway_protocol::tool::{CallError, Content, RefusalKind};
 
 use crate::{
     harness::{Rig, id, options, text},
@@ -308,7 +308,7 @@ async fn a_call_that_is_unknown_in_every_session_is_sent_twice_and_no_more() {
         matches!(
             &error,
             CallError::Refused {
-                refusal: Refusal::Final,
+                refusal: RefusalKind::Final,
                 ..
             }
         ),
@@ -350,7 +350,7 @@ async fn a_call_that_is_not_found_outside_of_a_session_is_sent_once() {
         matches!(
             &error,
             CallError::Refused {
-                refusal: Refusal::Final,
+                refusal: RefusalKind::Final,
                 ..
             }
         ),

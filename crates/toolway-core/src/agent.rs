@@ -24,7 +24,7 @@ use crate::{
     translate::{
         ids::marked,
         results,
-        stream::{Call, Owner, Round},
+        stream::{Owner, Round, RoundCall},
         usage,
     },
 };
@@ -66,8 +66,8 @@ pub struct Bounds {
 
 /// A call of the present turn.
 #[derive(Debug)]
-struct Open {
-    call: Call,
+struct OpenCall {
+    call: RoundCall,
     /// `None` while it runs, and for ever if it is the client's own.
     settled: Option<Settled>,
 }
@@ -94,7 +94,7 @@ pub struct Turn {
     /// The next question goes out without the gateway's tools.
     last: bool,
     transcript: Transcript,
-    open: Vec<Open>,
+    open: Vec<OpenCall>,
     /// The model's answer that the open calls belong to.
     answered: Option<Box<Round>>,
     /// A call may have reached its server.
@@ -200,7 +200,7 @@ impl Turn {
         let calls = std::mem::take(&mut round.calls);
         self.open = calls
             .into_iter()
-            .map(|call| Open {
+            .map(|call| OpenCall {
                 call,
                 settled: None,
             })
@@ -332,10 +332,10 @@ impl Turn {
             return self.finish(FinishReason::Stop);
         };
         let open = std::mem::take(&mut self.open);
-        let status = |open: &Open| open.settled.as_ref().map(|settled| settled.status);
+        let status = |open: &OpenCall| open.settled.as_ref().map(|settled| settled.status);
         let is_stuck = open.iter().all(|open| status(open) == Some(REPEATED));
         self.records.extend(open.iter().filter_map(record));
-        let (calls, answers): (Vec<Call>, Vec<_>) = open
+        let (calls, answers): (Vec<RoundCall>, Vec<_>) = open
             .into_iter()
             .map(|open| (open.call, open.settled.map(|settled| settled.answer)))
             .unzip();
@@ -350,7 +350,7 @@ impl Turn {
         Effect::Ask(self.ask())
     }
 
-    fn hand_over(&mut self, mut client_calls: Vec<Call>) -> Effect {
+    fn hand_over(&mut self, mut client_calls: Vec<RoundCall>) -> Effect {
         let transcript = std::mem::take(&mut self.transcript);
         let parked = transcript
             .holds_more_than_the_client_sees()
@@ -394,11 +394,11 @@ enum Decision {
     Stop(String),
 }
 
-fn is_settled(open: &Open) -> bool {
+fn is_settled(open: &OpenCall) -> bool {
     open.settled.is_some() || open.call.owner == Owner::Client
 }
 
-fn record(open: &Open) -> Option<CallRecord> {
+fn record(open: &OpenCall) -> Option<CallRecord> {
     let settled = open.settled.as_ref()?;
     let call = &open.call.call;
     Some(CallRecord {

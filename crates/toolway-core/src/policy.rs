@@ -10,7 +10,7 @@ use crate::catalog::Offered;
 
 /// A call that is asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct CallRequest<'a> {
     /// The tool.
     pub tool: &'a Arc<Offered>,
     /// It is among the tools that the request, or the endpoint, shows.
@@ -44,7 +44,7 @@ impl Deref for Admitted {
 }
 
 /// Decides on a call.
-pub fn evaluate(request: &Request<'_>) -> Verdict {
+pub fn evaluate(request: &CallRequest<'_>) -> Verdict {
     if !request.is_shown {
         let name = &request.tool.name;
         return Verdict::Deny {
@@ -78,7 +78,7 @@ mod tests {
             dropped: Vec::new(),
         }]);
         let tool = catalog.find("s__a").unwrap();
-        let decide = |is_shown| evaluate(&Request { tool, is_shown });
+        let decide = |is_shown| evaluate(&CallRequest { tool, is_shown });
         assert!(matches!(decide(true), Verdict::Allow(admitted) if admitted.name == tool.name));
         assert!(
             matches!(decide(false), Verdict::Deny { rule: "selection", reason } if reason.contains("s__a"))

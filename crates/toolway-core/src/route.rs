@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use toolway_protocol::tool::{Annotations, CallError, Refusal, ServerId};
+use toolway_protocol::tool::{Annotations, CallError, RefusalKind, ServerId};
 
 /// How the calls of a turn may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,9 +75,9 @@ pub fn repeat_after(
             ..
         } => {
             let may_repeat = match refusal {
-                Refusal::Final => false,
-                Refusal::Later => true,
-                Refusal::Unclear => annotations.is_repeatable(),
+                RefusalKind::Final => false,
+                RefusalKind::Later => true,
+                RefusalKind::Unclear => annotations.is_repeatable(),
             };
             (may_repeat, retry_after.unwrap_or(PAUSE))
         }
@@ -141,7 +141,7 @@ mod tests {
     fn refused(status: u16, retry_after: Option<u64>) -> CallError {
         CallError::Refused {
             message: String::new(),
-            refusal: Refusal::of_status(status),
+            refusal: RefusalKind::of_status(status),
             retry_after: retry_after.map(Duration::from_secs),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Follows the event stream format of the HTML standard, § 9.2.5 and 9.2.6: LF, CRLF and CR end a line, one
 //! leading byte-order mark is dropped, the space after a colon is optional. Comments and foreign fields stay
-//! in [`Event::raw`], so that an event can be passed on as the bytes that came.
+//! in [`SseEvent::raw`], so that an event can be passed on as the bytes that came.
 //!
 //! Every byte is looked at a fixed number of times, however small the chunks are. Nothing here knows JSON.
 
@@ -48,7 +48,7 @@ pub enum FrameError {
 
 /// One block of a stream, up to and with the blank line that ends it.
 #[derive(Clone, Debug)]
-pub struct Event {
+pub struct SseEvent {
     raw: Bytes,
     data: Data,
     name: Option<Range<usize>>,
@@ -64,12 +64,12 @@ enum Data {
     Joined(String),
 }
 
-impl Event {
+impl SseEvent {
     /// An event of one `data:` line, as if a stream had carried it. `data` must not hold a line break;
     /// what follows one is read as further lines of the event.
-    pub fn from_data(data: &str) -> Event {
+    pub fn from_data(data: &str) -> SseEvent {
         let raw = Bytes::from(format!("data: {data}\n\n"));
-        Event::read(raw, true)
+        SseEvent::read(raw, true)
     }
 
     /// The bytes as they came, with the blank line; without it where the stream ended before.
@@ -129,8 +129,8 @@ impl Event {
     }
 
     /// Reads a block that is known to be UTF-8.
-    fn read(raw: Bytes, terminated: bool) -> Event {
-        let mut event = Event {
+    fn read(raw: Bytes, terminated: bool) -> SseEvent {
+        let mut event = SseEvent {
             raw: Bytes::new(),
             data: Data::None,
             name: None,
@@ -194,7 +194,7 @@ fn lines(block: &[u8]) -> impl Iterator<Item = (&[u8], usize)> {
     })
 }
 
-/// Cuts a stream of bytes into [`Event`]s.
+/// Cuts a stream of bytes into [`SseEvent`]s.
 ///
 /// Bytes go in with [`push`](Framer::push), whole events come out of [`next`](Framer::next) until it gives
 /// `None`, and [`finish`](Framer::finish) gives what was left when the stream ended.
@@ -273,7 +273,7 @@ impl Framer {
     /// The next whole event, or `None` until more bytes are pushed.
     /// After [`FrameError::TooLong`] there is none any more, unless the framer [resumes](Framer::resuming).
     #[expect(clippy::should_implement_trait, reason = "more may come after `None`")]
-    pub fn next(&mut self) -> Option<Result<Event, FrameError>> {
+    pub fn next(&mut self) -> Option<Result<SseEvent, FrameError>> {
         while !self.broken {
             if self.at == self.chunk.len() {
                 self.keep_rest();
@@ -294,7 +294,7 @@ impl Framer {
 
     /// The event that the stream ended in the middle of, if there is one.
     /// To be called once, after [`next`](Framer::next) gave `None`.
-    pub fn finish(&mut self) -> Option<Result<Event, FrameError>> {
+    pub fn finish(&mut self) -> Option<Result<SseEvent, FrameError>> {
         let nothing = !self.block_has_lines && self.line_is_empty;
         if self.broken || nothing {
             return None;
@@ -354,7 +354,7 @@ impl Framer {
     }
 
     /// Gives out the running block.
-    fn cut(&mut self, terminated: bool) -> Result<Event, FrameError> {
+    fn cut(&mut self, terminated: bool) -> Result<SseEvent, FrameError> {
         let raw = if self.carry.is_empty() {
             self.chunk.slice(self.start..self.at)
         } else {
@@ -371,7 +371,7 @@ impl Framer {
             return Err(self.too_long(&raw));
         }
         match std::str::from_utf8(&raw) {
-            Ok(_) => Ok(Event::read(raw, terminated)),
+            Ok(_) => Ok(SseEvent::read(raw, terminated)),
             Err(_) => Err(FrameError::InvalidUtf8 { length: raw.len() }),
         }
     }
@@ -433,7 +433,7 @@ mod tests {
         seen
     }
 
-    fn show(event: Result<Event, FrameError>) -> String {
+    fn show(event: Result<SseEvent, FrameError>) -> String {
         match event {
             Ok(event) => match (event.name(), event.data()) {
                 (None, None) => "-".into(),
@@ -569,7 +569,7 @@ mod tests {
                     seen.extend(std::iter::from_fn(|| framer.next()));
                 }
                 seen.extend(framer.finish());
-                let raw = |event: Result<Event, FrameError>| event.map(|it| it.raw().clone());
+                let raw = |event: Result<SseEvent, FrameError>| event.map(|it| it.raw().clone());
                 seen.into_iter().map(raw).collect::<Vec<_>>()
             };
             prop_assert_eq!(read(chunk), read(text.len().max(1)));

@@ -293,7 +293,7 @@ pub enum CallError {
         /// What happened, for the model.
         message: String,
         /// What the status says of the call.
-        refusal: Refusal,
+        refusal: RefusalKind,
         /// The pause that was asked for; `Duration::MAX` where it cannot be read.
         retry_after: Option<Duration>,
     },
@@ -331,7 +331,7 @@ impl CallError {
 
 /// What the HTTP status of a refused call says of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RefusalKind {
     /// The call was not carried out, and the same call would be refused again.
     Final,
     /// The call was not carried out; the same call may be accepted later.
@@ -340,16 +340,16 @@ pub enum Refusal {
     Unclear,
 }
 
-impl Refusal {
+impl RefusalKind {
     /// Only statuses whose definition says that the request was not processed (RFC 9110, 15.4 and 15.5; RFC 6585;
     /// RFC 8470). A redirect that comes here could not be followed.
     /// Proxies answer 408 and 5xx for servers that have run the call, and 409, 410, 422 and 424 may be what came of it.
-    pub fn of_status(status: u16) -> Refusal {
+    pub fn of_status(status: u16) -> RefusalKind {
         match status {
             307 | 308 | 400 | 401 | 403 | 404 | 405 | 407 | 411 | 413 | 414 | 415 | 417 | 421
-            | 426 | 428 | 431 => Refusal::Final,
-            425 | 429 => Refusal::Later,
-            _ => Refusal::Unclear,
+            | 426 | 428 | 431 => RefusalKind::Final,
+            425 | 429 => RefusalKind::Later,
+            _ => RefusalKind::Unclear,
         }
     }
 }
@@ -366,7 +366,7 @@ impl CallError {
             CallError::Denied { .. } => "denied",
             CallError::Busy => "busy",
             CallError::Refused {
-                refusal: Refusal::Later,
+                refusal: RefusalKind::Later,
                 ..
             } => "busy",
             CallError::UpstreamUnavailable { .. } | CallError::Refused { .. } => {
@@ -385,7 +385,7 @@ impl CallError {
             | CallError::Denied { .. }
             | CallError::Busy => true,
             CallError::UpstreamUnavailable { unsent, .. } => *unsent,
-            CallError::Refused { refusal, .. } => *refusal != Refusal::Unclear,
+            CallError::Refused { refusal, .. } => *refusal != RefusalKind::Unclear,
             CallError::Timeout { .. } | CallError::Cancelled | CallError::Protocol { .. } => false,
         }
     }
@@ -418,16 +418,20 @@ mod tests {
 
     #[test]
     fn only_a_status_that_says_so_shows_that_a_call_was_not_carried_out() {
-        let is = |refusal| (300..600).filter(move |it| Refusal::of_status(*it) == refusal);
+        let is = |refusal| (300..600).filter(move |it| RefusalKind::of_status(*it) == refusal);
         let last = [
             307, 308, 400, 401, 403, 404, 405, 407, 411, 413, 414, 415, 417, 421, 426, 428, 431,
         ];
-        assert_eq!(is(Refusal::Final).collect::<Vec<_>>(), last);
-        assert_eq!(is(Refusal::Later).collect::<Vec<_>>(), [425, 429]);
+        assert_eq!(is(RefusalKind::Final).collect::<Vec<_>>(), last);
+        assert_eq!(is(RefusalKind::Later).collect::<Vec<_>>(), [425, 429]);
         for status in [
             408, 409, 410, 422, 423, 424, 451, 499, 500, 502, 503, 504, 529,
         ] {
-            assert_eq!(Refusal::of_status(status), Refusal::Unclear, "{status}");
+            assert_eq!(
+                RefusalKind::of_status(status),
+                RefusalKind::Unclear,
+                "{status}"
+            );
         }
     }
 

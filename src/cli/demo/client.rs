@@ -44,13 +44,13 @@ pub(super) async fn ask(address: SocketAddr) -> Result<()> {
 }
 
 /// What came besides the text.
-struct Seen {
+struct DemoTrace {
     lines: Vec<String>,
     first: Duration,
     whole: Duration,
 }
 
-async fn read(address: SocketAddr, mut show: impl FnMut(&str) -> Result<()>) -> Result<Seen> {
+async fn read(address: SocketAddr, mut show: impl FnMut(&str) -> Result<()>) -> Result<DemoTrace> {
     let body = json!({"model": model::NAME, "stream": true, "messages": [{"role": "user", "content": QUESTION}]});
     let begun = Instant::now();
     let client = reqwest::Client::builder().no_proxy().build()?;
@@ -70,7 +70,7 @@ async fn read(address: SocketAddr, mut show: impl FnMut(&str) -> Result<()>) -> 
             response.text().await?
         );
     }
-    let mut seen = Seen {
+    let mut seen = DemoTrace {
         lines: Vec::new(),
         first: Duration::ZERO,
         whole: Duration::ZERO,

@@ -44,16 +44,16 @@ async fn nothing_else() -> (StatusCode, Json<Value>) {
 }
 
 #[derive(Deserialize)]
-struct ChatRequest {
+struct DemoRequest {
     #[serde(default)]
     stream: bool,
-    messages: Vec<Message>,
+    messages: Vec<DemoMessage>,
     #[serde(default)]
     tools: Vec<Value>,
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct DemoMessage {
     role: String,
     #[serde(default)]
     content: Value,
@@ -65,7 +65,7 @@ enum Act {
     Call(Vec<(String, Value)>),
 }
 
-async fn complete(Json(request): Json<ChatRequest>) -> Response {
+async fn complete(Json(request): Json<DemoRequest>) -> Response {
     let act = decide(&request);
     if request.stream {
         return Sse::new(events(act)).into_response();
@@ -138,7 +138,7 @@ fn usage() -> Value {
 }
 
 /// The rules: after tool results, say them; else call the tools that the question has work for.
-fn decide(request: &ChatRequest) -> Act {
+fn decide(request: &DemoRequest) -> Act {
     let since = request
         .messages
         .iter()

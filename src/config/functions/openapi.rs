@@ -8,7 +8,7 @@ use super::super::{check::Check, raw::RawFunctions, values::Origin};
 use crate::upstream::function::openapi::Config;
 use toolway_core::{
     catalog::{DroppedTool, matches},
-    translate::openapi::{self, Api, Fixed, Operation, Skipped},
+    translate::openapi::{self, ApiDescription, Fixed, Operation, Skipped},
 };
 
 /// How many tools most models take at once.
@@ -57,7 +57,7 @@ impl Check<'_> {
         })
     }
 
-    fn document(&mut self, path: &str, file: &str, fixed: &Fixed) -> Option<Api> {
+    fn document(&mut self, path: &str, file: &str, fixed: &Fixed) -> Option<ApiDescription> {
         if file.starts_with("http://") || file.starts_with("https://") {
             self.problem(
                 path,
@@ -89,7 +89,7 @@ impl Check<'_> {
 
     /// Where the document says that the API is. Its `${…}` mean nothing here: a document of somebody else
     /// must not name this machine's secrets.
-    fn url_of(&mut self, path: &str, file: &str, api: &Api) -> Option<Url> {
+    fn url_of(&mut self, path: &str, file: &str, api: &ApiDescription) -> Option<Url> {
         match &api.base_url {
             Some(url) => self.api_url(path, url),
             None => {
@@ -110,7 +110,7 @@ impl Check<'_> {
         &mut self,
         path: &str,
         patterns: Option<&[String]>,
-        api: Api,
+        api: ApiDescription,
     ) -> (Vec<Operation>, Vec<DroppedTool>) {
         let (mut operations, mut skipped) = (api.operations, api.skipped);
         if let Some(patterns) = patterns {

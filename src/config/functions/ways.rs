@@ -9,7 +9,7 @@ use super::super::{
     check::Check, keys::unknown, problem::Problem, raw::RawFunctions, values::Origin,
 };
 use crate::upstream::{
-    function::{Kind, command, endpoint, prompt, request},
+    function::{BackendKind, command, endpoint, prompt, request},
     model,
 };
 use toolway_core::{
@@ -48,7 +48,7 @@ impl Check<'_> {
         raw: &RawFunctions,
         tools: &[Tool],
         upstreams: &[model::Config],
-    ) -> Option<Kind> {
+    ) -> Option<BackendKind> {
         let given = given(raw);
         let [way] = given[..] else {
             let message = match given.is_empty() {
@@ -60,11 +60,13 @@ impl Check<'_> {
         };
         self.unused_keys(path, way, raw);
         match way {
-            "endpoint" => self.endpoint(path, raw).map(Kind::Endpoint),
-            "url" => self.requests(path, raw, tools).map(Kind::Url),
-            "command" => self.command(path, raw).map(Kind::Command),
-            "openapi" => self.openapi(path, raw).map(Kind::OpenApi),
-            _ => self.prompt(path, raw, tools, upstreams).map(Kind::Model),
+            "endpoint" => self.endpoint(path, raw).map(BackendKind::Endpoint),
+            "url" => self.requests(path, raw, tools).map(BackendKind::Url),
+            "command" => self.command(path, raw).map(BackendKind::Command),
+            "openapi" => self.openapi(path, raw).map(BackendKind::OpenApi),
+            _ => self
+                .prompt(path, raw, tools, upstreams)
+                .map(BackendKind::Model),
         }
     }
 

@@ -3,7 +3,7 @@
 mod openapi;
 
 use super::*;
-use crate::upstream::function::Kind;
+use crate::upstream::function::BackendKind;
 
 const WEATHER: &str = r#"[{"type": "function", "function": {"name": "weather"}}]"#;
 
@@ -53,7 +53,7 @@ fn a_webhook_has_its_functions_and_the_defaults() {
         ),
         (None, 16, 16 << 20)
     );
-    let Kind::Endpoint(endpoint) = &group.kind else {
+    let BackendKind::Endpoint(endpoint) = &group.kind else {
         panic!("endpoint")
     };
     assert_eq!(endpoint.url.as_str(), "http://x/y");
@@ -165,7 +165,7 @@ fn two_ways_are_one_too_many_and_a_key_of_another_way_is_too() {
 #[test]
 fn a_batch_has_its_bounds() {
     let config = ok("endpoint = 'http://x'\nbatch = '5ms'");
-    let Kind::Endpoint(endpoint) = &config.functions[0].kind else {
+    let BackendKind::Endpoint(endpoint) = &config.functions[0].kind else {
         panic!("endpoint")
     };
     let batch = endpoint.batch.unwrap();
@@ -190,7 +190,7 @@ fn a_batch_has_its_bounds() {
 #[test]
 fn each_function_has_a_url_and_each_place_a_parameter() {
     let config = town("url = 'https://x/{function}/{city}'\nurls = {odd = 'GET https://x/{any}'}");
-    let Kind::Url(url) = &config.functions[0].kind else {
+    let BackendKind::Url(url) = &config.functions[0].kind else {
         panic!("url")
     };
     let mut names: Vec<_> = url.requests.keys().map(String::as_str).collect();
@@ -222,14 +222,14 @@ fn a_command_is_a_program_with_its_arguments() {
     let config = ok(
         "command = 'bin/x'\nargs = ['{function}', '${KEY}']\ncwd = 'data'\nenv = {K = 'env:KEY'}",
     );
-    let Kind::Command(command) = &config.functions[0].kind else {
+    let BackendKind::Command(command) = &config.functions[0].kind else {
         panic!("command")
     };
     assert_eq!(command.args, ["{function}", "sk-1"]);
     assert_eq!(command.cwd.as_deref(), Some(Path::new("/w/data")));
     assert_eq!(command.env[0].1.expose(), "sk-1");
     let config = ok("command = './run'");
-    let Kind::Command(command) = &config.functions[0].kind else {
+    let BackendKind::Command(command) = &config.functions[0].kind else {
         panic!("command")
     };
     assert_eq!(command.command, "/w/./run");

@@ -1,7 +1,7 @@
 //! The MCP servers in `toolway.toml`.
 
 use super::*;
-use crate::upstream::function::Kind;
+use crate::upstream::function::BackendKind;
 
 #[track_caller]
 fn server_refused(keys: &str, problem: &str) {
@@ -127,7 +127,8 @@ fn a_key_that_is_not_used_may_be_missing() {
          upstreams[0].api_key: the environment variable `GONE` is not set"
     );
     let asking = format!("{text}\n[functions.f]\nmodel = 'm'\nprompt = '{{input}}'");
-    let Kind::Unavailable { reason, .. } = &with(&asking, Keys::Used).unwrap().functions[0].kind
+    let BackendKind::Unavailable { reason, .. } =
+        &with(&asking, Keys::Used).unwrap().functions[0].kind
     else {
         panic!("it asks a model that cannot be asked")
     };

@@ -8,7 +8,7 @@ use std::{
 use futures::{StreamExt, stream};
 use tokio::sync::mpsc;
 
-use super::{Call, CallLimits, Ended};
+use super::{AdmittedCall, CallLimits, FinishedCall};
 use crate::{
     gateway::backends::Backends,
     upstream::mcp::{CallOptions, Sends},
@@ -34,22 +34,22 @@ pub(in crate::gateway) enum CallEvent {
     },
 }
 
-/// The calls of a turn, which run while [`Running::next`] is waited for. Dropping it cancels those that are
+/// The calls of a turn, which run while [`RunningCalls::next`] is waited for. Dropping it cancels those that are
 /// not at their end.
-pub(in crate::gateway) struct Running<'a> {
+pub(in crate::gateway) struct RunningCalls<'a> {
     /// `None` when every call is at its end.
     work: Option<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>,
     events: mpsc::Receiver<CallEvent>,
 }
 
-impl<'a> Running<'a> {
+impl<'a> RunningCalls<'a> {
     /// Readies the calls; at most `parallel` lanes run at a time.
     pub(in crate::gateway) fn new(
         backends: &'a Backends,
         lanes: Vec<Vec<Job>>,
         limits: CallLimits,
         parallel: usize,
-    ) -> Running<'a> {
+    ) -> RunningCalls<'a> {
         let (sender, events) = mpsc::channel(64);
         let work = async move {
             let run_lane = async |lane: Vec<Job>| {
@@ -61,7 +61,7 @@ impl<'a> Running<'a> {
                 .for_each_concurrent(parallel.max(1), run_lane)
                 .await;
         };
-        Running {
+        RunningCalls {
             work: Some(Box::pin(work)),
             events,
         }
@@ -88,12 +88,12 @@ async fn run_one(
 ) {
     // Without a receiver no task waits for the calls any more; their future is about to be dropped.
     let _ = events.send(CallEvent::Started(job.clone())).await;
-    let call = Call {
+    let call = AdmittedCall {
         tool: &job.offered,
         repeat_within: Some(limits),
         session: None,
     };
-    let Ended {
+    let FinishedCall {
         outcome,
         duration_ms,
     } = call

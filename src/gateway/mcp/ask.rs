@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{
     Gateway, RequestContext,
-    parked::{FromServer, Parked, Question},
+    parked::{FromServer, ParkedCall, ParkedQuestion},
 };
 use crate::{
     gateway::backends::Method,
@@ -71,7 +71,7 @@ impl Inquiry {
             return self.make_asking(gateway, context).await;
         }
         match state {
-            Some(state) if Parked::is_key(state) => {
+            Some(state) if ParkedCall::is_key(state) => {
                 let resumed = Box::pin(self.resume(gateway, context));
                 resumed.await
             }
@@ -126,7 +126,7 @@ impl Inquiry {
         context: &RequestContext,
     ) -> Result<Value, CallError> {
         let (sender, events) = mpsc::channel(WAITING);
-        let caller = Asked {
+        let caller = ResultCaller {
             behind: Arc::clone(&context.caller),
             events: sender,
         };
@@ -152,7 +152,7 @@ impl Inquiry {
             let _reservation = reservation;
             asking.backends.request(&asked, &params, options).await
         };
-        let parked = Parked {
+        let parked = ParkedCall {
             owner: context.owner.clone(),
             method,
             server,
@@ -174,7 +174,7 @@ impl Inquiry {
         context: &RequestContext,
     ) -> Result<Value, CallError> {
         let state = self.params["requestState"].as_str().unwrap_or_default();
-        let is_same = |parked: &Parked| {
+        let is_same = |parked: &ParkedCall| {
             parked.owner == context.owner
                 && parked.method == self.method.name()
                 && parked.server == *self.method.server()
@@ -236,7 +236,7 @@ fn subject(params: &JsonObject) -> Value {
     json!([of("name"), of("uri"), of("arguments")])
 }
 
-impl Parked {
+impl ParkedCall {
     /// Waits for the result or the next question, whichever comes first.
     async fn go_on(
         mut self,
@@ -297,13 +297,13 @@ async fn next(reports: &mut Option<mpsc::Receiver<Progress>>) -> Option<Progress
 }
 
 /// A client that is asked with a result: the question waits until there is one.
-struct Asked {
+struct ResultCaller {
     /// Kept, so that its number is nobody else's while the call is parked.
     behind: Arc<dyn Caller>,
     events: mpsc::Sender<FromServer>,
 }
 
-impl Caller for Asked {
+impl Caller for ResultCaller {
     fn capabilities(&self) -> &Value {
         self.behind.capabilities()
     }
@@ -316,7 +316,7 @@ impl Caller for Asked {
         Box::pin(async move {
             let gone = || RpcError::new(code::INTERNAL_ERROR, "the client is gone");
             let (answer, answered) = oneshot::channel();
-            let question = Question {
+            let question = ParkedQuestion {
                 method: method.to_owned(),
                 params,
                 answer,

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{Gateway, RequestContext, ask::Inquiry, parked::Parked};
+use super::{Gateway, RequestContext, ask::Inquiry, parked::ParkedCall};
 use crate::{
     gateway::{
         backends::Method,
-        calls::{self, Call, CallLimits},
+        calls::{self, AdmittedCall, CallLimits},
     },
     upstream::mcp::CallOptions,
 };
@@ -100,7 +100,7 @@ async fn run(
         silence: gateway.config.tool_timeout,
         deadline: Instant::now() + gateway.config.request_timeout,
     };
-    let call = Call {
+    let call = AdmittedCall {
         tool: &tool,
         repeat_within: Some(limits),
         session: None,
@@ -120,12 +120,12 @@ async fn run(
     }
     let state = params.get("requestState").and_then(Value::as_str);
     // The answer for a call that waited is used up, so that the call cannot be repeated.
-    let is_resumed = state.is_some_and(Parked::is_key);
+    let is_resumed = state.is_some_and(ParkedCall::is_key);
     context.ask_for_logs(&mut params);
     params.insert("name".to_owned(), json!(tool.tool.name));
     params.insert("arguments".to_owned(), Value::Object(arguments));
     let params = Arc::new(params);
-    let call = Call {
+    let call = AdmittedCall {
         repeat_within: Some(limits).filter(|_| !is_resumed),
         ..call
     };

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Description, RequestContext, View, view::Listed};
+use super::{Description, RequestContext, View, view::ViewEntry};
 use toolway_core::{
     catalog::{self, Catalog, FeatureIndex},
     translate::era,
@@ -72,11 +72,11 @@ pub(super) fn templates(
 fn entries(
     context: &RequestContext,
     key: &str,
-    listed: &[Listed<'_>],
+    listed: &[ViewEntry<'_>],
     params: &JsonObject,
 ) -> Result<Value, RpcError> {
     let (page, next) = page(listed, params, |it| it.key)?;
-    let fit = |it: &Listed<'_>| Value::Object(era::fit_entry(it.entry.clone(), context.version));
+    let fit = |it: &ViewEntry<'_>| Value::Object(era::fit_entry(it.entry.clone(), context.version));
     Ok(list(
         key,
         page.iter().map(fit).collect(),

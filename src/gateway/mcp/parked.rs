@@ -38,7 +38,7 @@ const COURTESY: Duration = Duration::from_secs(60);
 const PREFIX: &str = "toolway-parked:";
 
 /// A question of a server, and where its answer goes.
-pub(super) struct Question {
+pub(super) struct ParkedQuestion {
     pub method: String,
     pub params: Value,
     pub answer: oneshot::Sender<Result<Value, RpcError>>,
@@ -46,12 +46,12 @@ pub(super) struct Question {
 
 /// What a server says while it works.
 pub(super) enum FromServer {
-    Question(Question),
+    Question(ParkedQuestion),
     BackendEvent(String, Value),
 }
 
 /// A call that waits for its client.
-pub(super) struct Parked {
+pub(super) struct ParkedCall {
     /// Who may come back to it.
     pub owner: String,
     /// What was asked for.
@@ -67,10 +67,10 @@ pub(super) struct Parked {
     /// How far it is.
     pub reports: Option<mpsc::Receiver<Progress>>,
     /// What it is waiting for.
-    pub question: Option<Question>,
+    pub question: Option<ParkedQuestion>,
 }
 
-impl Parked {
+impl ParkedCall {
     /// A `requestState` is one of ours and not a server's.
     pub(super) fn is_key(state: &str) -> bool {
         state.starts_with(PREFIX)
@@ -80,7 +80,7 @@ impl Parked {
 /// A call, and when it is given up.
 struct WaitingCall {
     until: Instant,
-    parked: Parked,
+    parked: ParkedCall,
     /// Gives it up; ends with this.
     _minder: AbortOnDropHandle<()>,
 }
@@ -95,7 +95,7 @@ impl ParkedCalls {
     ///
     /// # Errors
     /// When the system has no randomness to make a key of; the call is given up then.
-    pub(super) fn keep(&self, parked: Parked) -> Result<String, CallError> {
+    pub(super) fn keep(&self, parked: ParkedCall) -> Result<String, CallError> {
         let secret = unguessable().map_err(|_| CallError::Busy)?;
         let key = format!("{PREFIX}{secret}");
         let until = Instant::now() + PARKED_TIMEOUT;
@@ -139,7 +139,7 @@ impl ParkedCalls {
     }
 
     /// The call of this key, if `may` allows it.
-    pub(super) fn take(&self, key: &str, may: impl Fn(&Parked) -> bool) -> Option<Parked> {
+    pub(super) fn take(&self, key: &str, may: impl Fn(&ParkedCall) -> bool) -> Option<ParkedCall> {
         let mut calls = lock(&self.0);
         if !calls.get(key).is_some_and(|kept| may(&kept.parked)) {
             return None;
@@ -172,8 +172,8 @@ mod tests {
 
     use super::*;
 
-    fn call(server: &str) -> Parked {
-        Parked {
+    fn call(server: &str) -> ParkedCall {
+        ParkedCall {
             owner: "me".to_owned(),
             method: "tools/call",
             server: ServerId::parse(server).unwrap(),
@@ -225,7 +225,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_owner_with_most_of_the_calls_pushes_out_its_own() {
         let parked = ParkedCalls::default();
-        let other = Parked {
+        let other = ParkedCall {
             owner: "you".to_owned(),
             ..call("a")
         };

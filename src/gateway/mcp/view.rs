@@ -36,11 +36,11 @@ enum Shows {
     Everything,
     Profile(ProfileShows),
     /// The functions that a caller has lent, under their own names.
-    McpSessions(Arc<mcp_sessions::session::Session>),
+    McpSessions(Arc<mcp_sessions::session::LendingSession>),
 }
 
 /// A prompt, resource or template as an endpoint shows it.
-pub(super) struct Listed<'s> {
+pub(super) struct ViewEntry<'s> {
     /// Its name or URI there.
     pub key: &'s str,
     /// Its entry there.
@@ -59,12 +59,12 @@ impl View {
     }
 
     /// The functions that a caller has lent.
-    pub(super) fn mcp_sessions(session: Arc<mcp_sessions::session::Session>) -> View {
+    pub(super) fn mcp_sessions(session: Arc<mcp_sessions::session::LendingSession>) -> View {
         View(Shows::McpSessions(session))
     }
 
     /// The session whose functions it shows, if it is of that kind.
-    pub fn session(&self) -> Option<&Arc<mcp_sessions::session::Session>> {
+    pub fn session(&self) -> Option<&Arc<mcp_sessions::session::LendingSession>> {
         match &self.0 {
             Shows::McpSessions(session) => Some(session),
             Shows::Everything | Shows::Profile(_) => None,
@@ -167,17 +167,17 @@ impl View {
     }
 
     /// The prompts it shows.
-    pub(super) fn prompts<'s>(&self, index: &'s FeatureIndex) -> Vec<Listed<'s>> {
+    pub(super) fn prompts<'s>(&self, index: &'s FeatureIndex) -> Vec<ViewEntry<'s>> {
         self.list(index, index.prompts(), |it| &it.prompts, "name")
     }
 
     /// The resources it shows.
-    pub(super) fn resources<'s>(&self, index: &'s FeatureIndex) -> Vec<Listed<'s>> {
+    pub(super) fn resources<'s>(&self, index: &'s FeatureIndex) -> Vec<ViewEntry<'s>> {
         self.list(index, index.resources(), |it| &it.resources, "uri")
     }
 
     /// The templates it shows.
-    pub(super) fn templates<'s>(&self, index: &'s FeatureIndex) -> Vec<Listed<'s>> {
+    pub(super) fn templates<'s>(&self, index: &'s FeatureIndex) -> Vec<ViewEntry<'s>> {
         self.list(index, index.templates(), |it| &it.templates, "uriTemplate")
     }
 
@@ -187,12 +187,12 @@ impl View {
         shelved: &'s [IndexedFeature],
         own: fn(&ServerFeatures) -> &Vec<JsonObject>,
         key: &str,
-    ) -> Vec<Listed<'s>> {
+    ) -> Vec<ViewEntry<'s>> {
         let of_one = |server| index.of(server).into_iter().flat_map(own);
         match &self.0 {
             Shows::Everything => shelved
                 .iter()
-                .map(|it| Listed {
+                .map(|it| ViewEntry {
                     key: &it.shown,
                     entry: &it.entry,
                 })
@@ -200,7 +200,7 @@ impl View {
             Shows::Profile(ProfileShows::Server(server)) => of_one(server)
                 .filter_map(|entry| {
                     let key = entry.get(key)?.as_str()?;
-                    Some(Listed { key, entry })
+                    Some(ViewEntry { key, entry })
                 })
                 .collect(),
             Shows::Profile(ProfileShows::Tools(_)) | Shows::McpSessions(_) => Vec::new(),

@@ -5,9 +5,9 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::session::{Ended, Session, gone};
+use super::session::{LendingSession, SessionEnd, gone};
 use crate::gateway::{
-    calls::{self, Call},
+    calls::{self, AdmittedCall},
     random::unguessable,
 };
 use toolway_core::policy::Admitted;
@@ -16,7 +16,7 @@ use toolway_protocol::tool::{CallError, JsonObject, ToolCall, ToolResult};
 /// Longest arguments of one call, in bytes.
 const MAX_ARGUMENTS: usize = 1 << 20;
 
-impl Session {
+impl LendingSession {
     /// Calls a function by its own name: hands the call to the caller and waits for the answer, until the
     /// session's `call_timeout`, or the end of the session.
     ///
@@ -31,7 +31,7 @@ impl Session {
             validator.check(&arguments)?;
         }
         let tool = calls::admit(lent)?;
-        let call = Call {
+        let call = AdmittedCall {
             tool: &tool,
             repeat_within: None,
             session: Some(self.number()),
@@ -66,7 +66,7 @@ impl Session {
             answer = answer => answer.unwrap_or(Err(CallError::Cancelled)),
             () = sleep_until(until) => Err(match until < expires {
                 true => CallError::Timeout { after },
-                false => gone(Ended::Expired, false),
+                false => gone(SessionEnd::Expired, false),
             }),
         };
         // Who did not get an answer takes the call back.
@@ -74,14 +74,18 @@ impl Session {
         outcome
     }
 
-    fn open(&self, tool: &Admitted, arguments: String) -> Result<(Open<'_>, Waiting), CallError> {
+    fn open(
+        &self,
+        tool: &Admitted,
+        arguments: String,
+    ) -> Result<(OpenCallGuard<'_>, ResultReceiver), CallError> {
         let id = unguessable().map_err(|_| CallError::Busy)?;
         let call = ToolCall {
             id: format!("call_{id}"),
             name: tool.tool.name.clone(),
             arguments,
         };
-        let open = Open {
+        let open = OpenCallGuard {
             session: self,
             id: call.id.clone(),
         };
@@ -108,15 +112,15 @@ impl Session {
     }
 }
 
-type Waiting = oneshot::Receiver<Result<ToolResult, CallError>>;
+type ResultReceiver = oneshot::Receiver<Result<ToolResult, CallError>>;
 
 /// A call that is open as long as its answer is waited for.
-struct Open<'s> {
-    session: &'s Session,
+struct OpenCallGuard<'s> {
+    session: &'s LendingSession,
     id: String,
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenCallGuard<'_> {
     fn drop(&mut self) {
         let was_open = self.session.lock().ledger.take_back(&self.id);
         if was_open {

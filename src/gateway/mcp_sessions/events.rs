@@ -6,39 +6,39 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{
-    ledger::{Reader, What},
-    session::{Ended, Session},
+    ledger::{ReaderPosition, What},
+    session::{LendingSession, SessionEnd},
 };
 use toolway_protocol::tool::ToolCall;
 
 /// The events of a session, for the reader that holds this. When it is dropped there is no reader.
 ///
 /// Nothing is queued for a reader that is slow or gone: each event is made from the state at the time of reading.
-pub struct Events {
-    session: Arc<Session>,
+pub struct SessionEvents {
+    session: Arc<LendingSession>,
     /// Which reading this is.
     reading: u64,
     changes: watch::Receiver<u64>,
-    knows: Reader,
+    knows: ReaderPosition,
     /// Told next; at most one event for each open and each closed call that is remembered.
-    ready: VecDeque<Event>,
+    ready: VecDeque<SessionEvent>,
     is_over: bool,
 }
 
 /// One event.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Event {
+pub struct SessionEvent {
     /// Its id in the stream, which a reader that reconnects sends as `Last-Event-ID`.
     pub id: u64,
     /// Its data.
     pub data: Value,
 }
 
-impl Session {
+impl LendingSession {
     /// The events for the caller from now on. There is one reader at a time: this one replaces the one before.
     ///
     /// `last_event_id` is that of the last event which an earlier reader of the same caller got.
-    pub fn events(self: &Arc<Self>, last_event_id: Option<u64>) -> Events {
+    pub fn events(self: &Arc<Self>, last_event_id: Option<u64>) -> SessionEvents {
         let reading = {
             let mut state = self.lock();
             state.reading += 1;
@@ -46,24 +46,28 @@ impl Session {
             state.reading
         };
         self.notify();
-        Events::new(self.clone(), reading, last_event_id.unwrap_or(0))
+        SessionEvents::new(self.clone(), reading, last_event_id.unwrap_or(0))
     }
 }
 
-impl Events {
-    pub(super) fn new(session: Arc<Session>, reading: u64, last_event_id: u64) -> Events {
-        Events {
+impl SessionEvents {
+    pub(super) fn new(
+        session: Arc<LendingSession>,
+        reading: u64,
+        last_event_id: u64,
+    ) -> SessionEvents {
+        SessionEvents {
             changes: session.changes(),
             session,
             reading,
-            knows: Reader::Begins(last_event_id),
+            knows: ReaderPosition::Begins(last_event_id),
             ready: VecDeque::new(),
             is_over: false,
         }
     }
 
     /// Waits for the next event; `None` after the last one. Cancel safe.
-    pub async fn next(&mut self) -> Option<Event> {
+    pub async fn next(&mut self) -> Option<SessionEvent> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
@@ -83,11 +87,11 @@ impl Events {
     /// Takes up what has happened.
     fn look(&mut self) {
         let mut state = self.session.lock();
-        let (Reader::Begins(mut number) | Reader::Goes(mut number)) = self.knows;
+        let (ReaderPosition::Begins(mut number) | ReaderPosition::Goes(mut number)) = self.knows;
         if state.reading != self.reading {
             self.is_over = true;
             let data = json!({"type": "reader.replaced"});
-            return self.ready.push_back(Event { id: number, data });
+            return self.ready.push_back(SessionEvent { id: number, data });
         }
         for told in state.ledger.since(self.knows) {
             number = told.number;
@@ -95,23 +99,23 @@ impl Events {
                 What::Opened(calls) => opened(&calls),
                 What::TakenBack(id) => json!({"type": "tool_call.cancelled", "tool_call_id": id}),
             };
-            self.ready.push_back(Event { id: number, data });
+            self.ready.push_back(SessionEvent { id: number, data });
         }
         if let Some(ended) = state.ended {
             self.is_over = true;
             let kind = match ended {
-                Ended::Expired => "session.expired",
-                Ended::Deleted => "session.deleted",
-                Ended::Stopped => "session.stopped",
+                SessionEnd::Expired => "session.expired",
+                SessionEnd::Deleted => "session.deleted",
+                SessionEnd::Stopped => "session.stopped",
             };
             let data = json!({"type": kind});
-            self.ready.push_back(Event { id: number, data });
+            self.ready.push_back(SessionEvent { id: number, data });
         }
-        self.knows = Reader::Goes(state.ledger.last());
+        self.knows = ReaderPosition::Goes(state.ledger.last());
     }
 }
 
-impl Drop for Events {
+impl Drop for SessionEvents {
     fn drop(&mut self) {
         let mut state = self.session.lock();
         if state.reading == self.reading {

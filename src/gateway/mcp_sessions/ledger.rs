@@ -21,7 +21,7 @@ const MAX_CLOSED: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Ledger<W> {
     /// By the number of their opening, so that readers are told in order.
-    open: BTreeMap<u64, Open<W>>,
+    open: BTreeMap<u64, LedgerEntry<W>>,
     numbers: HashMap<String, u64>,
     /// The ids of answered calls, the oldest first.
     answered: VecDeque<String>,
@@ -32,7 +32,7 @@ pub(super) struct Ledger<W> {
 }
 
 #[derive(Debug)]
-struct Open<W> {
+struct LedgerEntry<W> {
     call: Arc<ToolCall>,
     waiter: W,
     /// Some reader was told.
@@ -62,7 +62,7 @@ pub(super) enum Answered<W> {
 
 /// How much a reader knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reader {
+pub(super) enum ReaderPosition {
     /// It begins to read, and was told up to this number by an earlier reading; 0 for nothing.
     Begins(u64),
     /// It has been told up to this number.
@@ -108,7 +108,7 @@ impl<W> Ledger<W> {
         self.last += 1;
         self.numbers.insert(call.id.clone(), self.last);
         let call = Arc::new(call);
-        let open = Open {
+        let open = LedgerEntry {
             call,
             waiter,
             is_told: false,
@@ -162,12 +162,12 @@ impl<W> Ledger<W> {
 
     /// What a reader has yet to be told, in the order in which it happened; calls that come one after another
     /// are told at once. After it the reader has been told up to [`Ledger::last`].
-    pub(super) fn since(&mut self, reader: Reader) -> Vec<Told> {
+    pub(super) fn since(&mut self, reader: ReaderPosition) -> Vec<Told> {
         // A number that was never given is a mistake of the reader's; it misses nothing for it.
         let known = match reader {
-            Reader::Begins(number) | Reader::Goes(number) => number.min(self.last),
+            ReaderPosition::Begins(number) | ReaderPosition::Goes(number) => number.min(self.last),
         };
-        let begins = matches!(reader, Reader::Begins(_));
+        let begins = matches!(reader, ReaderPosition::Begins(_));
         let mut happened: Vec<(u64, What)> = Vec::new();
         for (opened, open) in &mut self.open {
             if begins || *opened > known {
@@ -176,7 +176,7 @@ impl<W> Ledger<W> {
             }
         }
         // A reader that begins with nothing has not heard of any call that is gone.
-        if reader != Reader::Begins(0) {
+        if reader != ReaderPosition::Begins(0) {
             let gone = self.taken_back.iter().filter(|it| it.number > known);
             happened.extend(gone.map(|it| (it.number, What::TakenBack(it.id.clone()))));
         }
@@ -184,7 +184,7 @@ impl<W> Ledger<W> {
         joined(happened, known)
     }
 
-    fn close(&mut self, id: &str) -> Option<Open<W>> {
+    fn close(&mut self, id: &str) -> Option<LedgerEntry<W>> {
         let opened = self.numbers.remove(id)?;
         self.open.remove(&opened)
     }

@@ -30,7 +30,7 @@ const SERVER: &str = "caller";
 /// What a caller's functions are offered as for a limited time.
 ///
 /// Agents know it by its token, the caller by its id; neither leads to the other.
-pub struct Session {
+pub struct LendingSession {
     /// The caller's name for it.
     pub(super) id: Secret,
     /// The agents' name for it.
@@ -39,7 +39,7 @@ pub struct Session {
     pub(super) owner: Principal,
     /// Tells agents apart from those of other sessions, in what is kept and logged; not secret.
     pub(super) number: u64,
-    about: About,
+    about: SessionInfo,
     catalog: Arc<Catalog>,
     tools: Vec<Arc<Offered>>,
     /// Where the arguments of open calls find place.
@@ -48,14 +48,14 @@ pub struct Session {
     _reservation: Reservation,
     /// The length of the definitions, as they came.
     pub(super) bytes: usize,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<SessionState>,
     /// Grows with every change that a reader of the events, or a task that waits for the end, has to look at.
     changed: watch::Sender<u64>,
 }
 
 /// What is fixed when a session begins.
 #[derive(Clone, Debug)]
-pub struct About {
+pub struct SessionInfo {
     /// What it calls itself.
     pub name: Option<String>,
     /// For the models of agents.
@@ -72,7 +72,7 @@ pub struct About {
 
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum SessionEnd {
     /// Its time was up.
     Expired,
     /// Its caller ended it.
@@ -82,12 +82,12 @@ pub enum Ended {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct SessionState {
     pub(super) ledger: Ledger<oneshot::Sender<Result<ToolResult, CallError>>>,
     /// Which reading of the events is the one that counts; each new one takes over.
     pub(super) reading: u64,
     pub(super) has_reader: bool,
-    pub(super) ended: Option<Ended>,
+    pub(super) ended: Option<SessionEnd>,
 }
 
 /// What became of answers, by the ids of their calls.
@@ -101,23 +101,23 @@ pub struct Receipt {
     pub answered_already: Vec<String>,
 }
 
-impl Ended {
+impl SessionEnd {
     /// For agents whose calls end with it.
     fn reason(self) -> &'static str {
         match self {
-            Ended::Expired => "the session that lent this tool has expired",
-            Ended::Deleted => "the session that lent this tool was ended by its owner",
-            Ended::Stopped => "the gateway is stopping",
+            SessionEnd::Expired => "the session that lent this tool has expired",
+            SessionEnd::Deleted => "the session that lent this tool was ended by its owner",
+            SessionEnd::Stopped => "the gateway is stopping",
         }
     }
 }
 
 /// How a session is put together.
-pub(super) struct Parts {
+pub(super) struct SessionParts {
     pub(super) number: u64,
     pub(super) owner: Principal,
     pub(super) order: SessionRequest,
-    pub(super) about: About,
+    pub(super) about: SessionInfo,
     /// Where the arguments of open calls find place.
     pub(super) arguments: ByteBudget,
     /// The place of the definitions.
@@ -126,9 +126,9 @@ pub(super) struct Parts {
     pub(super) bytes: usize,
 }
 
-impl Session {
+impl LendingSession {
     /// Compiles the order's functions; with thousands of them this takes a while.
-    pub(super) fn new(parts: Parts) -> Result<Session, super::OpenError> {
+    pub(super) fn new(parts: SessionParts) -> Result<LendingSession, super::OpenSessionError> {
         let server = ServerId::parse(SERVER).expect("it is made of letters");
         let order = parts.order;
         let listed = ServerTools {
@@ -139,17 +139,17 @@ impl Session {
         };
         let catalog = Arc::new(Catalog::build(std::slice::from_ref(&listed)));
         if let Some((_, DroppedTool { name, reason })) = catalog.dropped().first() {
-            return Err(super::OpenError::Tool {
+            return Err(super::OpenSessionError::Tool {
                 name: name.clone(),
                 reason: reason.clone(),
             });
         }
         let tools = in_order(&catalog, &listed);
-        let unguessable = |prefix: &str| -> Result<Secret, super::OpenError> {
-            let text = unguessable().map_err(|_| super::OpenError::NoRandomness)?;
+        let unguessable = |prefix: &str| -> Result<Secret, super::OpenSessionError> {
+            let text = unguessable().map_err(|_| super::OpenSessionError::NoRandomness)?;
             Ok(Secret::new(format!("{prefix}{text}")))
         };
-        Ok(Session {
+        Ok(LendingSession {
             id: unguessable("mcps_")?,
             token: unguessable("")?,
             owner: parts.owner,
@@ -181,7 +181,7 @@ impl Session {
     }
 
     /// What is fixed about it.
-    pub fn about(&self) -> &About {
+    pub fn about(&self) -> &SessionInfo {
         &self.about
     }
 
@@ -234,12 +234,12 @@ impl Session {
     }
 
     /// Why it is over, if it is.
-    pub fn ended(&self) -> Option<Ended> {
+    pub fn ended(&self) -> Option<SessionEnd> {
         self.lock().ended
     }
 
     /// Waits for its end. Cancel safe.
-    pub async fn over(&self) -> Ended {
+    pub async fn over(&self) -> SessionEnd {
         let mut changes = self.changes();
         loop {
             changes.borrow_and_update();
@@ -247,7 +247,7 @@ impl Session {
                 return ended;
             }
             if changes.changed().await.is_err() {
-                return Ended::Stopped;
+                return SessionEnd::Stopped;
             }
         }
     }
@@ -258,7 +258,7 @@ impl Session {
     }
 
     /// Ends it: open calls fail, and the reader gets an event. Does nothing if it has ended.
-    pub(super) fn end(&self, why: Ended) {
+    pub(super) fn end(&self, why: SessionEnd) {
         let waiters = {
             let mut state = self.lock();
             if state.ended.is_some() {
@@ -279,7 +279,7 @@ impl Session {
         self.changed.subscribe()
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, SessionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -289,14 +289,14 @@ impl Session {
 }
 
 /// Names and functions are private and never logged.
-impl fmt::Debug for Session {
+impl fmt::Debug for LendingSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Session({})", self.number)
     }
 }
 
 /// What a call gets from a session that is over.
-pub(super) fn gone(why: Ended, unsent: bool) -> CallError {
+pub(super) fn gone(why: SessionEnd, unsent: bool) -> CallError {
     CallError::UpstreamUnavailable {
         message: why.reason().to_owned(),
         unsent,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::gateway::failure::Failure;
-use toolway_core::translate::functions::definitions::{self, Fault};
+use toolway_core::translate::functions::definitions::{self, DocumentFault};
 use toolway_protocol::{
     json_size,
     tool::{JsonObject, Tool},
@@ -147,11 +147,11 @@ fn tools(members: &JsonObject) -> Result<Vec<Tool>, Failure> {
 }
 
 /// The first faults, and how many there are besides.
-fn named(faults: &[Fault]) -> String {
+fn named(faults: &[DocumentFault]) -> String {
     let first: Vec<String> = faults
         .iter()
         .take(MAX_FAULTS)
-        .map(Fault::to_string)
+        .map(DocumentFault::to_string)
         .collect();
     let more = match faults.len().saturating_sub(MAX_FAULTS) {
         0 => String::new(),

@@ -3,7 +3,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::timeout};
 
-use super::{answers::FunctionOutput, events::Events, session::Receipt, *};
+use super::{answers::FunctionOutput, events::SessionEvents, session::Receipt, *};
 use toolway_protocol::tool::{CallError, ToolResult};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -20,7 +20,7 @@ fn weather(expires_in: u64) -> Bytes {
     body.to_string().into()
 }
 
-async fn open() -> (McpSessions, Arc<Session>) {
+async fn open() -> (McpSessions, Arc<LendingSession>) {
     let all = McpSessions::start();
     let session = all.open(weather(3600), 0).await.unwrap();
     (all, session)
@@ -28,7 +28,7 @@ async fn open() -> (McpSessions, Arc<Session>) {
 
 type Outcome = Result<ToolResult, CallError>;
 
-fn call(session: &Arc<Session>, name: &str, arguments: Value) -> JoinHandle<Outcome> {
+fn call(session: &Arc<LendingSession>, name: &str, arguments: Value) -> JoinHandle<Outcome> {
     let (session, name) = (session.clone(), name.to_owned());
     let Value::Object(arguments) = arguments else {
         panic!("arguments are an object");
@@ -36,17 +36,17 @@ fn call(session: &Arc<Session>, name: &str, arguments: Value) -> JoinHandle<Outc
     tokio::spawn(async move { session.call(&name, arguments).await })
 }
 
-fn call_weather(session: &Arc<Session>) -> JoinHandle<Outcome> {
+fn call_weather(session: &Arc<LendingSession>) -> JoinHandle<Outcome> {
     call(session, "weather", json!({"city": "Köln"}))
 }
 
 /// The next event's data; with a paused clock this waits as long as it takes.
-async fn next(events: &mut Events) -> Value {
+async fn next(events: &mut SessionEvents) -> Value {
     events.next().await.expect("an event").data
 }
 
 /// The ids of the calls that the next event hands over.
-async fn ids(events: &mut Events) -> Vec<String> {
+async fn ids(events: &mut SessionEvents) -> Vec<String> {
     let data = next(events).await;
     assert_eq!(data["type"], "tool_calls", "{data}");
     let calls = data["tool_calls"].as_array().unwrap();
@@ -56,7 +56,7 @@ async fn ids(events: &mut Events) -> Vec<String> {
         .collect()
 }
 
-fn answer(session: &Session, id: &str, text: &str) -> Receipt {
+fn answer(session: &LendingSession, id: &str, text: &str) -> Receipt {
     session.respond(vec![FunctionOutput {
         id: id.to_owned(),
         result: ToolResult::text(text),
@@ -202,16 +202,20 @@ async fn a_reader_that_comes_back_hears_what_it_missed() {
 async fn the_end_of_a_session_fails_its_calls_and_is_told() {
     for (why, kind, message) in [
         (
-            Ended::Expired,
+            SessionEnd::Expired,
             "session.expired",
             "the session that lent this tool has expired",
         ),
         (
-            Ended::Deleted,
+            SessionEnd::Deleted,
             "session.deleted",
             "the session that lent this tool was ended by its owner",
         ),
-        (Ended::Stopped, "session.stopped", "the gateway is stopping"),
+        (
+            SessionEnd::Stopped,
+            "session.stopped",
+            "the gateway is stopping",
+        ),
     ] {
         let all = McpSessions::start();
         let session = all.open(weather(20), 0).await.unwrap();
@@ -221,9 +225,9 @@ async fn the_end_of_a_session_fails_its_calls_and_is_told() {
         let mut ends = all.ends();
         match why {
             // The clock does it.
-            Ended::Expired => {}
-            Ended::Deleted => assert!(all.end(session.id(), 0)),
-            Ended::Stopped => all.close(),
+            SessionEnd::Expired => {}
+            SessionEnd::Deleted => assert!(all.end(session.id(), 0)),
+            SessionEnd::Stopped => all.close(),
         }
         assert_eq!(next(&mut events).await, json!({"type": kind}));
         assert_eq!(events.next().await, None);
@@ -244,7 +248,7 @@ async fn a_session_ends_to_the_second() {
     assert!(all.find(session.token()).is_some());
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert!(all.find(session.token()).is_none());
-    assert_eq!(session.ended(), Some(Ended::Expired));
+    assert_eq!(session.ended(), Some(SessionEnd::Expired));
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,7 +279,11 @@ async fn functions_keep_the_callers_order_and_names() {
 async fn a_thousand_sessions_opened_and_dropped_leave_nothing_behind() {
     let all = McpSessions::start();
     let free = (all.inner.definitions.free(), all.inner.arguments.free());
-    for how in [Ended::Deleted, Ended::Expired, Ended::Stopped] {
+    for how in [
+        SessionEnd::Deleted,
+        SessionEnd::Expired,
+        SessionEnd::Stopped,
+    ] {
         let mut calls = Vec::new();
         let mut weak = Vec::new();
         for n in 0..MAX_SESSIONS {
@@ -287,16 +295,16 @@ async fn a_thousand_sessions_opened_and_dropped_leave_nothing_behind() {
             weak.push(Arc::downgrade(&session));
         }
         let full = all.open(weather(60), 0).await;
-        assert!(matches!(full, Err(OpenError::Full)));
+        assert!(matches!(full, Err(OpenSessionError::Full)));
         assert_eq!(all.len(), MAX_SESSIONS);
         match how {
-            Ended::Deleted => {
+            SessionEnd::Deleted => {
                 for session in weak.iter().filter_map(Weak::upgrade) {
                     assert!(all.end(session.id(), 0));
                 }
             }
-            Ended::Expired => tokio::time::sleep(Duration::from_secs(50)).await,
-            Ended::Stopped => all.close(),
+            SessionEnd::Expired => tokio::time::sleep(Duration::from_secs(50)).await,
+            SessionEnd::Stopped => all.close(),
         }
         for call in calls {
             let outcome = call.await.unwrap();
@@ -318,7 +326,7 @@ async fn a_thousand_sessions_opened_and_dropped_leave_nothing_behind() {
         assert_eq!(free_now, free);
     }
     let closed = all.open(weather(60), 0).await;
-    assert!(matches!(closed, Err(OpenError::Stopping)));
+    assert!(matches!(closed, Err(OpenSessionError::Stopping)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -333,13 +341,13 @@ async fn the_bytes_of_all_definitions_are_bounded() {
         sessions.push(all.open(big.clone(), 0).await.unwrap());
     }
     let full = all.open(big.clone(), 0).await;
-    assert!(matches!(full, Err(OpenError::Full)));
+    assert!(matches!(full, Err(OpenSessionError::Full)));
     for session in sessions {
         assert!(all.end(session.id(), 0));
     }
     assert_eq!(all.inner.definitions.free(), free);
     let wrong = all.open("{}".into(), 0).await;
-    assert!(matches!(wrong, Err(OpenError::SessionRequest(_))));
+    assert!(matches!(wrong, Err(OpenSessionError::SessionRequest(_))));
     assert_eq!(all.inner.definitions.free(), free);
 }
 

@@ -18,8 +18,8 @@ use tokio::sync::broadcast::{
 
 use super::{
     outbox::{Outbox, notification},
-    questions::Questions,
-    work::{self, Running},
+    questions::ClientQuestions,
+    work::{self, ActiveRequests},
 };
 use crate::{
     byte_budget::Reservation,
@@ -35,7 +35,10 @@ use toolway_protocol::{
     mcp::{
         asks,
         level::Level,
-        rpc::{self, Malformed, Message, Notification, Request, Response, RpcError, code},
+        rpc::{
+            self, MalformedMessage, RpcError, RpcMessage, RpcNotification, RpcRequest, RpcResponse,
+            code,
+        },
         version::Version,
     },
     tool::JsonObject,
@@ -63,8 +66,8 @@ pub(in crate::server) struct ClientSession {
     owner: String,
     level: Mutex<Option<(Level, LogInterest)>>,
     watches: Mutex<HashMap<String, ResourceSubscription>>,
-    questions: Questions,
-    running: Arc<Running>,
+    questions: ClientQuestions,
+    running: Arc<ActiveRequests>,
     /// What happened and was not told yet.
     events: Mutex<broadcast::Receiver<Arc<BackendEvent>>>,
 }
@@ -102,7 +105,7 @@ impl ClientSession {
             owner,
             level: Mutex::default(),
             watches: Mutex::default(),
-            questions: Questions::default(),
+            questions: ClientQuestions::default(),
             running: Arc::default(),
             events: Mutex::new(gateway.events()),
         };
@@ -123,7 +126,7 @@ impl ClientSession {
     /// one nothing can be. It can be cancelled at once, before the answer is waited for.
     pub(in crate::server) fn answer(
         self: Arc<Self>,
-        request: Request,
+        request: RpcRequest,
         outbox: Option<Arc<Outbox>>,
         reservation: Option<Arc<Reservation>>,
     ) -> impl Future<Output = Option<Bytes>> + Send + 'static {
@@ -148,8 +151,8 @@ impl ClientSession {
     /// `Invalid request` where the version has no batches, or this one is too long.
     pub(in crate::server) fn sort(
         &self,
-        batch: Vec<Result<Message, Malformed>>,
-    ) -> Result<Vec<Result<Request, Malformed>>, RpcError> {
+        batch: Vec<Result<RpcMessage, MalformedMessage>>,
+    ) -> Result<Vec<Result<RpcRequest, MalformedMessage>>, RpcError> {
         let invalid =
             |why: String| RpcError::new(code::INVALID_REQUEST, format!("Invalid request: {why}"));
         if !self.version.has_batches() {
@@ -161,9 +164,9 @@ impl ClientSession {
         let mut requests = Vec::new();
         for message in batch {
             match message {
-                Ok(Message::Request(request)) => requests.push(Ok(request)),
-                Ok(Message::Notification(notification)) => self.notified(&notification),
-                Ok(Message::Response(response)) => self.answered(response),
+                Ok(RpcMessage::Request(request)) => requests.push(Ok(request)),
+                Ok(RpcMessage::Notification(notification)) => self.notified(&notification),
+                Ok(RpcMessage::Response(response)) => self.answered(response),
                 Err(malformed) => requests.push(Err(malformed)),
             }
         }
@@ -173,7 +176,7 @@ impl ClientSession {
     /// The answers to a batch, in one array; nothing if all of it was cancelled.
     pub(in crate::server) fn answer_all(
         self: Arc<Self>,
-        requests: Vec<Result<Request, Malformed>>,
+        requests: Vec<Result<RpcRequest, MalformedMessage>>,
         outbox: Option<&Arc<Outbox>>,
         reservation: Option<&Arc<Reservation>>,
     ) -> impl Future<Output = Option<Bytes>> + Send + use<> {
@@ -205,7 +208,7 @@ impl ClientSession {
     }
 
     /// Takes a notification.
-    pub(in crate::server) fn notified(&self, notification: &Notification) {
+    pub(in crate::server) fn notified(&self, notification: &RpcNotification) {
         if notification.method == "notifications/cancelled" {
             self.running.cancel(&notification.params);
         }
@@ -214,11 +217,11 @@ impl ClientSession {
     /// What comes of a request.
     async fn outcome(
         self: &Arc<Self>,
-        request: Request,
+        request: RpcRequest,
         outbox: Option<Arc<Outbox>>,
         reservation: Option<Arc<Reservation>>,
     ) -> Result<Value, RpcError> {
-        let Request { method, params, .. } = request;
+        let RpcRequest { method, params, .. } = request;
         match method.as_str() {
             "ping" => Ok(json!({})),
             "logging/setLevel" => self.set_level(&params),
@@ -239,7 +242,7 @@ impl ClientSession {
     }
 
     /// Takes what answers a question of ours.
-    pub(in crate::server) fn answered(&self, response: Response) {
+    pub(in crate::server) fn answered(&self, response: RpcResponse) {
         self.questions.answered(response);
     }
 
@@ -282,7 +285,7 @@ impl ClientSession {
         RequestContext {
             view: Arc::clone(&self.view),
             version: self.version,
-            caller: Arc::new(Client {
+            caller: Arc::new(SessionCaller {
                 client: Arc::clone(self),
                 outbox,
             }),
@@ -350,7 +353,7 @@ impl ClientSession {
 }
 
 /// The client as those see it who work for one of its requests.
-struct Client {
+struct SessionCaller {
     client: Arc<ClientSession>,
     /// Where it can be told something; without it, it can do nothing.
     outbox: Option<Arc<Outbox>>,
@@ -359,7 +362,7 @@ struct Client {
 /// What a client can do that cannot be reached.
 static NOTHING: Value = Value::Null;
 
-impl Caller for Client {
+impl Caller for SessionCaller {
     fn capabilities(&self) -> &Value {
         match self.outbox {
             Some(_) => &self.client.capabilities,

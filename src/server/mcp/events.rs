@@ -8,7 +8,7 @@ use futures::{future::BoxFuture, stream};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    outbox::{Next, Reader},
+    outbox::{Next, OutboxReader},
     sessions::Session,
 };
 use crate::server::places::HeldPlace;
@@ -17,9 +17,9 @@ use crate::server::places::HeldPlace;
 const RETRY: u32 = 1000;
 
 /// An event stream, before it is a body.
-pub(super) struct Events {
+pub(super) struct SseResponse {
     /// What is sent.
-    pub(super) reader: Reader,
+    pub(super) reader: OutboxReader,
     /// The stream's number, for the ids of its events; without it they have none.
     pub(super) number: Option<u64>,
     /// Begins with an event that says where to go on when the connection is lost (2025-11-25).
@@ -34,16 +34,16 @@ pub(super) struct Events {
     pub(super) place: Option<HeldPlace>,
 }
 
-struct State {
-    events: Events,
+struct SseState {
+    events: SseResponse,
     is_driven: bool,
     next_comment: Instant,
 }
 
-impl Events {
+impl SseResponse {
     /// The body. Dropping it drops what drives it.
     pub(super) fn into_body(self) -> Body {
-        let state = State {
+        let state = SseState {
             is_driven: self.drive.is_some(),
             next_comment: Instant::now() + self.keepalive,
             events: self,
@@ -56,7 +56,7 @@ impl Events {
     }
 }
 
-impl State {
+impl SseState {
     async fn next(&mut self) -> Option<Bytes> {
         let events = &mut self.events;
         if std::mem::take(&mut events.is_primed) {
@@ -92,7 +92,7 @@ impl State {
     }
 }
 
-impl Events {
+impl SseResponse {
     /// The client was handed everything.
     fn leave(&mut self) {
         if let (Some(session), Some(number)) = (&self.session, self.number)
@@ -103,7 +103,7 @@ impl Events {
     }
 }
 
-impl Drop for State {
+impl Drop for SseState {
     fn drop(&mut self) {
         let outbox = Arc::clone(self.events.reader.outbox());
         let session = self.events.session.take();

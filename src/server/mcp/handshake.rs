@@ -15,24 +15,24 @@ use futures::future::BoxFuture;
 use tokio::{runtime::Handle, time::sleep};
 
 use super::{
-    Face, RequestHead,
+    McpFace, RequestHead,
     client_session::ClientSession,
-    events::Events,
+    events::SseResponse,
     outbox::Outbox,
     reply,
-    sessions::{NoRoom, Session, UNASKED},
+    sessions::{Session, SessionsFull, UNASKED},
 };
 use crate::{byte_budget::Reservation, gateway::random::unguessable, server::App};
 use toolway_protocol::mcp::{
     headers,
-    rpc::{self, Id, Incoming, Message, Request, RpcError, code},
+    rpc::{self, MessageOrBatch, RpcError, RpcId, RpcMessage, RpcRequest, code},
     stateless,
     version::Version,
 };
 
 /// `initialize`: a new session.
-pub(super) fn initialize(face: &Face, head: &RequestHead, request: Request) -> Response {
-    let Request { id, params, .. } = request;
+pub(super) fn initialize(face: &McpFace, head: &RequestHead, request: RpcRequest) -> Response {
+    let RpcRequest { id, params, .. } = request;
     let Ok(session_id) = unguessable() else {
         let error = RpcError::new(code::INTERNAL_ERROR, "there is no randomness");
         return reply::error(StatusCode::INTERNAL_SERVER_ERROR, Some(&id), error);
@@ -52,8 +52,8 @@ pub(super) fn initialize(face: &Face, head: &RequestHead, request: Request) -> R
     let owner = head.owner.clone();
     if let Err(full) = face.sessions.add(session_id.clone(), owner, client) {
         let (status, why) = match full {
-            NoRoom::AtAll => (StatusCode::SERVICE_UNAVAILABLE, "all sessions are at work"),
-            NoRoom::OfKey => (
+            SessionsFull::AtAll => (StatusCode::SERVICE_UNAVAILABLE, "all sessions are at work"),
+            SessionsFull::OfKey => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "this key has half of all sessions, which is its share, and all of them are at work; \
                  DELETE those that are done",
@@ -71,13 +71,13 @@ pub(super) fn initialize(face: &Face, head: &RequestHead, request: Request) -> R
 
 /// Everything else that is POSTed.
 pub(super) async fn post(
-    face: &Face,
+    face: &McpFace,
     head: &RequestHead,
-    incoming: Incoming,
+    incoming: MessageOrBatch,
     reservation: Option<Arc<Reservation>>,
 ) -> Response {
     let id = match &incoming {
-        Incoming::One(Message::Request(request)) => Some(request.id.clone()),
+        MessageOrBatch::One(RpcMessage::Request(request)) => Some(request.id.clone()),
         _ => None,
     };
     let session = match session(face, head, id.as_ref()) {
@@ -85,22 +85,22 @@ pub(super) async fn post(
         Err(response) => return response,
     };
     match incoming {
-        Incoming::One(Message::Request(request)) => {
+        MessageOrBatch::One(RpcMessage::Request(request)) => {
             let outbox = Arc::new(Outbox::default());
             super::note(&request, session.short());
             let client = Arc::clone(&session.client);
             let answer = Box::pin(client.answer(request, outbox_for(head, &outbox), reservation));
             respond(face, head, session, id, answer, outbox).await
         }
-        Incoming::One(Message::Notification(notification)) => {
+        MessageOrBatch::One(RpcMessage::Notification(notification)) => {
             session.client.notified(&notification);
             reply::accepted()
         }
-        Incoming::One(Message::Response(response)) => {
+        MessageOrBatch::One(RpcMessage::Response(response)) => {
             session.client.answered(response);
             reply::accepted()
         }
-        Incoming::Batch(batch) => {
+        MessageOrBatch::Batch(batch) => {
             let requests = match session.client.sort(batch) {
                 Ok(requests) if requests.is_empty() => return reply::accepted(),
                 Ok(requests) => requests,
@@ -147,7 +147,7 @@ pub(super) fn get(app: &App, head: &RequestHead) -> Response {
         });
         drive
     });
-    reply::events(Events {
+    reply::events(SseResponse {
         reader: outbox.reader(after),
         number: Some(number),
         is_primed: session.client.version() >= Version::V2025_11_25,
@@ -159,7 +159,7 @@ pub(super) fn get(app: &App, head: &RequestHead) -> Response {
 }
 
 /// DELETE: the end of a session.
-pub(super) fn delete(face: &Face, head: &RequestHead) -> Response {
+pub(super) fn delete(face: &McpFace, head: &RequestHead) -> Response {
     match session(face, head, None) {
         Ok(session) if face.sessions.end(&session.id, &head.owner) => {
             tracing::debug!(session = session.short(), "An MCP client went");
@@ -172,7 +172,11 @@ pub(super) fn delete(face: &Face, head: &RequestHead) -> Response {
 
 /// The session of a request.
 #[expect(clippy::result_large_err, reason = "the error is what is sent")]
-fn session(face: &Face, head: &RequestHead, id: Option<&Id>) -> Result<Arc<Session>, Response> {
+fn session(
+    face: &McpFace,
+    head: &RequestHead,
+    id: Option<&RpcId>,
+) -> Result<Arc<Session>, Response> {
     let bad = |error| reply::error(StatusCode::BAD_REQUEST, id, error);
     let version = headers::one(&head.headers, headers::PROTOCOL_VERSION).map_err(bad)?;
     if let Some(version) = version
@@ -196,10 +200,10 @@ fn outbox_for(head: &RequestHead, outbox: &Arc<Outbox>) -> Option<Arc<Outbox>> {
 
 /// One message if it is the first there is to say and does not take long; a stream otherwise.
 async fn respond(
-    face: &Face,
+    face: &McpFace,
     head: &RequestHead,
     session: Arc<Session>,
-    id: Option<Id>,
+    id: Option<RpcId>,
     answer: BoxFuture<'static, Option<Bytes>>,
     outbox: Arc<Outbox>,
 ) -> Response {
@@ -228,7 +232,7 @@ async fn respond(
     let number = session.keep(Arc::clone(&outbox));
     // From here on the work does not depend on the connection.
     drop(work);
-    reply::events(Events {
+    reply::events(SseResponse {
         reader: outbox.reader(0),
         number: Some(number),
         is_primed: session.client.version() >= Version::V2025_11_25,

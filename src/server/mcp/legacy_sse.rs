@@ -22,16 +22,16 @@ use futures::{StreamExt, stream};
 use tokio::time::{interval, timeout};
 
 use super::{
-    Face,
-    events::Events,
+    McpFace,
+    events::SseResponse,
     reply,
-    sessions::{NoRoom, Owner},
+    sessions::{SessionOwner, SessionsFull},
 };
 use crate::quota::Sharing;
 use crate::{
     gateway::{mcp::View, random::unguessable},
     server::{
-        App, error::Refusal, headers::principal, mcp_sessions, places::HeldPlace, stdio::Pipe,
+        App, error::Refusal, headers::principal, mcp_sessions, places::HeldPlace, stdio::ClientPipe,
     },
 };
 use toolway_protocol::mcp::headers::Accepts;
@@ -58,12 +58,12 @@ pub(super) struct LegacySessions {
 }
 
 struct LegacySession {
-    owner: Owner,
-    pipe: Mutex<Pipe>,
+    owner: SessionOwner,
+    pipe: Mutex<ClientPipe>,
 }
 
 /// Takes a session out of the table when its stream ends.
-struct Registered {
+struct RegisteredSession {
     sessions: Arc<LegacySessions>,
     id: String,
 }
@@ -93,7 +93,7 @@ pub(in crate::server) async fn profile(
 
 async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let owner = Owner {
+    let owner = SessionOwner {
         endpoint: parts.uri.path().to_owned(),
         principal: principal(&parts.headers),
         account: mcp_sessions::owner(app, &parts.headers),
@@ -122,7 +122,7 @@ async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
 }
 
 /// GET: a new session, and its stream.
-fn open(face: &Face, view: Arc<View>, owner: Owner, place: HeldPlace) -> Response {
+fn open(face: &McpFace, view: Arc<View>, owner: SessionOwner, place: HeldPlace) -> Response {
     let Ok(id) = unguessable() else {
         return reply::refusal(Refusal::Internal);
     };
@@ -131,7 +131,7 @@ fn open(face: &Face, view: Arc<View>, owner: Owner, place: HeldPlace) -> Respons
         owner.endpoint
     );
     let stopping = face.stopping.child_token();
-    let pipe = Pipe::new(
+    let pipe = ClientPipe::new(
         Arc::clone(&face.gateway),
         view,
         id.clone(),
@@ -145,8 +145,8 @@ fn open(face: &Face, view: Arc<View>, owner: Owner, place: HeldPlace) -> Respons
     let (max, sharing) = (face.config.max_sessions, face.sessions.sharing());
     let registered = match face.legacy.add(id, Arc::clone(&session), max, sharing) {
         Ok(registered) => registered,
-        Err(NoRoom::AtAll) => return reply::refusal(Refusal::Overloaded),
-        Err(NoRoom::OfKey) => {
+        Err(SessionsFull::AtAll) => return reply::refusal(Refusal::Overloaded),
+        Err(SessionsFull::OfKey) => {
             let why =
                 "this key has half of all sessions, which is its share; close those that are done";
             return reply::refused(StatusCode::TOO_MANY_REQUESTS, why);
@@ -161,7 +161,7 @@ fn open(face: &Face, view: Arc<View>, owner: Owner, place: HeldPlace) -> Respons
             looks.tick().await;
         }
     };
-    let response = reply::events(Events {
+    let response = reply::events(SseResponse {
         reader,
         number: None,
         is_primed: false,
@@ -215,25 +215,25 @@ impl LegacySessions {
         session: Arc<LegacySession>,
         max: usize,
         sharing: Sharing,
-    ) -> Result<Registered, NoRoom> {
+    ) -> Result<RegisteredSession, SessionsFull> {
         let mut table = self.table();
         let account = session.owner.account;
         let own = table.values().filter(|it| it.owner.account == account);
         if table.len() >= max {
-            return Err(NoRoom::AtAll);
+            return Err(SessionsFull::AtAll);
         }
         if own.count() >= sharing.share(max) {
-            return Err(NoRoom::OfKey);
+            return Err(SessionsFull::OfKey);
         }
         table.insert(id.clone(), session);
-        Ok(Registered {
+        Ok(RegisteredSession {
             sessions: Arc::clone(self),
             id,
         })
     }
 
     /// The session of this id, if it is this owner's.
-    fn find(&self, id: &str, owner: &Owner) -> Option<Arc<LegacySession>> {
+    fn find(&self, id: &str, owner: &SessionOwner) -> Option<Arc<LegacySession>> {
         let table = self.table();
         table.get(id).filter(|it| it.owner == *owner).cloned()
     }
@@ -244,12 +244,12 @@ impl LegacySessions {
 }
 
 impl LegacySession {
-    fn pipe(&self) -> MutexGuard<'_, Pipe> {
+    fn pipe(&self) -> MutexGuard<'_, ClientPipe> {
         self.pipe.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredSession {
     fn drop(&mut self) {
         self.sessions.table().remove(&self.id);
     }

@@ -19,8 +19,8 @@ use crate::gateway::{
 };
 use toolway_protocol::{
     mcp::{
-        rpc::{Id, RpcError},
-        stateless::{self, Filter},
+        rpc::{RpcError, RpcId},
+        stateless::{self, ListenFilter},
     },
     tool::JsonObject,
 };
@@ -29,8 +29,8 @@ use toolway_protocol::{
 pub(in crate::server) struct Subscription {
     gateway: Arc<Gateway>,
     view: Arc<View>,
-    id: Id,
-    filter: Filter,
+    id: RpcId,
+    filter: ListenFilter,
     _watches: Vec<ResourceSubscription>,
     events: broadcast::Receiver<Arc<BackendEvent>>,
 }
@@ -42,13 +42,13 @@ impl Subscription {
     /// `Invalid params`, when the filter cannot be read.
     pub(in crate::server) async fn open(
         once: &StatelessRequest,
-        id: &Id,
+        id: &RpcId,
         params: &JsonObject,
     ) -> Result<Subscription, RpcError> {
         // First, so that nothing is missed that happens meanwhile.
         let events = once.gateway.events();
         let capabilities = once.gateway.describe(&once.view).capabilities;
-        let mut filter = Filter::read(params)?.accepted(&capabilities);
+        let mut filter = ListenFilter::read(params)?.accepted(&capabilities);
         let context = once.context();
         let mut asked: Vec<String> = Vec::new();
         for uri in std::mem::take(&mut filter.uris) {

@@ -22,14 +22,14 @@ pub(super) fn notification(method: &str, params: Value) -> Bytes {
 /// One stream of messages. It has one reader at a time; a new one takes the place of the one before.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Outbox {
-    inner: Mutex<Inner>,
+    inner: Mutex<OutboxState>,
     changed: Notify,
     /// Something was read.
     taken: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct OutboxState {
     replay: Replay,
     is_closed: bool,
     /// How many readers there were.
@@ -40,7 +40,7 @@ struct Inner {
 
 /// Reads a feed from one message on.
 #[derive(Debug)]
-pub(in crate::server) struct Reader {
+pub(in crate::server) struct OutboxReader {
     outbox: Arc<Outbox>,
     /// The last message that was read.
     at: u64,
@@ -123,14 +123,14 @@ impl Outbox {
     }
 
     /// Reads on after the message of this number. An earlier reader ends.
-    pub(in crate::server) fn reader(self: &Arc<Self>, after: u64) -> Reader {
+    pub(in crate::server) fn reader(self: &Arc<Self>, after: u64) -> OutboxReader {
         let mut inner = self.inner();
         inner.readers += 1;
         inner.is_read = true;
         let turn = inner.readers;
         drop(inner);
         self.changed.notify_waiters();
-        Reader {
+        OutboxReader {
             outbox: Arc::clone(self),
             at: after,
             turn,
@@ -145,12 +145,12 @@ impl Outbox {
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, OutboxState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Reader {
+impl OutboxReader {
     /// What is next.
     pub(in crate::server) fn take(&mut self) -> Next {
         let mut inner = self.outbox.inner();
@@ -201,7 +201,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for OutboxReader {
     fn drop(&mut self) {
         self.leave();
     }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::outbox::{Outbox, notification};
-use toolway_protocol::mcp::rpc::{self, Id, Response, RpcError, code};
+use toolway_protocol::mcp::rpc::{self, RpcError, RpcId, RpcResponse, code};
 
 /// Longest wait for a client's answer, which a person may have to give.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(600);
@@ -22,29 +22,29 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(600);
 /// Most questions that wait for answers of one client.
 const MAX_OPEN: usize = 64;
 
-type Answer = Result<Value, RpcError>;
+type QuestionResult = Result<Value, RpcError>;
 
 /// The questions that one client has not answered yet.
 #[derive(Debug, Default)]
-pub(super) struct Questions {
-    open: Mutex<HashMap<Id, oneshot::Sender<Answer>>>,
+pub(super) struct ClientQuestions {
+    open: Mutex<HashMap<RpcId, oneshot::Sender<QuestionResult>>>,
     asked: AtomicU64,
 }
 
 /// Takes a question back when it is dropped before the answer came.
-struct Asked<'q> {
-    questions: &'q Questions,
+struct PendingQuestion<'q> {
+    questions: &'q ClientQuestions,
     outbox: &'q Outbox,
-    id: Id,
+    id: RpcId,
 }
 
-impl Questions {
+impl ClientQuestions {
     /// Asks, and waits for the answer. Dropping the future takes the question back.
     ///
     /// # Errors
     /// What the client answered; or that it did not, or has too much to answer already.
-    pub(super) async fn ask(&self, outbox: &Outbox, method: &str, params: Value) -> Answer {
-        let id = Id::from(self.asked.fetch_add(1, Ordering::Relaxed));
+    pub(super) async fn ask(&self, outbox: &Outbox, method: &str, params: Value) -> QuestionResult {
+        let id = RpcId::from(self.asked.fetch_add(1, Ordering::Relaxed));
         let (answer, answered) = oneshot::channel();
         {
             let mut open = self.open();
@@ -53,7 +53,7 @@ impl Questions {
             }
             open.insert(id.clone(), answer);
         }
-        let asked = Asked {
+        let asked = PendingQuestion {
             questions: self,
             outbox,
             id,
@@ -68,19 +68,19 @@ impl Questions {
     }
 
     /// Takes an answer; one without a waiting question is dropped.
-    pub(super) fn answered(&self, response: Response) {
+    pub(super) fn answered(&self, response: RpcResponse) {
         let waiting = self.open().remove(&response.id);
         if let Some(waiting) = waiting {
             let _ = waiting.send(response.outcome);
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<Id, oneshot::Sender<Answer>>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<RpcId, oneshot::Sender<QuestionResult>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingQuestion<'_> {
     fn drop(&mut self) {
         if self.questions.open().remove(&self.id).is_some() {
             let params = json!({"requestId": self.id.to_value(), "reason": "no longer needed"});
@@ -114,15 +114,15 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_finds_its_question_by_the_id() {
-        let (questions, outbox) = (Questions::default(), Arc::new(Outbox::default()));
+        let (questions, outbox) = (ClientQuestions::default(), Arc::new(Outbox::default()));
         let mut first = Box::pin(questions.ask(&outbox, "roots/list", json!({})));
         let mut second = Box::pin(questions.ask(&outbox, "roots/list", json!({})));
         assert!(poll!(first.as_mut()).is_pending() && poll!(second.as_mut()).is_pending());
         let ids: Vec<Value> = said(&outbox).iter().map(|it| it["id"].clone()).collect();
-        let id = Id::read(&ids[1]).unwrap();
+        let id = RpcId::read(&ids[1]).unwrap();
         let outcome = Ok(json!({"roots": []}));
-        questions.answered(Response { id, outcome });
-        questions.answered(Response {
+        questions.answered(RpcResponse { id, outcome });
+        questions.answered(RpcResponse {
             id: 99.into(),
             outcome: Ok(json!(null)),
         });
@@ -132,7 +132,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_question_that_is_dropped_is_taken_back() {
-        let (questions, outbox) = (Questions::default(), Arc::new(Outbox::default()));
+        let (questions, outbox) = (ClientQuestions::default(), Arc::new(Outbox::default()));
         let mut question = Box::pin(questions.ask(&outbox, "elicitation/create", json!({})));
         assert!(poll!(question.as_mut()).is_pending());
         drop(question);
@@ -144,7 +144,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_answer_is_not_waited_for_for_ever() {
-        let (questions, outbox) = (Questions::default(), Arc::new(Outbox::default()));
+        let (questions, outbox) = (ClientQuestions::default(), Arc::new(Outbox::default()));
         let answer = questions.ask(&outbox, "roots/list", json!({})).await;
         assert_eq!(answer, Err(failed("the client did not answer in time")));
         assert!(questions.open().is_empty());

@@ -7,15 +7,15 @@ use axum::{
 };
 use bytes::Bytes;
 
-use super::events::Events;
+use super::events::SseResponse;
 use crate::{
     gateway::failure::Outcome,
     server::{
-        ended::{Failing, Lasting},
         error::Refusal,
+        request_log::{Failing, Lasting},
     },
 };
-use toolway_protocol::mcp::rpc::{self, Id, RpcError, code};
+use toolway_protocol::mcp::rpc::{self, RpcError, RpcId, code};
 
 /// There is no such session (by custom; the specification names no code).
 const NO_SESSION: i64 = -32001;
@@ -30,7 +30,7 @@ pub(super) fn json(status: StatusCode, message: impl Into<Bytes>) -> Response {
 }
 
 /// An answer that is an error. Its words may be a server's, so the log has its code alone.
-pub(super) fn error(status: StatusCode, id: Option<&Id>, error: RpcError) -> Response {
+pub(super) fn error(status: StatusCode, id: Option<&RpcId>, error: RpcError) -> Response {
     let logged = format!("JSON-RPC error {}", error.code);
     let response = json(status, rpc::write_answer(id, &Err(error)));
     match status {
@@ -75,13 +75,13 @@ pub(super) fn empty(status: StatusCode) -> Response {
 }
 
 /// There is no such session, or no more.
-pub(super) fn no_session(id: Option<&Id>) -> Response {
+pub(super) fn no_session(id: Option<&RpcId>) -> Response {
     let why = "Session not found; begin a new one with `initialize`";
     error(StatusCode::NOT_FOUND, id, RpcError::new(NO_SESSION, why))
 }
 
 /// A stream.
-pub(super) fn events(events: Events) -> Response {
+pub(super) fn events(events: SseResponse) -> Response {
     let is_lasting = events.place.is_some();
     let mut response = streaming(events.into_body());
     if is_lasting {

@@ -43,7 +43,7 @@ pub(super) struct Sessions {
 
 /// Why a session was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoRoom {
+pub(super) enum SessionsFull {
     /// All sessions of the key are at work, and it may have no more.
     OfKey,
     /// All sessions are at work.
@@ -52,7 +52,7 @@ pub(super) enum NoRoom {
 
 /// Whose session it is, and where: another key or another endpoint does not get it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::server) struct Owner {
+pub(in crate::server) struct SessionOwner {
     /// The path that leads to the endpoint.
     pub(in crate::server) endpoint: String,
     /// A print of the key.
@@ -64,7 +64,7 @@ pub(in crate::server) struct Owner {
 /// One session.
 pub(super) struct Session {
     pub(super) id: String,
-    owner: Owner,
+    owner: SessionOwner,
     pub(super) client: Arc<ClientSession>,
     /// What is said unasked.
     pub(super) unasked: Arc<Outbox>,
@@ -100,9 +100,9 @@ impl Sessions {
     pub(super) fn add(
         &self,
         id: String,
-        owner: Owner,
+        owner: SessionOwner,
         client: ClientSession,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), SessionsFull> {
         let mut table = self.table();
         let is_own = |session: &Session| session.owner.account == owner.account;
         let own = table.values().filter(|it| is_own(it)).count();
@@ -119,9 +119,9 @@ impl Sessions {
             let oldest = idle.min_by_key(|it| it.used()).map(|it| it.id.clone());
             let oldest = oldest.and_then(|id| table.remove(&id));
             let full = if has_share {
-                NoRoom::OfKey
+                SessionsFull::OfKey
             } else {
-                NoRoom::AtAll
+                SessionsFull::AtAll
             };
             oldest.ok_or(full)?.gone.cancel();
         }
@@ -140,7 +140,7 @@ impl Sessions {
     }
 
     /// The session of this id, if it is this owner's.
-    pub(super) fn find(&self, id: &str, owner: &Owner) -> Option<Arc<Session>> {
+    pub(super) fn find(&self, id: &str, owner: &SessionOwner) -> Option<Arc<Session>> {
         let session = self
             .table()
             .get(id)
@@ -151,7 +151,7 @@ impl Sessions {
     }
 
     /// Ends a session. False: there is none.
-    pub(super) fn end(&self, id: &str, owner: &Owner) -> bool {
+    pub(super) fn end(&self, id: &str, owner: &SessionOwner) -> bool {
         let mut table = self.table();
         let is_there = table.get(id).is_some_and(|it| it.owner == *owner);
         if is_there && let Some(session) = table.remove(id) {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::{
-    Face, RequestHead, events::Events, listen, outbox::Outbox, reply,
+    McpFace, RequestHead, events::SseResponse, listen, outbox::Outbox, reply,
     stateless_request::StatelessRequest,
 };
 use crate::{
@@ -19,8 +19,8 @@ use crate::{
 use toolway_protocol::{
     mcp::{
         headers,
-        rpc::{self, Id, Request, RpcError, code},
-        stateless::About,
+        rpc::{self, RpcError, RpcId, RpcRequest, code},
+        stateless::RequestMeta,
     },
     tool::JsonObject,
 };
@@ -29,7 +29,7 @@ use toolway_protocol::{
 pub(super) async fn request(
     app: &App,
     head: &RequestHead,
-    request: Request,
+    request: RpcRequest,
     reservation: Option<Arc<Reservation>>,
 ) -> Response {
     let face = &app.mcp;
@@ -38,7 +38,7 @@ pub(super) async fn request(
         Err(error) => return reply::error(status(&error, true), Some(&request.id), error),
     };
     super::note(&request, "");
-    let Request { id, method, params } = request;
+    let RpcRequest { id, method, params } = request;
     let outbox = Arc::new(Outbox::default());
     let once = StatelessRequest {
         gateway: Arc::clone(&face.gateway),
@@ -85,9 +85,13 @@ pub(super) async fn request(
 }
 
 /// The request says what it must, and its headers repeat it.
-fn admit(face: &Face, head: &RequestHead, request: &Request) -> Result<About, RpcError> {
+fn admit(
+    face: &McpFace,
+    head: &RequestHead,
+    request: &RpcRequest,
+) -> Result<RequestMeta, RpcError> {
     headers::check(&head.headers, request)?;
-    let about = About::read(&request.params)?;
+    let about = RequestMeta::read(&request.params)?;
     if request.method == "tools/call"
         && let Some(name) = request.params.get("name").and_then(Value::as_str)
         && let Some(offered) = face.gateway.offered(&head.view, name)
@@ -99,9 +103,9 @@ fn admit(face: &Face, head: &RequestHead, request: &Request) -> Result<About, Rp
 }
 
 async fn listening(
-    face: &Face,
+    face: &McpFace,
     once: StatelessRequest,
-    id: &Id,
+    id: &RpcId,
     params: &JsonObject,
     outbox: Arc<Outbox>,
     place: Result<HeldPlace, Response>,
@@ -124,14 +128,14 @@ async fn listening(
         filled.must_say(Bytes::from(rpc::write_answer(Some(&id), &ended)));
         filled.close();
     };
-    reply::events(Events {
+    reply::events(SseResponse {
         place: Some(place),
         ..stream(face, &outbox, Box::pin(drive))
     })
 }
 
-fn stream(face: &Face, outbox: &Arc<Outbox>, drive: BoxFuture<'static, ()>) -> Events {
-    Events {
+fn stream(face: &McpFace, outbox: &Arc<Outbox>, drive: BoxFuture<'static, ()>) -> SseResponse {
+    SseResponse {
         reader: outbox.reader(0),
         number: None,
         is_primed: false,

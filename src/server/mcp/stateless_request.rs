@@ -21,7 +21,7 @@ use toolway_protocol::{
     mcp::{
         level::Level,
         rpc::RpcError,
-        stateless::{self, About},
+        stateless::{self, RequestMeta},
         version::Version,
     },
     tool::JsonObject,
@@ -36,7 +36,7 @@ pub(in crate::server) struct StatelessRequest {
     /// Tells clients apart that must not answer for each other.
     pub(in crate::server) owner: String,
     /// What the request says about its client.
-    pub(in crate::server) about: About,
+    pub(in crate::server) about: RequestMeta,
     /// Where something can be said before the result.
     pub(in crate::server) outbox: Option<Arc<Outbox>>,
     /// What it takes of the budget of bytes.
@@ -91,7 +91,7 @@ impl StatelessRequest {
         RequestContext {
             view: Arc::clone(&self.view),
             version: Version::V2026_07_28,
-            caller: Arc::new(Client {
+            caller: Arc::new(StatelessCaller {
                 capabilities: self.about.capabilities.clone(),
                 level: self.about.level,
                 outbox: self.outbox.clone(),
@@ -104,13 +104,13 @@ impl StatelessRequest {
 }
 
 /// The client as those see it who work for its request. It is asked by results, never by requests.
-struct Client {
+struct StatelessCaller {
     capabilities: Value,
     level: Option<Level>,
     outbox: Option<Arc<Outbox>>,
 }
 
-impl Caller for Client {
+impl Caller for StatelessCaller {
     fn capabilities(&self) -> &Value {
         &self.capabilities
     }

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::outbox::{Outbox, notification};
 use crate::gateway::{Gateway, mcp::RequestContext};
 use toolway_protocol::{
-    mcp::rpc::{Id, RpcError, code},
+    mcp::rpc::{RpcError, RpcId, code},
     tool::{JsonObject, Progress},
 };
 
@@ -62,7 +62,7 @@ async fn answer(
     let token = params
         .get("_meta")
         .and_then(|meta| meta.get("progressToken"))
-        .filter(|token| Id::read(token).is_some())
+        .filter(|token| RpcId::read(token).is_some())
         .cloned();
     let (Some(token), Some(outbox)) = (token, outbox) else {
         return gateway.request(context, method, params, None).await;
@@ -111,8 +111,8 @@ fn number(number: f64) -> Value {
 
 /// The requests of one client that are at work.
 #[derive(Debug, Default)]
-pub(in crate::server) struct Running {
-    table: Mutex<HashMap<Id, (u64, oneshot::Sender<()>)>>,
+pub(in crate::server) struct ActiveRequests {
+    table: Mutex<HashMap<RpcId, (u64, oneshot::Sender<()>)>>,
     begun: AtomicU64,
     /// How many are at work. More than are in the table, where one has the id of another.
     places: AtomicUsize,
@@ -120,14 +120,14 @@ pub(in crate::server) struct Running {
 
 /// A request's place among those at work; dropping it gives the place back.
 #[derive(Debug)]
-pub(in crate::server) struct Place {
-    running: Arc<Running>,
-    id: Id,
+pub(in crate::server) struct ActiveRequest {
+    running: Arc<ActiveRequests>,
+    id: RpcId,
     number: u64,
     cancelled: oneshot::Receiver<()>,
 }
 
-impl Running {
+impl ActiveRequests {
     /// Most requests of one client that are at work side by side.
     pub(in crate::server) const MAX: usize = 256;
 
@@ -136,13 +136,13 @@ impl Running {
     ///
     /// # Errors
     /// When too many are at work.
-    pub(in crate::server) fn begin(self: &Arc<Self>, id: Id) -> Result<Place, RpcError> {
+    pub(in crate::server) fn begin(self: &Arc<Self>, id: RpcId) -> Result<ActiveRequest, RpcError> {
         let (cancel, cancelled) = oneshot::channel();
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let mut table = self.table();
         // Only added to under the lock.
-        if self.places.load(Ordering::Relaxed) >= Running::MAX {
-            let most = Running::MAX;
+        if self.places.load(Ordering::Relaxed) >= ActiveRequests::MAX {
+            let most = ActiveRequests::MAX;
             return Err(RpcError::new(
                 code::INTERNAL_ERROR,
                 format!("{most} requests of this client are at work; try again in a moment"),
@@ -151,7 +151,7 @@ impl Running {
         self.places.fetch_add(1, Ordering::Relaxed);
         table.insert(id.clone(), (number, cancel));
         drop(table);
-        Ok(Place {
+        Ok(ActiveRequest {
             running: Arc::clone(self),
             id,
             number,
@@ -161,19 +161,19 @@ impl Running {
 
     /// Stops the request that `notifications/cancelled` names, if it is at work.
     pub(in crate::server) fn cancel(&self, params: &JsonObject) {
-        let id = params.get("requestId").and_then(Id::read);
+        let id = params.get("requestId").and_then(RpcId::read);
         let cancelled = id.and_then(|id| self.table().remove(&id));
         if let Some((_, cancel)) = cancelled {
             let _ = cancel.send(());
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, HashMap<Id, (u64, oneshot::Sender<()>)>> {
+    fn table(&self) -> MutexGuard<'_, HashMap<RpcId, (u64, oneshot::Sender<()>)>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Place {
+impl ActiveRequest {
     /// Does the work; `None` when it was cancelled.
     pub(in crate::server) async fn hold<T>(
         mut self,
@@ -191,7 +191,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.running.places.fetch_sub(1, Ordering::Relaxed);
         let mut table = self.running.table();
@@ -216,7 +216,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_cancelled_has_no_result() {
-        let running = Arc::new(Running::default());
+        let running = Arc::new(ActiveRequests::default());
         let place = running.begin(1.into()).unwrap();
         running.cancel(&cancelling(json!("1")));
         running.cancel(&cancelling(json!(null)));
@@ -227,7 +227,7 @@ mod tests {
 
     #[tokio::test]
     async fn two_with_one_id_both_end() {
-        let running = Arc::new(Running::default());
+        let running = Arc::new(ActiveRequests::default());
         let (first, second) = (
             running.begin(1.into()).unwrap(),
             running.begin(1.into()).unwrap(),
@@ -239,19 +239,19 @@ mod tests {
 
     #[test]
     fn too_many_are_refused() {
-        let running = Arc::new(Running::default());
-        let places: Vec<_> = (0..Running::MAX as u64)
+        let running = Arc::new(ActiveRequests::default());
+        let places: Vec<_> = (0..ActiveRequests::MAX as u64)
             .map(|id| running.begin(id.into()).unwrap())
             .collect();
-        assert!(running.begin(Id::Text("x".to_owned())).is_err());
+        assert!(running.begin(RpcId::Text("x".to_owned())).is_err());
         drop(places);
         assert!(running.table().is_empty());
     }
 
     #[test]
     fn one_id_for_all_is_no_way_around_the_bound() {
-        let running = Arc::new(Running::default());
-        let places: Vec<_> = (0..Running::MAX)
+        let running = Arc::new(ActiveRequests::default());
+        let places: Vec<_> = (0..ActiveRequests::MAX)
             .map(|_| running.begin(1.into()).unwrap())
             .collect();
         assert!(running.begin(1.into()).is_err());

@@ -64,7 +64,7 @@ impl Config {
 }
 
 /// A program, ready to be started.
-pub(super) struct Command {
+pub(super) struct CommandRunner {
     group: ServerId,
     config: Config,
     limit: usize,
@@ -72,7 +72,7 @@ pub(super) struct Command {
 
 /// What a program wrote so far.
 #[derive(Default)]
-struct Written {
+struct CommandOutput {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
@@ -80,10 +80,10 @@ struct Written {
 /// It wrote more than it may.
 struct Flooded;
 
-impl Command {
+impl CommandRunner {
     /// `limit` is the longest output, in bytes.
-    pub(super) fn new(group: ServerId, config: Config, limit: usize) -> Command {
-        Command {
+    pub(super) fn new(group: ServerId, config: Config, limit: usize) -> CommandRunner {
+        CommandRunner {
             group,
             config,
             limit,
@@ -105,7 +105,7 @@ impl Command {
             }
         })?;
         let input = serde_json::to_vec(arguments).unwrap_or_default();
-        let mut written = Written::default();
+        let mut written = CommandOutput::default();
         let Spawned {
             mut process,
             stdin,
@@ -146,7 +146,7 @@ impl Command {
         .await
     }
 
-    fn failed(&self, ended: &str, written: &Written) -> ToolResult {
+    fn failed(&self, ended: &str, written: &CommandOutput) -> ToolResult {
         let stderr = self.strike_out(&written.stderr);
         let stdout = self.strike_out(&written.stdout);
         let group = &self.group;

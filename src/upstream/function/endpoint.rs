@@ -24,7 +24,7 @@ use crate::upstream::{SetupError, wire::Client};
 use toolway_core::translate::{
     functions::{
         output,
-        webhook::{self, AnswerFault, Call},
+        webhook::{self, AnswerFault, WebhookCall},
     },
     ids::Ids,
 };
@@ -51,13 +51,13 @@ pub struct Batch {
 }
 
 /// What comes of a call.
-type Outcome = Result<ToolResult, CallError>;
+type EndpointResult = Result<ToolResult, CallError>;
 
 /// A webhook, ready to be called.
 pub(super) struct Endpoint {
     post: Arc<Post>,
     batches: Option<Batches>,
-    ids: Source,
+    ids: CallIdSource,
 }
 
 impl Endpoint {
@@ -85,17 +85,17 @@ impl Endpoint {
         Ok(Endpoint {
             batches: config.batch.map(|batch| Batches::new(post.clone(), batch)),
             post,
-            ids: Source::default(),
+            ids: CallIdSource::default(),
         })
     }
 
     /// Calls a function. Dropping the future gives the call up; the others of its request go on.
-    pub(super) async fn call(&self, function: &str, arguments: &JsonObject) -> Outcome {
+    pub(super) async fn call(&self, function: &str, arguments: &JsonObject) -> EndpointResult {
         let id = self.ids.next();
         if let Some(batches) = &self.batches {
             return batches.call(id, function, arguments.clone()).await;
         }
-        let call = Call {
+        let call = WebhookCall {
             id: &id,
             name: function,
             arguments,
@@ -107,12 +107,12 @@ impl Endpoint {
 
 /// Makes up the ids of calls: none of them twice, and none that another process is likely to have.
 #[derive(Default)]
-struct Source {
+struct CallIdSource {
     random: RandomState,
     used: AtomicU64,
 }
 
-impl Source {
+impl CallIdSource {
     fn next(&self) -> String {
         let used = self.used.fetch_add(1, Ordering::Relaxed);
         format!("call_{}", Ids::new(self.random.hash_one(used)).call())
@@ -131,8 +131,8 @@ struct Post {
 impl Post {
     /// Sends calls in one request; what came of each, in their order. A request that fails is each call's
     /// failure. Dropping the future gives the request up.
-    async fn send(&self, calls: &[Call<'_>]) -> Vec<Outcome> {
-        let request = web::Request {
+    async fn send(&self, calls: &[WebhookCall<'_>]) -> Vec<EndpointResult> {
+        let request = web::WebRequest {
             method: Method::POST,
             address: Cow::Borrowed(&self.address),
             headers: Cow::Borrowed(&self.headers),
@@ -158,7 +158,7 @@ impl Post {
         answers.outcomes.into_iter().map(outcome).collect()
     }
 
-    fn log(&self, fault: &AnswerFault, reply: &web::Reply) {
+    fn log(&self, fault: &AnswerFault, reply: &web::WebResponse) {
         let (group, fault) = (&self.group, fault.without_words());
         tracing::warn!(functions.group = %group, status = reply.status,
             content_type = reply.content_type, bytes = reply.body.len(), %fault,

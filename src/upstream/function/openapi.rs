@@ -45,7 +45,7 @@ impl Config {
 }
 
 /// An API, ready to be called.
-pub(super) struct Api {
+pub(super) struct OpenApiRunner {
     group: ServerId,
     base_url: Url,
     headers: HeaderMap,
@@ -54,14 +54,18 @@ pub(super) struct Api {
     limit: usize,
 }
 
-impl Api {
+impl OpenApiRunner {
     /// Calls go to this API; nothing is sent yet. `limit` is the longest answer, in bytes.
     ///
     /// # Errors
     /// When the TLS setup of the machine cannot be used.
-    pub(super) fn new(group: ServerId, config: &Config, limit: usize) -> Result<Api, SetupError> {
+    pub(super) fn new(
+        group: ServerId,
+        config: &Config,
+        limit: usize,
+    ) -> Result<OpenApiRunner, SetupError> {
         let plans = config.operations.iter();
-        Ok(Api {
+        Ok(OpenApiRunner {
             group,
             base_url: config.base_url.clone(),
             headers: web::headers(&config.headers),
@@ -104,7 +108,7 @@ impl Api {
         }
     }
 
-    fn request(&self, request: HttpRequest) -> Result<web::Request<'static>, CallError> {
+    fn request(&self, request: HttpRequest) -> Result<web::WebRequest<'static>, CallError> {
         let url = Url::parse(&request.url(self.base_url.as_str())).ok();
         // The plan sees to this; whatever it overlooks must not take the keys to another host.
         let url = url.filter(|url| url.origin() == self.base_url.origin());
@@ -132,7 +136,7 @@ impl Api {
             headers.remove(name);
         }
         headers.extend(self.headers.clone());
-        Ok(web::Request {
+        Ok(web::WebRequest {
             method,
             address: Cow::Owned(url.into()),
             headers: Cow::Owned(headers),

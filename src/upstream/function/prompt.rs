@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::upstream::model::{ClientHeaders, ModelError, Models, Upstream, retry::Round};
+use crate::upstream::model::{ClientHeaders, ModelError, Models, Upstream, retry::RoundPosition};
 use toolway_core::translate::{
     completion,
     functions::{output, request::FUNCTION, template::Template},
@@ -100,7 +100,7 @@ impl Prompt {
         let no_client = ClientHeaders::default();
         // Asking twice does no harm, so the upstream may be asked again as in a round after the first.
         let incoming = upstream
-            .chat(&no_client, &self.config.model, &body, Round::Later)
+            .chat(&no_client, &self.config.model, &body, RoundPosition::Later)
             .await?;
         incoming.read_all(self.limit).await
     }

@@ -26,9 +26,9 @@ pub struct Config {
 }
 
 /// The requests of a group, ready to be sent.
-pub(super) struct Requests {
+pub(super) struct RequestRunner {
     group: ServerId,
-    requests: HashMap<String, Plan>,
+    requests: HashMap<String, RequestPlan>,
     headers: HeaderMap,
     /// The same, and what is said of a body.
     headers_with_body: HeaderMap,
@@ -36,14 +36,14 @@ pub(super) struct Requests {
 }
 
 /// How a function is requested.
-struct Plan {
+struct RequestPlan {
     template: RequestTemplate,
     /// Where to, if it is the same for all arguments.
     constant: Option<web::Address>,
     client: Client,
 }
 
-impl Requests {
+impl RequestRunner {
     /// Nothing is sent yet. `limit` is the longest answer, in bytes.
     ///
     /// # Errors
@@ -52,7 +52,7 @@ impl Requests {
         group: ServerId,
         config: &Config,
         limit: usize,
-    ) -> Result<Requests, SetupError> {
+    ) -> Result<RequestRunner, SetupError> {
         let mut headers = web::headers(&config.headers);
         let accept = HeaderValue::from_static("application/json, */*;q=0.8");
         headers.entry(header::ACCEPT).or_insert(accept);
@@ -69,14 +69,14 @@ impl Requests {
                 None => web::client(template.origin())?,
             };
             clients.insert(template.origin(), client.clone());
-            let plan = Plan {
+            let plan = RequestPlan {
                 template: template.clone(),
                 constant: template.constant(function).map(web::Address::from),
                 client,
             };
             requests.insert(function.clone(), plan);
         }
-        Ok(Requests {
+        Ok(RequestRunner {
             group,
             requests,
             headers,
@@ -101,7 +101,7 @@ impl Requests {
             Ok(reply) => reply,
             Err(fault) => return fault.outcome(&self.group),
         };
-        let web::Reply {
+        let web::WebResponse {
             status,
             content_type,
             body,
@@ -117,12 +117,12 @@ impl Requests {
 
     fn request<'a>(
         &'a self,
-        plan: &'a Plan,
+        plan: &'a RequestPlan,
         function: &str,
         arguments: &JsonObject,
-    ) -> Result<web::Request<'a>, CallError> {
+    ) -> Result<web::WebRequest<'a>, CallError> {
         if let Some(address) = &plan.constant {
-            return Ok(web::Request {
+            return Ok(web::WebRequest {
                 method: plan.template.method().clone(),
                 address: Cow::Borrowed(address),
                 headers: Cow::Borrowed(&self.headers_with_body),
@@ -134,7 +134,7 @@ impl Requests {
             Some(_) => &self.headers_with_body,
             None => &self.headers,
         };
-        Ok(web::Request {
+        Ok(web::WebRequest {
             method: request.method,
             address: Cow::Owned(request.url.into()),
             headers: Cow::Borrowed(headers),

@@ -82,7 +82,7 @@ impl From<Url> for Address {
 }
 
 /// A request, as often as it has to be made.
-pub(super) struct Request<'a> {
+pub(super) struct WebRequest<'a> {
     pub(super) method: Method,
     pub(super) address: Cow<'a, Address>,
     pub(super) headers: Cow<'a, HeaderMap>,
@@ -90,7 +90,7 @@ pub(super) struct Request<'a> {
 }
 
 /// An answer, read to its end.
-pub(super) struct Reply {
+pub(super) struct WebResponse {
     pub(super) status: u16,
     /// As it came; empty where there is none.
     pub(super) content_type: String,
@@ -99,7 +99,7 @@ pub(super) struct Reply {
 
 /// Why there is no answer.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(super) enum WebFault {
+pub(super) enum WebRequestError {
     /// No connection could be made; nothing was sent.
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
@@ -111,16 +111,16 @@ pub(super) enum WebFault {
     TooLong(usize),
 }
 
-impl From<HttpError> for WebFault {
-    fn from(error: HttpError) -> WebFault {
+impl From<HttpError> for WebRequestError {
+    fn from(error: HttpError) -> WebRequestError {
         match error {
-            HttpError::Connect(reason) => WebFault::Unreachable(reason),
-            HttpError::Broken(reason) => WebFault::Broken(reason),
+            HttpError::Connect(reason) => WebRequestError::Unreachable(reason),
+            HttpError::Broken(reason) => WebRequestError::Broken(reason),
         }
     }
 }
 
-impl WebFault {
+impl WebRequestError {
     /// What a call comes to by it, in words for a model; the reason goes to the log.
     pub(super) fn outcome(&self, group: &ServerId) -> Result<ToolResult, CallError> {
         tracing::warn!(functions.group = %group, reason = %self, "The service of a function gave no answer");
@@ -131,15 +131,15 @@ impl WebFault {
             })
         };
         match self {
-            WebFault::Unreachable(_) => unavailable(
+            WebRequestError::Unreachable(_) => unavailable(
                 "the function's service cannot be reached right now; try again later",
                 true,
             ),
-            WebFault::Broken(_) => unavailable(
+            WebRequestError::Broken(_) => unavailable(
                 "the connection to the function's service was lost during the call; it may have been carried out",
                 false,
             ),
-            WebFault::TooLong(limit) => Ok(output::failure(too_long(*limit))),
+            WebRequestError::TooLong(limit) => Ok(output::failure(too_long(*limit))),
         }
     }
 }
@@ -150,9 +150,9 @@ impl WebFault {
 /// answer with an error status.
 pub(super) async fn fetch(
     client: &Client,
-    mut request: Request<'_>,
+    mut request: WebRequest<'_>,
     limit: usize,
-) -> Result<Reply, WebFault> {
+) -> Result<WebResponse, WebRequestError> {
     let mut redirects = 0;
     let response = loop {
         let outgoing = Outgoing {
@@ -180,19 +180,19 @@ pub(super) async fn fetch(
     while let Some(piece) = pieces.next().await {
         body.push(piece?);
         if body.len() > limit {
-            return Err(WebFault::TooLong(limit));
+            return Err(WebRequestError::TooLong(limit));
         }
     }
-    Ok(Reply {
+    Ok(WebResponse {
         status: head.status.as_u16(),
         content_type,
         body: body.into_bytes(),
     })
 }
 
-impl Request<'_> {
-    fn uri(&self) -> Result<&Uri, WebFault> {
-        let none = || WebFault::Unreachable("the address is none".to_owned());
+impl WebRequest<'_> {
+    fn uri(&self) -> Result<&Uri, WebRequestError> {
+        let none = || WebRequestError::Unreachable("the address is none".to_owned());
         self.address.uri.as_ref().ok_or_else(none)
     }
 
@@ -217,7 +217,7 @@ mod tests {
     #[track_caller]
     fn check(status: u16, location: &str, expected: Option<&str>) {
         let url = Url::parse("http://here.example/a/b?c").unwrap();
-        let request = Request {
+        let request = WebRequest {
             method: Method::POST,
             address: Cow::Owned(url.into()),
             headers: Cow::Owned(HeaderMap::new()),

@@ -25,7 +25,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(super) use self::{
     connect::connect,
-    session::{CAPABILITIES, ListFault, OF_THE_CONNECTION, PROTOCOL_VERSION, Session, read_answer},
+    session::{
+        CAPABILITIES, ListFault, OF_THE_CONNECTION, PROTOCOL_VERSION, ServerSession, read_answer,
+    },
 };
 use super::{
     faults::Outage,
@@ -54,8 +56,8 @@ pub(super) enum Era {
 }
 
 /// A live connection and all that belongs to it. Dropping it ends everything at once.
-pub(super) struct Connection {
-    pub(super) session: Session,
+pub(super) struct ServerConnection {
+    pub(super) session: ServerSession,
     /// The changes of its tools that were counted before the handshake, so that no later one is missed.
     pub(super) changes_seen: watch::Receiver<u64>,
     running: JoinHandle<()>,
@@ -215,8 +217,8 @@ fn explain(error: &ClientInitializeError) -> HandshakeFault {
 
 impl NegotiatedConnection {
     /// The connection, with what lies under it.
-    pub(super) fn into_connection(self, link: Link) -> Connection {
-        let session = Session {
+    pub(super) fn into_connection(self, link: Link) -> ServerConnection {
+        let session = ServerSession {
             peer: self.running.peer().clone(),
             pending: self.pending,
             absence: Arc::default(),
@@ -226,7 +228,7 @@ impl NegotiatedConnection {
         let running = tokio::spawn(async move {
             let _ = self.running.waiting().await;
         });
-        Connection {
+        ServerConnection {
             session,
             changes_seen,
             running,
@@ -236,7 +238,7 @@ impl NegotiatedConnection {
     }
 }
 
-impl Connection {
+impl ServerConnection {
     /// The version both sides agreed on.
     pub(super) fn protocol_version(&self) -> Option<String> {
         self.session

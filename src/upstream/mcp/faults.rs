@@ -10,7 +10,7 @@ use rmcp::{
 };
 
 use super::{raw_messages::PipeFault, web::WebFault};
-use toolway_protocol::tool::{CallError, Refusal};
+use toolway_protocol::tool::{CallError, RefusalKind};
 
 /// Longest text of a server's own that is passed on in an error, in bytes.
 const LONGEST_MESSAGE: usize = 2000;
@@ -124,16 +124,16 @@ fn of_request(fault: &WebFault) -> CallError {
 
 fn refused(status: StatusCode, retry_after: Option<Duration>) -> CallError {
     let code = status.as_u16();
-    let refusal = Refusal::of_status(code);
+    let refusal = RefusalKind::of_status(code);
     let message = match (status, refusal) {
         (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
             format!("the tool's server refuses access (HTTP {code})")
         }
-        (_, Refusal::Final) => format!("the tool's server answered with HTTP {code}"),
-        (_, Refusal::Later) => {
+        (_, RefusalKind::Final) => format!("the tool's server answered with HTTP {code}"),
+        (_, RefusalKind::Later) => {
             format!("the tool's server is busy (HTTP {code}); try again later")
         }
-        (_, Refusal::Unclear) => {
+        (_, RefusalKind::Unclear) => {
             format!(
                 "the tool's server answered with HTTP {code}; the call may have been carried out"
             )

@@ -11,7 +11,7 @@ use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 use url::Url;
 
 use super::{
-    raw_messages::{Outgoing, Pending, Pipe, PipeEnd, pipe},
+    raw_messages::{OutgoingMessage, Pending, Pipe, PipeEnd, pipe},
     web::{self, Framed, WebFault},
 };
 use crate::{
@@ -147,7 +147,7 @@ fn after_data_field(head: &[u8]) -> &[u8] {
 async fn post_messages(
     client: reqwest::Client,
     endpoint: Url,
-    mut outgoing: mpsc::Receiver<Outgoing>,
+    mut outgoing: mpsc::Receiver<OutgoingMessage>,
 ) {
     let mut posts = JoinSet::new();
     while let Some(message) = outgoing.recv().await {
@@ -160,7 +160,7 @@ async fn post_messages(
     }
 }
 
-async fn post(client: reqwest::Client, endpoint: Url, message: Outgoing) {
+async fn post(client: reqwest::Client, endpoint: Url, message: OutgoingMessage) {
     let (message, sending) = message.begin();
     let Ok(body) = serde_json::to_vec(&message) else {
         return;

@@ -11,7 +11,7 @@ mod watched;
 
 pub(super) use self::{
     follow::Watching,
-    server_handle::{Offer, ServerHandle},
+    server_handle::{OfferPublisher, ServerHandle},
     subscriptions::watch,
     supervisor::run,
 };

@@ -27,7 +27,7 @@ pub use self::server_notifications::ServerEvent;
 pub(super) use self::{
     client_handler::ClientHandler,
     pending::{Pending, read_error},
-    pipe::{Outgoing, Pipe, PipeEnd, PipeFault, pipe},
+    pipe::{OutgoingMessage, Pipe, PipeEnd, PipeFault, pipe},
     running::{RequestTag, Running},
     server_notifications::{Changes, ServerNotifications},
 };

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 pub(super) use self::stderr::StderrTail;
-use super::raw_messages::{Outgoing, Pending, Pipe, PipeEnd, pipe};
+use super::raw_messages::{OutgoingMessage, Pending, Pipe, PipeEnd, pipe};
 use crate::{
     lines::{Line, ends, next_line},
     secret::Secret,
@@ -88,7 +88,7 @@ pub(super) async fn start(
 
     let mut tasks = JoinSet::new();
     tasks.spawn(write_messages(outgoing, stdin, stop.clone()));
-    let reader = Reader {
+    let reader = StdoutReader {
         server: server.clone(),
         limit: max_message_bytes,
         pending: pending.clone(),
@@ -177,7 +177,7 @@ async fn after(token: CancellationToken, pause: Duration) {
 
 /// Writes one message a line until there are no more; the child's input is closed then, or on `stop`.
 async fn write_messages(
-    mut outgoing: mpsc::Receiver<Outgoing>,
+    mut outgoing: mpsc::Receiver<OutgoingMessage>,
     mut stdin: ChildStdin,
     stop: CancellationToken,
 ) {
@@ -201,13 +201,13 @@ async fn write_messages(
 }
 
 /// Reads the child's output, one message a line.
-struct Reader {
+struct StdoutReader {
     server: ServerId,
     limit: usize,
     pending: Pending,
 }
 
-impl Reader {
+impl StdoutReader {
     /// Runs until the output ends or its reader is dropped.
     async fn run(self, stdout: ChildStdout, incoming: mpsc::Sender<ServerJsonRpcMessage>) {
         let mut reader = BufReader::with_capacity(64 << 10, stdout);

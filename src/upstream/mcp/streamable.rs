@@ -35,7 +35,7 @@ use sse_stream::Sse;
 use url::Url;
 
 use self::direct::PostTemplate;
-pub(super) use self::direct::{Begun, DirectCall, DirectOutcome};
+pub(super) use self::direct::{DirectCall, DirectOutcome, PostedRequest};
 use super::{
     Sends,
     raw_messages::Pending,
@@ -53,7 +53,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 /// Longest pause between attempts to resume a stream.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
-type Fault = StreamableHttpError<WebFault>;
+type HttpFault = StreamableHttpError<WebFault>;
 
 /// Posts messages to one server.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ pub(super) struct Poster {
     limit: usize,
     probe_timeout: Duration,
     pending: Pending,
-    refusal: Refusal,
+    refusal: FirstRefusal,
     url: Url,
     template: Arc<ArcSwapOption<PostTemplate>>,
     is_moved: Arc<AtomicBool>,
@@ -80,7 +80,7 @@ pub(super) enum Reply {
 
 /// The request that an answer belongs to.
 #[derive(Clone)]
-struct Asked {
+struct AnsweredRequest {
     /// Its id as the server knows it.
     id: RequestId,
     /// Its id as rmcp knows it.
@@ -91,9 +91,9 @@ struct Asked {
 
 /// Why the server refused the first message, if it did.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Refusal(Arc<Mutex<Option<WebFault>>>);
+pub(super) struct FirstRefusal(Arc<Mutex<Option<WebFault>>>);
 
-impl Refusal {
+impl FirstRefusal {
     /// The latest failure of an `initialize` or `server/discover`.
     pub(super) fn fault(&self) -> Option<WebFault> {
         self.0
@@ -122,7 +122,7 @@ pub(super) fn transport(
         limit,
         probe_timeout,
         pending,
-        refusal: Refusal::default(),
+        refusal: FirstRefusal::default(),
         url: url.clone(),
         template: Arc::default(),
         is_moved: Arc::default(),
@@ -238,13 +238,13 @@ impl Poster {
     fn note_asked(
         &self,
         message: &ClientJsonRpcMessage,
-    ) -> (Option<Asked>, Option<Result<Reply, WebFault>>) {
+    ) -> (Option<AnsweredRequest>, Option<Result<Reply, WebFault>>) {
         let ClientJsonRpcMessage::Request(request) = message else {
             self.pending.note_sent(message);
             return (None, None);
         };
         let known_as = request.id.clone();
-        let begun = request.request.extensions().get::<Begun>();
+        let begun = request.request.extensions().get::<PostedRequest>();
         let (id, came) = match begun.and_then(|begun| Some((begun, begun.take()?))) {
             Some((begun, came)) => {
                 self.pending.note_taken_over(&begun.id, &known_as);
@@ -260,7 +260,7 @@ impl Poster {
             }
         };
         let sends = request.request.extensions().get::<Sends>().cloned();
-        let asked = Asked {
+        let asked = AnsweredRequest {
             id,
             known_as,
             sends,
@@ -286,7 +286,7 @@ fn was_begun_before(message: &ClientJsonRpcMessage, session: Option<&str>) -> bo
     let ClientJsonRpcMessage::Request(request) = message else {
         return false;
     };
-    let begun = request.request.extensions().get::<Begun>();
+    let begun = request.request.extensions().get::<PostedRequest>();
     begun.is_some_and(|begun| {
         let before = begun.session.as_ref().map(HeaderValue::as_bytes);
         before != session.map(str::as_bytes)
@@ -319,7 +319,7 @@ impl StreamableHttpClient for Poster {
         session_id: Option<Arc<str>>,
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
+    ) -> Result<StreamableHttpPostResponse, HttpFault> {
         let message = self.with_ids_of_server(message);
         let session = session_id.as_deref();
         let (mut asked, came) = self.note_asked(&message);
@@ -338,7 +338,7 @@ impl StreamableHttpClient for Poster {
                     .await
             }
         };
-        if let Err(Fault::SessionExpired) = &answer
+        if let Err(HttpFault::SessionExpired) = &answer
             && was_begun_before(&message, session)
         {
             (asked, _) = self.note_asked(&message);
@@ -346,7 +346,7 @@ impl StreamableHttpClient for Poster {
                 .post(&message, asked.as_ref(), None, session, &custom_headers)
                 .await;
         }
-        if let (true, Err(Fault::Client(fault))) = (is_first, &answer) {
+        if let (true, Err(HttpFault::Client(fault))) = (is_first, &answer) {
             self.refusal.set(fault);
         }
         // Not before: a server need not take calls until it has read that the session is initialized.
@@ -365,7 +365,7 @@ impl StreamableHttpClient for Poster {
         session_id: Arc<str>,
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), HttpFault> {
         let request = self
             .clients
             .client
@@ -373,7 +373,7 @@ impl StreamableHttpClient for Poster {
             .headers(custom_headers.into_iter().collect());
         let sent = request.header(SESSION_ID, session_id.as_ref()).send().await;
         sent.map(|_| ())
-            .map_err(|error| Fault::Client(error.into()))
+            .map_err(|error| HttpFault::Client(error.into()))
     }
 
     async fn get_stream(
@@ -383,7 +383,7 @@ impl StreamableHttpClient for Poster {
         last_event_id: Option<String>,
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpFault> {
         let mut request = self
             .clients
             .client
@@ -402,7 +402,7 @@ impl StreamableHttpClient for Poster {
         let response = request
             .send()
             .await
-            .map_err(|error| Fault::Client(error.into()))?;
+            .map_err(|error| HttpFault::Client(error.into()))?;
         match response.status() {
             status if status.is_success() && web::is_events(response.headers()) => {
                 let events = web::events(response.bytes_stream(), self.limit);
@@ -410,9 +410,9 @@ impl StreamableHttpClient for Poster {
             }
             // Asking again would not help: the server has no such stream.
             status if status.is_success() || status.is_client_error() => {
-                Err(Fault::ServerDoesNotSupportSse)
+                Err(HttpFault::ServerDoesNotSupportSse)
             }
-            status => Err(Fault::Client(WebFault::Status(status))),
+            status => Err(HttpFault::Client(WebFault::Status(status))),
         }
     }
 }

@@ -15,7 +15,9 @@ use futures::{StreamExt, stream};
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
-use super::{Body, ClientHeaders, HttpError, Incoming, ModelError, Refused, Round, Upstream};
+use super::{
+    Body, ClientHeaders, HttpError, Incoming, ModelError, Refused, RoundPosition, Upstream,
+};
 use crate::upstream::read_text;
 use toolway_core::translate::dialect::{
     AnswerReader, AnswerWriter, Delta, Request, Unsupported, Written, anthropic,
@@ -27,7 +29,7 @@ use toolway_protocol::{
     json_size::{MAX_VALUES, check_values},
     openai::ErrorBody,
     segmented_body::SegmentedBody,
-    sse::{self, Event, FrameError, Framer},
+    sse::{self, FrameError, Framer, SseEvent},
     tool::JsonObject,
 };
 
@@ -143,7 +145,7 @@ impl Upstream {
         headers: &ClientHeaders,
         model: &str,
         body: &SegmentedBody<'_>,
-        round: Round,
+        round: RoundPosition,
     ) -> Result<Incoming, ModelError> {
         let call = Asking {
             upstream: self,
@@ -175,7 +177,7 @@ struct Asking<'a> {
     upstream: &'a Upstream,
     headers: &'a ClientHeaders,
     model: &'a str,
-    round: Round,
+    round: RoundPosition,
 }
 
 impl Asking<'_> {
@@ -391,7 +393,7 @@ fn whole(body: &[u8], mut reader: Box<dyn AnswerReader>, turns: &TurnsOfClient) 
 }
 
 /// What an event adds to the answer.
-fn read(event: Result<Event, FrameError>, reader: &mut dyn AnswerReader) -> Vec<Delta> {
+fn read(event: Result<SseEvent, FrameError>, reader: &mut dyn AnswerReader) -> Vec<Delta> {
     match event {
         Ok(event) => match event.data() {
             Some(data) if !data.trim().is_empty() && data.trim() != "[DONE]" => {
@@ -475,7 +477,7 @@ impl Answer {
         Some(Ok(out.into()))
     }
 
-    fn write(&mut self, event: Result<Event, FrameError>, out: &mut Vec<u8>) {
+    fn write(&mut self, event: Result<SseEvent, FrameError>, out: &mut Vec<u8>) {
         let deltas = read(event, &mut *self.reader);
         let is_end = |delta: &Delta| matches!(delta, Delta::Finish(_) | Delta::Failed(_));
         let ends = deltas.iter().any(is_end);

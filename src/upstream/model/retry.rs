@@ -14,7 +14,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Which question of a request it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Round {
+pub enum RoundPosition {
     /// The first: a client that gets an error can send the whole request again.
     First,
     /// A later one: sending the whole request again would run its tools again.
@@ -22,7 +22,12 @@ pub enum Round {
 }
 
 /// The pause before the next attempt; `None` when there is none. `attempt` counts from 0.
-pub fn pause(error: &ModelError, round: Round, attempt: u32, retries: u32) -> Option<Duration> {
+pub fn pause(
+    error: &ModelError,
+    round: RoundPosition,
+    attempt: u32,
+    retries: u32,
+) -> Option<Duration> {
     if attempt >= retries {
         return None;
     }
@@ -36,7 +41,7 @@ pub fn pause(error: &ModelError, round: Round, attempt: u32, retries: u32) -> Op
                 asked => asked.filter(|pause| *pause <= MAX_PAUSE),
             }
         }
-        ModelError::Broken { .. } if round == Round::Later => Some(growing),
+        ModelError::Broken { .. } if round == RoundPosition::Later => Some(growing),
         ModelError::Refused(_)
         | ModelError::Broken { .. }
         | ModelError::Timeout { .. }
@@ -44,10 +49,10 @@ pub fn pause(error: &ModelError, round: Round, attempt: u32, retries: u32) -> Op
     }
 }
 
-fn may_repeat(status: StatusCode, round: Round) -> bool {
+fn may_repeat(status: StatusCode, round: RoundPosition) -> bool {
     match status.as_u16() {
         429 | 503 | 529 => true,
-        408 | 500 | 502 | 504 => round == Round::Later,
+        408 | 500 | 502 | 504 => round == RoundPosition::Later,
         _ => false,
     }
 }
@@ -82,7 +87,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(error: &ModelError, round: Round, expected: Option<u64>) {
+    fn check(error: &ModelError, round: RoundPosition, expected: Option<u64>) {
         assert_eq!(
             pause(error, round, 0, 2),
             expected.map(Duration::from_millis)
@@ -95,48 +100,56 @@ mod tests {
             upstream: "x".into(),
             reason: String::new(),
         };
-        check(&error, Round::First, Some(250));
+        check(&error, RoundPosition::First, Some(250));
         assert_eq!(
-            pause(&error, Round::First, 1, 2),
+            pause(&error, RoundPosition::First, 1, 2),
             Some(Duration::from_millis(500))
         );
-        assert_eq!(pause(&error, Round::First, 2, 2), None);
+        assert_eq!(pause(&error, RoundPosition::First, 2, 2), None);
     }
 
     #[test]
     fn the_pause_that_an_upstream_asks_for_is_kept() {
         check(
             &refused(429, &[("retry-after", "2")]),
-            Round::First,
+            RoundPosition::First,
             Some(2000),
         );
         check(
             &refused(429, &[("retry-after-ms", "20"), ("retry-after", "2")]),
-            Round::First,
+            RoundPosition::First,
             Some(20),
         );
-        check(&refused(503, &[]), Round::First, Some(250));
+        check(&refused(503, &[]), RoundPosition::First, Some(250));
     }
 
     #[test]
     fn a_long_pause_is_left_to_the_client() {
-        check(&refused(429, &[("retry-after", "60")]), Round::First, None);
         check(
-            &refused(429, &[("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT")]),
-            Round::First,
+            &refused(429, &[("retry-after", "60")]),
+            RoundPosition::First,
             None,
         );
-        check(&refused(429, &[("retry-after", "-1")]), Round::First, None);
+        check(
+            &refused(429, &[("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT")]),
+            RoundPosition::First,
+            None,
+        );
+        check(
+            &refused(429, &[("retry-after", "-1")]),
+            RoundPosition::First,
+            None,
+        );
     }
 
     #[test]
     fn a_server_error_is_repeated_only_where_the_client_cannot_do_it() {
-        check(&refused(500, &[]), Round::First, None);
-        check(&refused(500, &[]), Round::Later, Some(250));
-        check(&refused(400, &[]), Round::Later, None);
+        check(&refused(500, &[]), RoundPosition::First, None);
+        check(&refused(500, &[]), RoundPosition::Later, Some(250));
+        check(&refused(400, &[]), RoundPosition::Later, None);
         check(
             &refused(503, &[("x-should-retry", "false")]),
-            Round::Later,
+            RoundPosition::Later,
             None,
         );
     }

@@ -11,11 +11,13 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
-use super::framing::{Chunked, Framing, MAX_CHUNK_LINE, MAX_HEAD, MAX_HEADERS, Step, read_head};
+use super::framing::{
+    BodyStep, Chunked, Framing, MAX_CHUNK_LINE, MAX_HEAD, MAX_HEADERS, read_head,
+};
 
 /// What a reader makes of a response whose connection ends behind the bytes; absent if they are no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ParsedResponse {
     /// 1.1, or 1.0.
     pub version: Version,
     /// The status code.
@@ -30,7 +32,7 @@ pub struct Verdict {
 pub fn ours<'a>(
     pieces: impl Iterator<Item = &'a [u8]>,
     method: &Method,
-) -> Option<(Verdict, Vec<u8>)> {
+) -> Option<(ParsedResponse, Vec<u8>)> {
     let (mut buffer, mut head, mut body) = (BytesMut::new(), None, Vec::new());
     let mut has_ended = false;
     for piece in pieces {
@@ -40,9 +42,9 @@ pub fn ours<'a>(
         }
         while let (Some(head), false) = (&mut head, has_ended) {
             match head.framing.step(&mut buffer).ok()? {
-                Step::Piece(piece) => body.extend_from_slice(&piece),
-                Step::More => break,
-                Step::End => has_ended = true,
+                BodyStep::Piece(piece) => body.extend_from_slice(&piece),
+                BodyStep::More => break,
+                BodyStep::End => has_ended = true,
             }
         }
     }
@@ -52,7 +54,7 @@ pub fn ours<'a>(
 }
 
 /// The verdict of hyper, with the same limits.
-pub fn hypers(bytes: &[u8], method: &Method) -> Option<Verdict> {
+pub fn hypers(bytes: &[u8], method: &Method) -> Option<ParsedResponse> {
     let (client, mut server) = duplex(1 << 20);
     let serve = async move {
         let mut request = Vec::new();
@@ -82,8 +84,8 @@ pub fn hypers(bytes: &[u8], method: &Method) -> Option<Verdict> {
     block_on(async { tokio::join!(serve, ask).1 })
 }
 
-fn verdict(head: response::Parts, body: Vec<u8>) -> Verdict {
-    Verdict {
+fn verdict(head: response::Parts, body: Vec<u8>) -> ParsedResponse {
+    ParsedResponse {
         version: head.version,
         status: head.status.as_u16(),
         headers: head.headers,
@@ -95,8 +97,8 @@ fn verdict(head: response::Parts, body: Vec<u8>) -> Verdict {
 pub fn deliberate(
     bytes: &[u8],
     method: &Method,
-    ours: Option<&Verdict>,
-    hypers: Option<&Verdict>,
+    ours: Option<&ParsedResponse>,
+    hypers: Option<&ParsedResponse>,
 ) -> Option<&'static str> {
     let headers = &ours.or(hypers)?.headers;
     let has_empty_member = |name: HeaderName| {
@@ -137,7 +139,7 @@ pub fn deliberate(
 }
 
 /// hyper's verdict on the same response with no trailers.
-fn hypers_without_trailers(bytes: &[u8], method: &Method) -> Option<Verdict> {
+fn hypers_without_trailers(bytes: &[u8], method: &Method) -> Option<ParsedResponse> {
     let (mut buffer, mut head) = (BytesMut::new(), None);
     for (at, byte) in bytes.iter().enumerate() {
         buffer.extend_from_slice(&[*byte]);

@@ -27,7 +27,7 @@ const MAX_TRAILERS: usize = 16 << 10;
 /// What is no HTTP/1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is no HTTP/1.1: {0}")]
-pub(super) struct Malformed(&'static str);
+pub(super) struct MalformedResponse(&'static str);
 
 /// Writes the head of a request whose body has so many bytes (RFC 9112, 3; the path alone is the target, 3.2.1). The
 /// lengths are ours to say, and are passed over in `headers`.
@@ -77,7 +77,7 @@ fn host(uri: &Uri) -> &str {
 
 /// The head of an answer, and what it says of the rest.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct ResponseHead {
     /// Status and headers.
     pub(super) response: Response<()>,
     /// Where the body ends.
@@ -88,14 +88,17 @@ pub(super) struct Head {
 
 /// Takes the head of the answer to such a request off what has arrived; `None` while it is not all there. What an
 /// interim answer (1xx) says is passed over.
-pub(super) fn read_head(buffer: &mut BytesMut, method: &Method) -> Result<Option<Head>, Malformed> {
+pub(super) fn read_head(
+    buffer: &mut BytesMut,
+    method: &Method,
+) -> Result<Option<ResponseHead>, MalformedResponse> {
     while let Some(end) = end_of_head(buffer) {
         let bytes = buffer.split_to(end).freeze();
         let (response, has_old_version) = parse(&bytes)?;
         let status = response.status();
         // No request here has an `Upgrade` (RFC 9110, 7.8 and 15.2.2).
         if status == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Malformed("another protocol that nobody asked for"));
+            return Err(MalformedResponse("another protocol that nobody asked for"));
         }
         // RFC 9110, 15.2: any number of them may come first.
         if status.is_informational() {
@@ -117,14 +120,14 @@ pub(super) fn read_head(buffer: &mut BytesMut, method: &Method) -> Result<Option
         };
         let is_lasting = is_lasting && is_sound && framing != Framing::UntilClose;
         let lasts = is_lasting.then(|| announced(headers)).flatten();
-        return Ok(Some(Head {
+        return Ok(Some(ResponseHead {
             lasts,
             framing,
             response,
         }));
     }
     match buffer.len() > MAX_HEAD {
-        true => Err(Malformed("a head that does not end")),
+        true => Err(MalformedResponse("a head that does not end")),
         false => Ok(None),
     }
 }
@@ -140,19 +143,19 @@ fn end_of_head(buffer: &[u8]) -> Option<usize> {
 
 /// Status and headers; whether it is HTTP/1.0. The grammar is `httparse`'s (RFC 9112, 4 and 5): there is no space before
 /// a colon (5.1), and no header goes on in a second line (5.2).
-fn parse(bytes: &Bytes) -> Result<(Response<()>, bool), Malformed> {
+fn parse(bytes: &Bytes) -> Result<(Response<()>, bool), MalformedResponse> {
     let mut room = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut read = httparse::Response::new(&mut []);
     let parsed =
         ParserConfig::default().parse_response_with_uninit_headers(&mut read, bytes, &mut room);
     match parsed {
         Ok(Status::Complete(length)) if length == bytes.len() => {}
-        Err(httparse::Error::TooManyHeaders) => return Err(Malformed("too many headers")),
-        _ => return Err(Malformed("a head that cannot be read")),
+        Err(httparse::Error::TooManyHeaders) => return Err(MalformedResponse("too many headers")),
+        _ => return Err(MalformedResponse("a head that cannot be read")),
     }
     let status = read.code.and_then(|code| StatusCode::from_u16(code).ok());
     let mut response = Response::new(());
-    *response.status_mut() = status.ok_or(Malformed("a status that is none"))?;
+    *response.status_mut() = status.ok_or(MalformedResponse("a status that is none"))?;
     let has_old_version = read.version == Some(0);
     if has_old_version {
         *response.version_mut() = Version::HTTP_10;
@@ -163,7 +166,7 @@ fn parse(bytes: &Bytes) -> Result<(Response<()>, bool), Malformed> {
         let name = HeaderName::from_bytes(header.name.as_bytes());
         let value = HeaderValue::from_maybe_shared(bytes.slice_ref(header.value));
         let (Ok(name), Ok(value)) = (name, value) else {
-            return Err(Malformed("a header that is none"));
+            return Err(MalformedResponse("a header that is none"));
         };
         headers.append(name, value);
     }
@@ -223,7 +226,7 @@ pub(super) enum Chunked {
 
 /// What can be taken of a body.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum BodyStep {
     /// A piece of it, never empty.
     Piece(Bytes),
     /// More has to arrive.
@@ -234,7 +237,7 @@ pub(super) enum Step {
 
 impl Framing {
     /// By the headers. With it goes whether they are beyond doubt; else no answer after this one can be trusted.
-    fn of(headers: &HeaderMap) -> Result<(Framing, bool), Malformed> {
+    fn of(headers: &HeaderMap) -> Result<(Framing, bool), MalformedResponse> {
         let has_length = headers.contains_key(header::CONTENT_LENGTH);
         if headers.contains_key(header::TRANSFER_ENCODING) {
             // It overrides the length; a message with both may be an attack (RFC 9112, 6.3, 3). Without `chunked` at the
@@ -251,30 +254,30 @@ impl Framing {
         let mut lengths = members(headers, &header::CONTENT_LENGTH).map(|text| {
             let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
             let length = text.parse::<u64>().ok().filter(|_| is_number);
-            length.ok_or(Malformed("a length that is none"))
+            length.ok_or(MalformedResponse("a length that is none"))
         });
         let length = match lengths.next() {
             Some(length) => length?,
-            None if has_length => return Err(Malformed("a length that is none")),
+            None if has_length => return Err(MalformedResponse("a length that is none")),
             // RFC 9112, 6.3, 8.
             None => return Ok((Framing::UntilClose, true)),
         };
         for other in lengths {
             if other? != length {
-                return Err(Malformed("two lengths of one body"));
+                return Err(MalformedResponse("two lengths of one body"));
             }
         }
         Ok((Framing::Length(length), true))
     }
 
     /// Takes the next piece off what has arrived.
-    pub(super) fn step(&mut self, buffer: &mut BytesMut) -> Result<Step, Malformed> {
+    pub(super) fn step(&mut self, buffer: &mut BytesMut) -> Result<BodyStep, MalformedResponse> {
         loop {
             match self {
-                Framing::Length(0) => return Ok(Step::End),
-                _ if buffer.is_empty() => return Ok(Step::More),
-                Framing::UntilClose => return Ok(Step::Piece(buffer.split().freeze())),
-                Framing::Length(left) => return Ok(Step::Piece(take(buffer, left))),
+                Framing::Length(0) => return Ok(BodyStep::End),
+                _ if buffer.is_empty() => return Ok(BodyStep::More),
+                Framing::UntilClose => return Ok(BodyStep::Piece(buffer.split().freeze())),
+                Framing::Length(left) => return Ok(BodyStep::Piece(take(buffer, left))),
                 Framing::Chunked(chunked) => {
                     if let Some(step) = chunked.step(buffer)? {
                         return Ok(step);
@@ -287,7 +290,7 @@ impl Framing {
 
 impl Chunked {
     /// Nothing: the next state has been reached.
-    fn step(&mut self, buffer: &mut BytesMut) -> Result<Option<Step>, Malformed> {
+    fn step(&mut self, buffer: &mut BytesMut) -> Result<Option<BodyStep>, MalformedResponse> {
         match self {
             // RFC 9112, 7.1; extensions are ignored (7.1.1). Only CRLF ends this line, because LF alone is where readers
             // of chunks have come to differ.
@@ -300,16 +303,16 @@ impl Chunked {
                     };
                 }
                 Ok(Status::Partial) if buffer.len() <= MAX_CHUNK_LINE => {
-                    return Ok(Some(Step::More));
+                    return Ok(Some(BodyStep::More));
                 }
-                _ => return Err(Malformed("a chunk whose length cannot be read")),
+                _ => return Err(MalformedResponse("a chunk whose length cannot be read")),
             },
             Chunked::Data(left) => {
                 let piece = take(buffer, left);
                 if *left == 0 {
                     *self = Chunked::End;
                 }
-                return Ok(Some(Step::Piece(piece)));
+                return Ok(Some(BodyStep::Piece(piece)));
             }
             // A chunk that is longer than it says is an error (RFC 9112, 7.1), and not the beginning of the next.
             Chunked::End => match &buffer[..] {
@@ -317,25 +320,25 @@ impl Chunked {
                     let _ = buffer.split_to(2);
                     *self = Chunked::Size;
                 }
-                b"\r" => return Ok(Some(Step::More)),
-                _ => return Err(Malformed("a chunk that is longer than it says")),
+                b"\r" => return Ok(Some(BodyStep::More)),
+                _ => return Err(MalformedResponse("a chunk that is longer than it says")),
             },
             // Trailers may be discarded (RFC 9112, 7.1.2), so they are not read.
             Chunked::Trailers(seen) => {
                 let Some(at) = memchr::memchr(b'\n', buffer) else {
                     return match *seen + buffer.len() > MAX_TRAILERS {
-                        true => Err(Malformed("trailers that do not end")),
-                        false => Ok(Some(Step::More)),
+                        true => Err(MalformedResponse("trailers that do not end")),
+                        false => Ok(Some(BodyStep::More)),
                     };
                 };
                 let line = buffer.split_to(at + 1);
                 if matches!(&line[..], b"\r\n" | b"\n") {
                     *self = Chunked::Size;
-                    return Ok(Some(Step::End));
+                    return Ok(Some(BodyStep::End));
                 }
                 *seen += line.len();
                 if *seen > MAX_TRAILERS {
-                    return Err(Malformed("trailers that do not end"));
+                    return Err(MalformedResponse("trailers that do not end"));
                 }
             }
         }
@@ -356,7 +359,7 @@ mod tests {
 
     use super::*;
 
-    fn head(text: &str) -> Result<Option<Head>, Malformed> {
+    fn head(text: &str) -> Result<Option<ResponseHead>, MalformedResponse> {
         read_head(&mut BytesMut::from(text), &Method::POST)
     }
 
@@ -371,23 +374,26 @@ mod tests {
 
     #[track_caller]
     fn check_malformed(text: &str, expected: &'static str) {
-        assert_eq!(head(text).unwrap_err(), Malformed(expected));
+        assert_eq!(head(text).unwrap_err(), MalformedResponse(expected));
     }
 
     /// Reads a body that arrives in pieces; what is left in the buffer behind its end.
-    fn read(mut framing: Framing, pieces: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>), Malformed> {
+    fn read(
+        mut framing: Framing,
+        pieces: &[&[u8]],
+    ) -> Result<(Vec<u8>, Vec<u8>), MalformedResponse> {
         let (mut buffer, mut body) = (BytesMut::new(), Vec::new());
         let mut has_ended = false;
         for piece in pieces {
             buffer.extend_from_slice(piece);
             while !has_ended {
                 match framing.step(&mut buffer)? {
-                    Step::Piece(piece) => {
+                    BodyStep::Piece(piece) => {
                         assert!(!piece.is_empty());
                         body.extend_from_slice(&piece);
                     }
-                    Step::More => break,
-                    Step::End => has_ended = true,
+                    BodyStep::More => break,
+                    BodyStep::End => has_ended = true,
                 }
             }
         }
@@ -600,7 +606,7 @@ mod tests {
                 let _ = read_head(&mut BytesMut::from(bytes), &Method::GET);
                 let mut framing = CHUNKED;
                 let mut buffer = BytesMut::from(bytes);
-                while let Ok(Step::Piece(_)) = framing.step(&mut buffer) {}
+                while let Ok(BodyStep::Piece(_)) = framing.step(&mut buffer) {}
             }
         }
     }

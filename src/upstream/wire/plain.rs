@@ -28,7 +28,7 @@ use tower::Service;
 
 use super::{
     Connector, HttpError, Outgoing,
-    framing::{Framing, Head, Malformed, Step, read_head, write_head},
+    framing::{BodyStep, Framing, MalformedResponse, ResponseHead, read_head, write_head},
     root,
 };
 use toolway_protocol::segmented_body::Sending;
@@ -67,14 +67,14 @@ pub(super) struct Pool {
 /// The idle connections, each with the time since when; the one used last is the last.
 #[derive(Default)]
 struct IdleConnections {
-    connections: Vec<(Connection, Instant)>,
+    connections: Vec<(PlainConnection, Instant)>,
     /// Closes those that cannot be used any more.
     sweeper: Option<JoinHandle<()>>,
     /// Until then none is kept: see [`DISTRUST`].
     distrusted_until: Option<Instant>,
 }
 
-struct Connection {
+struct PlainConnection {
     stream: TcpStream,
     to: Authority,
     opened: Instant,
@@ -96,7 +96,7 @@ impl Pool {
     pub(super) async fn send(
         self: &Arc<Pool>,
         request: Outgoing<'_>,
-    ) -> Result<Response<Incoming>, HttpError> {
+    ) -> Result<Response<PlainBody>, HttpError> {
         let (uri, method, body) = (request.uri, &request.method, request.body);
         let Some(to) = uri.authority() else {
             return Err(HttpError::Connect("the address names no host".to_owned()));
@@ -143,7 +143,7 @@ impl Pool {
                     let is_lasting =
                         head.lasts.is_some() && (goes_on || left == 0) && !connection.is_worn();
                     let pool = is_lasting.then(|| Arc::clone(self));
-                    let incoming = Incoming::new(connection, buffer, head.framing, unsent, pool);
+                    let incoming = PlainBody::new(connection, buffer, head.framing, unsent, pool);
                     return Ok(head.response.map(|()| incoming));
                 }
                 Err(error) => return Err(error),
@@ -151,10 +151,10 @@ impl Pool {
         }
     }
 
-    async fn connect(&self, uri: &Uri, to: &Authority) -> Result<Connection, HttpError> {
+    async fn connect(&self, uri: &Uri, to: &Authority) -> Result<PlainConnection, HttpError> {
         let connected = self.connector.clone().call(uri.clone()).await;
         let stream = connected.map_err(|error| HttpError::Connect(root(&*error)))?;
-        Ok(Connection {
+        Ok(PlainConnection {
             stream: stream.into_inner(),
             to: to.clone(),
             opened: Instant::now(),
@@ -164,7 +164,7 @@ impl Pool {
     }
 
     /// A connection that can be used at once.
-    fn take(&self, to: &Authority) -> Option<Connection> {
+    fn take(&self, to: &Authority) -> Option<PlainConnection> {
         let mut kept = self.kept();
         let connections = &mut kept.connections;
         while let Some(at) = connections.iter().rposition(|(it, _)| it.to == *to) {
@@ -181,7 +181,7 @@ impl Pool {
         None
     }
 
-    fn keep(self: &Arc<Pool>, connection: Connection) {
+    fn keep(self: &Arc<Pool>, connection: PlainConnection) {
         let mut kept = self.kept();
         if kept.distrusted_until.is_some_and(|it| Instant::now() < it) {
             return;
@@ -243,7 +243,7 @@ enum Idle {
     Strayed,
 }
 
-impl Connection {
+impl PlainConnection {
     /// It has been used for long enough.
     fn is_worn(&self) -> bool {
         self.uses >= MIN_USES && self.opened.elapsed() >= USED_FOR
@@ -287,7 +287,7 @@ impl Connection {
         message: &mut impl Buf,
         buffer: &mut BytesMut,
         method: &Method,
-    ) -> Poll<Result<Head, HttpError>> {
+    ) -> Poll<Result<ResponseHead, HttpError>> {
         let mut refused = self.send(cx, message).err();
         loop {
             if let Some(head) = read_head(buffer, method)? {
@@ -343,16 +343,16 @@ impl From<io::Error> for HttpError {
     }
 }
 
-impl From<Malformed> for HttpError {
-    fn from(malformed: Malformed) -> HttpError {
+impl From<MalformedResponse> for HttpError {
+    fn from(malformed: MalformedResponse) -> HttpError {
         HttpError::Broken(malformed.to_string())
     }
 }
 
 /// The body of an answer while it arrives. Dropped before its end, it ends the connection.
-pub(crate) struct Incoming {
+pub(crate) struct PlainBody {
     /// Until the body has ended.
-    connection: Option<Connection>,
+    connection: Option<PlainConnection>,
     buffer: BytesMut,
     room: usize,
     framing: Framing,
@@ -362,19 +362,19 @@ pub(crate) struct Incoming {
     pool: Option<Arc<Pool>>,
 }
 
-impl Incoming {
+impl PlainBody {
     fn new(
-        connection: Connection,
+        connection: PlainConnection,
         buffer: BytesMut,
         framing: Framing,
         unsent: Bytes,
         pool: Option<Arc<Pool>>,
-    ) -> Incoming {
+    ) -> PlainBody {
         let room = match framing {
             Framing::Length(length) => usize::try_from(length).unwrap_or(MOST_ROOM),
             _ => ROOM,
         };
-        let mut incoming = Incoming {
+        let mut incoming = PlainBody {
             connection: Some(connection),
             buffer,
             room: room.clamp(ROOM, MOST_ROOM),
@@ -413,21 +413,21 @@ impl Incoming {
     }
 }
 
-impl Stream for Incoming {
+impl Stream for PlainBody {
     type Item = Result<Bytes, HttpError>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
         loop {
             match this.framing.step(&mut this.buffer) {
-                Ok(Step::More) => {}
-                Ok(Step::Piece(piece)) => {
+                Ok(BodyStep::More) => {}
+                Ok(BodyStep::Piece(piece)) => {
                     if this.framing == Framing::Length(0) {
                         this.end();
                     }
                     return Poll::Ready(Some(Ok(piece)));
                 }
-                Ok(Step::End) => {
+                Ok(BodyStep::End) => {
                     this.end();
                     return Poll::Ready(None);
                 }

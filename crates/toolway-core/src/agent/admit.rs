@@ -3,7 +3,7 @@
 
 use crate::{
     catalog::{Catalog, Selected},
-    policy::{self, Admitted, Request, Verdict},
+    policy::{self, Admitted, CallRequest, Verdict},
     translate::calls,
 };
 use toolway_protocol::tool::{CallError, JsonObject};
@@ -23,7 +23,7 @@ pub fn admit(
             did_you_mean: selected.suggest(name),
         });
     };
-    let offered = match policy::evaluate(&Request { tool, is_shown }) {
+    let offered = match policy::evaluate(&CallRequest { tool, is_shown }) {
         Verdict::Allow(offered) => offered,
         Verdict::Deny { reason, .. } => return Err(CallError::Denied { reason }),
     };

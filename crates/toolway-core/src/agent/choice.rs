@@ -17,7 +17,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::catalog::{Offered, Selected};
-use toolway_protocol::openai::request::{ChatRequest, ClientToolKind, McpChoice, Mode, ToolChoice};
+use toolway_protocol::openai::request::{
+    AllowedToolsMode, ChatRequest, ClientToolKind, McpChoice, ToolChoice,
+};
 
 /// Which tools go with a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +42,7 @@ pub fn forces_own_call(request: &ChatRequest<'_>) -> bool {
             .any(|tool| matches!(tool.kind, ClientToolKind::Function | ClientToolKind::Custom)),
         ToolChoice::Function(name) | ToolChoice::Custom(name) => is_own(request, name),
         ToolChoice::AllowedTools {
-            mode: Mode::Required,
+            mode: AllowedToolsMode::Required,
             names,
             ..
         } => names.iter().any(|name| is_own(request, name)),

@@ -26,7 +26,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::translate::{calls, ids::MARK};
 use toolway_protocol::{
-    openai::request::{Raw, Text, messages_of},
+    openai::request::{JsonString, Raw, messages_of},
     tool::ToolCall,
 };
 
@@ -265,7 +265,7 @@ fn rest_of_turn<'a>(
 }
 
 /// Removes the marks from the ids of a message. True if there were any.
-fn remove_marks(head: &Head<'_>, edits: &mut Edits<'_>) -> bool {
+fn remove_marks(head: &MessageHead<'_>, edits: &mut Edits<'_>) -> bool {
     let ids: Vec<&str> = match &*head.role {
         "tool" => head.tool_call_ids.iter().map(|id| id.get()).collect(),
         "assistant" => {
@@ -292,7 +292,7 @@ fn without_marks(message: &RawValue) -> String {
 }
 
 /// Adds the note that other results are missing to a client's tool message.
-fn add_note(message: &RawValue, head: &Head<'_>, edits: &mut Edits<'_>) {
+fn add_note(message: &RawValue, head: &MessageHead<'_>, edits: &mut Edits<'_>) {
     let note = quoted(MISSING);
     let Some(content) = head.content.map(RawValue::get) else {
         // A tool message that was marked has members.
@@ -313,7 +313,7 @@ fn add_note(message: &RawValue, head: &Head<'_>, edits: &mut Edits<'_>) {
 /// As much of a message as matters here; the upstream refuses what does not fit. Of a member that comes twice the last
 /// one counts, as for most readers.
 #[derive(Default)]
-struct Head<'a> {
+struct MessageHead<'a> {
     role: Cow<'a, str>,
     content: Option<&'a RawValue>,
     tool_calls: Option<&'a RawValue>,
@@ -321,20 +321,23 @@ struct Head<'a> {
     tool_call_ids: Vec<&'a RawValue>,
 }
 
-impl<'de> Deserialize<'de> for Head<'de> {
+impl<'de> Deserialize<'de> for MessageHead<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct HeadVisitor;
 
         impl<'de> Visitor<'de> for HeadVisitor {
-            type Value = Head<'de>;
+            type Value = MessageHead<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a message")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Head<'de>, A::Error> {
-                let mut head = Head::default();
-                while let Some(Text(name)) = map.next_key()? {
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<MessageHead<'de>, A::Error> {
+                let mut head = MessageHead::default();
+                while let Some(JsonString(name)) = map.next_key()? {
                     let value: &'de RawValue = map.next_value()?;
                     match &*name {
                         "role" => head.role = text(value.get()),
@@ -354,7 +357,7 @@ impl<'de> Deserialize<'de> for Head<'de> {
 
 /// A call as the client shows it.
 #[derive(Deserialize)]
-struct Shown<'a> {
+struct ClientCall<'a> {
     #[serde(borrow)]
     id: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -382,7 +385,7 @@ impl ShownBody<'_> {
     }
 }
 
-fn head(message: &RawValue) -> Head<'_> {
+fn head(message: &RawValue) -> MessageHead<'_> {
     serde_json::from_str(message.get()).unwrap_or_default()
 }
 
@@ -393,7 +396,7 @@ fn is_of_user(message: &RawValue) -> bool {
 /// The text of a JSON string; empty for any other value.
 fn text(json: &str) -> Cow<'_, str> {
     serde_json::from_str(json)
-        .map(|Text(text)| text)
+        .map(|JsonString(text)| text)
         .unwrap_or_default()
 }
 
@@ -462,12 +465,16 @@ struct Lookup<'a> {
 
 impl Lookup<'_> {
     /// The turn that this message begins, and the ids of the calls in it; each turn once.
-    fn parked_for(&mut self, head: &Head<'_>) -> Option<(Arc<Parked>, Vec<String>)> {
+    fn parked_for(&mut self, head: &MessageHead<'_>) -> Option<(Arc<Parked>, Vec<String>)> {
         let found = self.found.get(&*own_id(first_id(head)?.get()))?;
         found.iter().find_map(|found| self.compare(head, found))
     }
 
-    fn compare(&mut self, head: &Head<'_>, found: &Found) -> Option<(Arc<Parked>, Vec<String>)> {
+    fn compare(
+        &mut self,
+        head: &MessageHead<'_>,
+        found: &Found,
+    ) -> Option<(Arc<Parked>, Vec<String>)> {
         let parked = &found.parked;
         let known = self
             .tries
@@ -492,7 +499,7 @@ impl Lookup<'_> {
 }
 
 /// The calls of an assistant message.
-fn shown<'a>(head: &Head<'a>) -> Vec<Shown<'a>> {
+fn shown<'a>(head: &MessageHead<'a>) -> Vec<ClientCall<'a>> {
     let calls = head.tool_calls.filter(|_| head.role == "assistant");
     let calls = calls.and_then(|calls| serde_json::from_str::<Vec<&RawValue>>(calls.get()).ok());
     let calls = calls.into_iter().flatten();
@@ -502,15 +509,15 @@ fn shown<'a>(head: &Head<'a>) -> Vec<Shown<'a>> {
 }
 
 /// The id of the first call of an assistant message.
-fn first_id<'a>(head: &Head<'a>) -> Option<&'a RawValue> {
+fn first_id<'a>(head: &MessageHead<'a>) -> Option<&'a RawValue> {
     shown(head).into_iter().find_map(|call| call.id)
 }
 
 /// An assistant message with calls of this turn and no others, each shown for the first time. Some clients write one
 /// message for each call. `ids` are those that were shown before; those of this message are added.
-fn is_of_turn(head: &Head<'_>, parked: &Parked, ids: &mut Vec<String>) -> bool {
+fn is_of_turn(head: &MessageHead<'_>, parked: &Parked, ids: &mut Vec<String>) -> bool {
     let shown = shown(head);
-    let is_next = |call: &Shown<'_>| {
+    let is_next = |call: &ClientCall<'_>| {
         let id = own_id(call.id.map_or("", RawValue::get));
         let own = parked.client_calls.iter().find(|own| own.id == id);
         let is_next = !ids.iter().any(|it| *it == id) && own.is_some_and(|own| is_same(call, own));
@@ -521,7 +528,7 @@ fn is_of_turn(head: &Head<'_>, parked: &Parked, ids: &mut Vec<String>) -> bool {
 }
 
 /// A call of one id is the same. A client may have parsed the arguments and serialized them again.
-fn is_same(shown: &Shown<'_>, own: &ToolCall) -> bool {
+fn is_same(shown: &ClientCall<'_>, own: &ToolCall) -> bool {
     let body = shown.function.or(shown.custom);
     let Some(body) = body.and_then(|it| serde_json::from_str::<ShownBody<'_>>(it.get()).ok())
     else {
@@ -536,7 +543,7 @@ fn is_same(shown: &Shown<'_>, own: &ToolCall) -> bool {
     body.name == own.name && (arguments == own.arguments || says_the_same())
 }
 
-fn own_answer(head: &Head<'_>, parked: &Parked) -> Option<String> {
+fn own_answer(head: &MessageHead<'_>, parked: &Parked) -> Option<String> {
     let id = head.tool_call_ids.last().filter(|_| head.role == "tool")?;
     let id = own_id(id.get());
     let is_own = parked.client_calls.iter().any(|call| call.id == id);

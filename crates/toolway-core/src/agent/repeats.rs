@@ -10,11 +10,11 @@ const MAX_SAME_FAILURES: u32 = 2;
 /// The failures of one request, by the call's name and arguments.
 #[derive(Debug, Default)]
 pub struct Repeats {
-    failures: HashMap<(String, String), Failure>,
+    failures: HashMap<(String, String), RepeatedFailure>,
 }
 
 #[derive(Debug)]
-struct Failure {
+struct RepeatedFailure {
     text: String,
     times: u32,
 }
@@ -25,14 +25,14 @@ impl Repeats {
         let failure = self
             .failures
             .entry((name.to_owned(), arguments.to_owned()))
-            .or_insert_with(|| Failure {
+            .or_insert_with(|| RepeatedFailure {
                 text: text.to_owned(),
                 times: 0,
             });
         if failure.text == text {
             failure.times += 1;
         } else {
-            *failure = Failure {
+            *failure = RepeatedFailure {
                 text: text.to_owned(),
                 times: 1,
             };

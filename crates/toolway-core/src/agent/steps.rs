@@ -2,7 +2,7 @@
 
 use crate::{
     policy::Admitted,
-    translate::stream::{Call, Round},
+    translate::stream::{Round, RoundCall},
 };
 use toolway_protocol::{
     openai::FinishReason,
@@ -61,7 +61,7 @@ pub struct Finish {
     /// Usage summed over all rounds, where the upstream gave any.
     pub usage: Option<JsonObject>,
     /// The calls that are the client's own to run, with the ids that it is shown at the end of a plain answer.
-    pub client_calls: Vec<Call>,
+    pub client_calls: Vec<RoundCall>,
     /// What must be put back when the client comes with its answers.
     pub parked: Option<Parked>,
 }

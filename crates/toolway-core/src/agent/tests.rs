@@ -89,7 +89,7 @@ fn says(text: &str) -> Round {
 
 /// A round of calls, given by id, name and arguments.
 fn calls(calls: &[(&str, &str, &str)]) -> Round {
-    let call = |(id, name, arguments): &(&str, &str, &str)| Call {
+    let call = |(id, name, arguments): &(&str, &str, &str)| RoundCall {
         call: ToolCall {
             id: (*id).to_owned(),
             name: (*name).to_owned(),

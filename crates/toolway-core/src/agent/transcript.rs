@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::translate::{
     calls,
-    stream::{Call, CallKind, Round},
+    stream::{CallKind, Round, RoundCall},
 };
 use toolway_protocol::tool::JsonObject;
 
@@ -47,7 +47,7 @@ impl Transcript {
     pub fn push(
         &mut self,
         round: &Round,
-        calls: &[Call],
+        calls: &[RoundCall],
         answers: Vec<Option<ToolAnswer>>,
         send_reasoning: bool,
     ) {
@@ -108,7 +108,7 @@ fn unanswered(id: &str) -> String {
     tool_message(id, &error.to_string())
 }
 
-fn assistant(round: &Round, calls: &[Call], send_reasoning: bool) -> JsonObject {
+fn assistant(round: &Round, calls: &[RoundCall], send_reasoning: bool) -> JsonObject {
     let mut message = Map::new();
     message.insert("role".into(), "assistant".into());
     message.insert(
@@ -131,7 +131,7 @@ fn assistant(round: &Round, calls: &[Call], send_reasoning: bool) -> JsonObject 
 
 /// A call as it goes back to the model. Arguments that are no JSON object become `{}`: many upstreams parse
 /// them and would refuse the whole conversation; the tool message says what was wrong.
-fn tool_call(call: &Call) -> Value {
+fn tool_call(call: &RoundCall) -> Value {
     let mut sent = call.clone();
     let is_object = calls::is_object(&call.call.arguments);
     if call.kind == CallKind::Function && !is_object {
@@ -159,8 +159,8 @@ mod tests {
         }
     }
 
-    fn call(id: &str, arguments: &str, kind: CallKind) -> Call {
-        Call {
+    fn call(id: &str, arguments: &str, kind: CallKind) -> RoundCall {
+        RoundCall {
             call: ToolCall {
                 id: id.to_owned(),
                 name: "f".to_owned(),
@@ -186,7 +186,7 @@ mod tests {
     /// One turn of calls `1`, `2` … with these answers.
     fn turn(answers: Vec<Option<ToolAnswer>>) -> Transcript {
         let ids = 1..=answers.len();
-        let calls: Vec<Call> = ids
+        let calls: Vec<RoundCall> = ids
             .map(|id| call(&id.to_string(), "{}", CallKind::Function))
             .collect();
         let mut transcript = Transcript::default();

@@ -13,8 +13,9 @@ pub use self::fast_path::final_answer;
 use super::{
     ids::Ids,
     stream::{
-        Call, ChatStream, Content, Fragment, Known, Mode, Pushed, REASONING, Reading, Round,
-        Settings, StreamError, elements, first_choice, mend_envelope, mend_whole, take_delta,
+        ChatStream, Fragment, Known, MessageContent, Mode, Pushed, REASONING, Round, RoundCall,
+        RoundReader, Settings, StreamError, elements, first_choice, mend_envelope, mend_whole,
+        take_delta,
     },
     usage,
 };
@@ -99,7 +100,7 @@ pub fn read(
         return read_stream(body, settings, known);
     }
     let mut envelope = parse(body)?;
-    let mut reading = Reading::new(settings);
+    let mut reading = RoundReader::new(settings);
     reading.read_usage(envelope.shift_remove("usage"));
     let choices = envelope.shift_remove("choices");
     let Some(mut choice) = first_choice(choices) else {
@@ -176,7 +177,7 @@ fn parse(body: &[u8]) -> Result<JsonObject, StreamError> {
 }
 
 fn read_message(
-    reading: &mut Reading,
+    reading: &mut RoundReader,
     message: JsonObject,
     settings: &Settings,
     known: &dyn Known,
@@ -186,7 +187,7 @@ fn read_message(
         match key.as_str() {
             "role" => {}
             "content" => {
-                let mut content = Content::read(value);
+                let mut content = MessageContent::read(value);
                 if settings.think_tags {
                     content.open_thoughts();
                 }
@@ -199,7 +200,7 @@ fn read_message(
             "function_call" => fragments.extend(Fragment::read_legacy(value)),
             "refusal" => reading.add_refusal(value.as_str().unwrap_or_default())?,
             name if REASONING.contains(&name) => {
-                let text = Content::read(value).text.unwrap_or_default();
+                let text = MessageContent::read(value).text.unwrap_or_default();
                 if reading.reasoning.is_none() {
                     reading.add_reasoning(name, &text)?;
                 }
@@ -215,7 +216,7 @@ fn read_message(
 pub fn write(
     first_envelope: JsonObject,
     said: &Summary,
-    client_calls: &[Call],
+    client_calls: &[RoundCall],
     finish: FinishReason,
     usage: Option<JsonObject>,
 ) -> JsonObject {
@@ -362,8 +363,8 @@ mod tests {
         }
     }
 
-    fn call() -> Call {
-        Call {
+    fn call() -> RoundCall {
+        RoundCall {
             call: ToolCall {
                 id: "i".into(),
                 name: "n".into(),
@@ -375,7 +376,7 @@ mod tests {
         }
     }
 
-    fn message(said: &Summary, calls: &[Call]) -> Value {
+    fn message(said: &Summary, calls: &[RoundCall]) -> Value {
         let finish = FinishReason::Stop;
         let mut whole = write(JsonObject::new(), said, calls, finish, None);
         whole["choices"][0]["message"].take()

@@ -1,7 +1,7 @@
 //! An OpenAPI document as tools: each operation becomes one, with a [`Plan`] that makes its HTTP request.
 //!
 //! [`parse`] reads the text, [`read`] what it says. Everything here is pure. [`read`] never follows a reference out of the document, and a broken operation
-//! costs itself alone: it is in [`Api::skipped`] with the reason. How arguments get their names is told in
+//! costs itself alone: it is in [`ApiDescription::skipped`] with the reason. How arguments get their names is told in
 //! `arguments`, how schemas change in `schemas`, how values are written into requests in `styles` and `body`.
 
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub const MAX_OPERATIONS: usize = 5_000;
 
 /// What an OpenAPI document offers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Api {
+pub struct ApiDescription {
     /// `info.title`.
     pub title: Option<String>,
     /// Where the API is: what is fixed, else the first absolute `http(s)` URL of `servers`, with the defaults of its variables
@@ -125,7 +125,7 @@ pub enum ReadError {
 }
 
 /// Reads a document of OpenAPI 3.0, 3.1 or a later 3.x, which is read as 3.1.
-pub fn read(document: &Value, fixed: &Fixed) -> Result<Api, ReadError> {
+pub fn read(document: &Value, fixed: &Fixed) -> Result<ApiDescription, ReadError> {
     let document = Document::open(document)?;
     let base_url = servers::base_url(document.root.get("servers"))
         .or_else(|| operations::first_server(&document));
@@ -147,7 +147,7 @@ pub fn read(document: &Value, fixed: &Fixed) -> Result<Api, ReadError> {
     }
     let title = document.root.get("info").and_then(|info| info.get("title"));
     let base_url = fixed.base_url.clone().or(base_url);
-    Ok(Api {
+    Ok(ApiDescription {
         title: title.and_then(Value::as_str).map(str::to_owned),
         base_url,
         operations,

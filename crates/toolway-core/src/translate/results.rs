@@ -30,14 +30,14 @@ pub struct ToolMessage {
     /// The content of the tool message; never empty.
     pub text: String,
     /// What was cut off, where the limit made that necessary.
-    pub cut: Option<Cut>,
+    pub cut: Option<CutResult>,
     /// Content parts for a user message that follows all tool messages of the turn.
     pub parts: Vec<Value>,
 }
 
 /// A text that was longer than the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub struct CutResult {
     /// The whole text.
     pub full: String,
     /// How many of its bytes the model was shown. 0 <= shown < full.len(), between two characters.
@@ -59,7 +59,7 @@ pub fn to_openai(
     let Blocks { text: full, parts } = Blocks::read(result, media);
     let (text, cut) = match shorten(&full, limit, more) {
         None => (full, None),
-        Some((text, shown)) => (text, Some(Cut { full, shown })),
+        Some((text, shown)) => (text, Some(CutResult { full, shown })),
     };
     let text = if result.is_error {
         json!({"error": {"type": "tool_error", "message": text}}).to_string()

@@ -27,22 +27,22 @@ pub use self::name::mend_name;
 pub(super) use self::{
     calls::Fragment,
     chunk::{elements, first_choice, take_delta},
-    content::Content,
+    content::MessageContent,
     pass::{mend_envelope, mend_whole},
-    round::{REASONING, Reading},
+    round::{REASONING, RoundReader},
 };
 use self::{
-    calls::{Shown, add_extra},
-    fast_path::{FastPath, Pinned},
+    calls::{ShownCalls, add_extra},
+    fast_path::{FastChunk, Pinned},
     identity::Identity,
     pass::Pass,
-    text::Filter,
+    text::TextFilter,
 };
 use super::ids::Ids;
 use toolway_protocol::{
     json_size::{MAX_VALUES, check_values},
     openai::{FinishReason, error::ErrorBody},
-    sse,
+    sse::{self, SseEvent},
     tool::{JsonObject, ToolCall},
 };
 
@@ -141,7 +141,7 @@ pub struct Round {
     pub refusal: Option<String>,
     /// The calls, in order; names are mended, ids are there and differ, empty arguments are `{}`.
     /// Empty when `finish` is `Length` or `ContentFilter`: what was cut off is not run.
-    pub calls: Vec<Call>,
+    pub calls: Vec<RoundCall>,
     /// Why it stopped. `ToolCalls` exactly if there are calls.
     pub finish: FinishReason,
     /// The tokens it took, as the upstream counted them.
@@ -193,7 +193,7 @@ impl CallKind {
 
 /// One call of a round.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct RoundCall {
     /// The call itself.
     pub call: ToolCall,
     /// Who runs it.
@@ -204,7 +204,7 @@ pub struct Call {
     pub extra: JsonObject,
 }
 
-impl Call {
+impl RoundCall {
     /// The call as an element of a message's `tool_calls`, with its unknown members in their place.
     pub fn to_json(&self) -> JsonObject {
         let (body, text) = self.kind.members();
@@ -309,8 +309,8 @@ pub struct ChatStream {
     early: Vec<JsonObject>,
     /// `[DONE]` or an error went out.
     over: bool,
-    shown: Shown,
-    round: Reading,
+    shown: ShownCalls,
+    round: RoundReader,
     pass: Pass,
 }
 
@@ -324,8 +324,8 @@ impl ChatStream {
             begun: false,
             early: Vec::new(),
             over: false,
-            shown: Shown::new(Ids::new(settings.seed)),
-            round: Reading::new(&settings),
+            shown: ShownCalls::new(Ids::new(settings.seed)),
+            round: RoundReader::new(&settings),
             pass: Pass::default(),
             settings,
         }
@@ -340,7 +340,7 @@ impl ChatStream {
     /// Nothing is read any more after `Done` until the round is ended.
     pub fn push(
         &mut self,
-        event: &sse::Event,
+        event: &SseEvent,
         known: &dyn Known,
         out: &mut Vec<u8>,
     ) -> Result<Pushed, StreamError> {
@@ -369,7 +369,7 @@ impl ChatStream {
             }
             return Ok(Pushed::Done);
         }
-        if let Some(fast_path) = FastPath::of(data) {
+        if let Some(fast_path) = FastChunk::of(data) {
             let forwarded = match self.settings.mode {
                 Mode::Loop => self.forward(&fast_path, event, data, out)?,
                 Mode::PassThrough => self.pass_on(&fast_path, event, out)?,
@@ -426,7 +426,7 @@ impl ChatStream {
         known: &dyn Known,
         out: &mut Vec<u8>,
     ) -> Result<Round, StreamError> {
-        let mut round = std::mem::replace(&mut self.round, Reading::new(&self.settings));
+        let mut round = std::mem::replace(&mut self.round, RoundReader::new(&self.settings));
         if self.settings.mode == Mode::PassThrough {
             return self.pass_end(round, known, out);
         }
@@ -497,7 +497,7 @@ fn error_event(data: &str) -> StreamError {
 
 /// An error that does not stand in the data: a field `error` (llama.cpp), or bare JSON between the events.
 /// Readers of event streams skip both, and an answer that failed would look like one that has ended.
-fn error_outside_data(event: &sse::Event) -> Option<StreamError> {
+fn error_outside_data(event: &SseEvent) -> Option<StreamError> {
     let said = |text: &&str| !matches!(text.trim(), "" | "null");
     if let Some(error) = event.field("error").filter(said) {
         return Some(error_event(error));

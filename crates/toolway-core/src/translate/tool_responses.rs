@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::stream::{Call, CallKind, MAX_CALLS, Owner, Round};
+use super::stream::{CallKind, MAX_CALLS, Owner, Round, RoundCall};
 use toolway_protocol::{
     openai::FinishReason,
     tool::{JsonObject, ToolCall},
@@ -100,8 +100,8 @@ pub fn round_of_calls(calls: impl IntoIterator<Item = (String, String, String)>)
     round
 }
 
-fn one(id: String, name: String, arguments: String) -> Call {
-    Call {
+fn one(id: String, name: String, arguments: String) -> RoundCall {
+    RoundCall {
         call: ToolCall {
             id,
             name,

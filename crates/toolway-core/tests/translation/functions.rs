@@ -10,7 +10,7 @@ use toolway_core::translate::{
         command, definitions, output, reply,
         request::RequestTemplate,
         template::Template,
-        webhook::{self, AnswerFault, Call},
+        webhook::{self, AnswerFault, WebhookCall},
     },
     schema, tools,
 };
@@ -146,10 +146,10 @@ proptest! {
         given in vec(("[a-zA-Z0-9_-]{1,20}", object()), 1..6),
     ) {
         let ids: Vec<String> = (0..given.len()).map(|n| format!("call_{n}")).collect();
-        let calls: Vec<Call<'_>> = given
+        let calls: Vec<WebhookCall<'_>> = given
             .iter()
             .zip(&ids)
-            .map(|((name, arguments), id)| Call { id, name, arguments })
+            .map(|((name, arguments), id)| WebhookCall { id, name, arguments })
             .collect();
         let read = read_by_hand(&webhook::request(&calls));
         let expected: Vec<(String, String, Value)> = given

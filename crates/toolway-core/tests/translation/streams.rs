@@ -12,7 +12,7 @@ use toolway_core::translate::{
 };
 use toolway_protocol::{
     openai::{FinishReason, error::ErrorBody},
-    sse::{Event, Framer},
+    sse::{Framer, SseEvent},
 };
 
 /// Tools `a…` are the gateway's, tools `b…` the client's.
@@ -85,7 +85,7 @@ fn framed(pieces: &[&[u8]]) -> Vec<Framed> {
         events.extend(std::iter::from_fn(|| framer.next()));
     }
     events.extend(framer.finish());
-    let show = |event: Event| {
+    let show = |event: SseEvent| {
         let data = event.data().map(|data| data.into_owned());
         (event.raw().clone(), data, event.name().map(str::to_owned))
     };
@@ -101,7 +101,7 @@ fn answer(data: &[String], settings: Settings) -> (Vec<u8>, Result<Round, Stream
     let mut stream = ChatStream::new(settings);
     let mut read = || {
         for data in data {
-            if stream.push(&Event::from_data(data), &Tools, &mut out)? == Pushed::Done {
+            if stream.push(&SseEvent::from_data(data), &Tools, &mut out)? == Pushed::Done {
                 break;
             }
         }

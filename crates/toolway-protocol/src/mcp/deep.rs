@@ -66,7 +66,7 @@ fn read_list(list: &RawValue, name: &str) -> Option<Value> {
 /// Takes the place of an entry.
 fn unreadable(entry: &RawValue, list: &str) -> Value {
     #[derive(Deserialize)]
-    struct Named {
+    struct NameMember {
         name: String,
     }
     if list != "tools" {
@@ -74,7 +74,7 @@ fn unreadable(entry: &RawValue, list: &str) -> Value {
     }
     let why = format!("it is nested more than {MAX_DEPTH} levels deep");
     let mut tool = json!({UNREADABLE: why});
-    if let Ok(Named { name }) = serde_json::from_str(entry.get()) {
+    if let Ok(NameMember { name }) = serde_json::from_str(entry.get()) {
         tool["name"] = name.into();
     }
     tool

@@ -11,7 +11,7 @@ use crate::tool::JsonObject;
 
 /// One of the lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FeatureKind {
     /// `prompts/list`.
     Prompts,
     /// `resources/list`.
@@ -20,31 +20,31 @@ pub enum Kind {
     Templates,
 }
 
-impl Kind {
+impl FeatureKind {
     /// The request that lists them.
     pub fn method(self) -> &'static str {
         match self {
-            Kind::Prompts => "prompts/list",
-            Kind::Resources => "resources/list",
-            Kind::Templates => "resources/templates/list",
+            FeatureKind::Prompts => "prompts/list",
+            FeatureKind::Resources => "resources/list",
+            FeatureKind::Templates => "resources/templates/list",
         }
     }
 
     /// The member of the result that holds them.
     fn member(self) -> &'static str {
         match self {
-            Kind::Prompts => "prompts",
-            Kind::Resources => "resources",
-            Kind::Templates => "resourceTemplates",
+            FeatureKind::Prompts => "prompts",
+            FeatureKind::Resources => "resources",
+            FeatureKind::Templates => "resourceTemplates",
         }
     }
 
     /// The member that tells one from another.
     fn key(self) -> &'static str {
         match self {
-            Kind::Prompts => "name",
-            Kind::Resources => "uri",
-            Kind::Templates => "uriTemplate",
+            FeatureKind::Prompts => "name",
+            FeatureKind::Resources => "uri",
+            FeatureKind::Templates => "uriTemplate",
         }
     }
 }
@@ -73,14 +73,14 @@ pub struct Entries {
     pub entries: Vec<JsonObject>,
     /// How many could not, or were listed before; all that are beyond the bounds of a list count as one.
     pub broken: usize,
-    kind: Kind,
+    kind: FeatureKind,
     keys: HashSet<String>,
     pages: Pages,
 }
 
 impl Entries {
     /// A list of which nothing was read yet.
-    pub fn new(kind: Kind) -> Entries {
+    pub fn new(kind: FeatureKind) -> Entries {
         Entries {
             entries: Vec::new(),
             broken: 0,
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn entries_are_kept_as_they_came_and_a_broken_one_costs_itself() {
-        let mut prompts = Entries::new(Kind::Prompts);
+        let mut prompts = Entries::new(FeatureKind::Prompts);
         let good = json!({"name": "a", "x-new": [1], "icons": null});
         let page =
             json!({"prompts": [good, {"title": "b"}, 5, {"name": ""}, {"name": "a"}, {"name": 7}]});
@@ -136,10 +136,13 @@ mod tests {
     #[test]
     fn each_list_has_its_own_member_and_key() {
         for (kind, page) in [
-            (Kind::Prompts, json!({"prompts": [{"name": "p"}]})),
-            (Kind::Resources, json!({"resources": [{"uri": "r:1"}]})),
+            (FeatureKind::Prompts, json!({"prompts": [{"name": "p"}]})),
             (
-                Kind::Templates,
+                FeatureKind::Resources,
+                json!({"resources": [{"uri": "r:1"}]}),
+            ),
+            (
+                FeatureKind::Templates,
                 json!({"resourceTemplates": [{"uriTemplate": "r:{n}"}]}),
             ),
         ] {
@@ -151,7 +154,7 @@ mod tests {
 
     #[test]
     fn pages_follow_their_cursor_and_do_not_run_in_a_circle() {
-        let mut list = Entries::new(Kind::Resources);
+        let mut list = Entries::new(FeatureKind::Resources);
         let page = json!({"resources": [{"uri": "a:1"}], "nextCursor": "2"});
         assert_eq!(list.add_page(&page), Ok(Some("2".to_owned())));
         let error = list.add_page(&page).unwrap_err();
@@ -163,14 +166,14 @@ mod tests {
 
     #[test]
     fn a_list_without_end_is_read_to_its_bound() {
-        let mut list = Entries::new(Kind::Prompts);
+        let mut list = Entries::new(FeatureKind::Prompts);
         let many: Vec<_> = (0..=MAX_ENTRIES)
             .map(|n| json!({"name": n.to_string()}))
             .collect();
         assert_eq!(list.add_page(&json!({"prompts": many})), Ok(None));
         assert_eq!((list.entries.len(), list.broken), (MAX_ENTRIES, 1));
 
-        let mut list = Entries::new(Kind::Prompts);
+        let mut list = Entries::new(FeatureKind::Prompts);
         let page = |n: &usize| json!({"prompts": [], "nextCursor": n.to_string()});
         let read = (1..).find(|n| list.add_page(&page(n)) == Ok(None));
         assert_eq!(read, Some(MAX_PAGES));
@@ -178,7 +181,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_list_is_an_error() {
-        let error = Entries::new(Kind::Templates)
+        let error = Entries::new(FeatureKind::Templates)
             .add_page(&json!({"resources": []}))
             .unwrap_err();
         assert_eq!(

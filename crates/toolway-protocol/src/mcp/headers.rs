@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use serde_json::Value;
 
 use super::{
-    rpc::{Request, RpcError, code},
+    rpc::{RpcError, RpcRequest, code},
     stateless,
 };
 use crate::tool::JsonObject;
@@ -97,7 +97,7 @@ pub fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Rp
 ///
 /// # Errors
 /// `HeaderMismatch`.
-pub fn check(headers: &HeaderMap, request: &Request) -> Result<(), RpcError> {
+pub fn check(headers: &HeaderMap, request: &RpcRequest) -> Result<(), RpcError> {
     let version = one(headers, PROTOCOL_VERSION)?;
     match (version, stateless::protocol_version(&request.params)) {
         (None, _) => return Err(missing("MCP-Protocol-Version")),
@@ -244,9 +244,9 @@ mod tests {
         headers
     }
 
-    fn request(method: &str, mut params: Value) -> Request {
+    fn request(method: &str, mut params: Value) -> RpcRequest {
         params["_meta"] = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"});
-        Request {
+        RpcRequest {
             id: 1.into(),
             method: method.to_owned(),
             params: params.as_object().cloned().unwrap(),

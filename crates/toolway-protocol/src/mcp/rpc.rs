@@ -104,19 +104,19 @@ impl RpcError {
 
 /// What ties an answer to its request: a text or a whole number, as it came.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Id {
+pub enum RpcId {
     /// A whole number.
     Number(Number),
     /// A text.
     Text(String),
 }
 
-impl Id {
+impl RpcId {
     /// Reads an id; `null`, fractions and everything else is none.
-    pub fn read(value: &Value) -> Option<Id> {
+    pub fn read(value: &Value) -> Option<RpcId> {
         match value {
-            Value::Number(number) if !number.is_f64() => Some(Id::Number(number.clone())),
-            Value::String(text) => Some(Id::Text(text.clone())),
+            Value::Number(number) if !number.is_f64() => Some(RpcId::Number(number.clone())),
+            Value::String(text) => Some(RpcId::Text(text.clone())),
             _ => None,
         }
     }
@@ -124,34 +124,34 @@ impl Id {
     /// As it is written.
     pub fn to_value(&self) -> Value {
         match self {
-            Id::Number(number) => Value::Number(number.clone()),
-            Id::Text(text) => Value::String(text.clone()),
+            RpcId::Number(number) => Value::Number(number.clone()),
+            RpcId::Text(text) => Value::String(text.clone()),
         }
     }
 }
 
-impl From<u64> for Id {
-    fn from(number: u64) -> Id {
-        Id::Number(number.into())
+impl From<u64> for RpcId {
+    fn from(number: u64) -> RpcId {
+        RpcId::Number(number.into())
     }
 }
 
 /// One message.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Message {
+pub enum RpcMessage {
     /// Wants an answer.
-    Request(Request),
+    Request(RpcRequest),
     /// Wants none.
-    Notification(Notification),
+    Notification(RpcNotification),
     /// Is an answer.
-    Response(Response),
+    Response(RpcResponse),
 }
 
 /// A request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Request {
+pub struct RpcRequest {
     /// Which its answer repeats.
-    pub id: Id,
+    pub id: RpcId,
     /// What is wanted.
     pub method: String,
     /// With what; empty where there are none.
@@ -160,7 +160,7 @@ pub struct Request {
 
 /// A notification.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Notification {
+pub struct RpcNotification {
     /// What happened.
     pub method: String,
     /// With what; empty where there are none.
@@ -169,34 +169,34 @@ pub struct Notification {
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Response {
+pub struct RpcResponse {
     /// The request's id.
-    pub id: Id,
+    pub id: RpcId,
     /// The result or the error.
     pub outcome: Result<Value, RpcError>,
 }
 
 /// What came in one body or one line.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Incoming {
+pub enum MessageOrBatch {
     /// One message.
-    One(Message),
+    One(RpcMessage),
     /// Several (2024-11-05 and 2025-03-26 only); never empty.
-    Batch(Vec<Result<Message, Malformed>>),
+    Batch(Vec<Result<RpcMessage, MalformedMessage>>),
 }
 
 /// What is no message, and the error that answers it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Malformed {
+pub struct MalformedMessage {
     /// Whose answer it is, as far as that could be read.
-    pub id: Option<Id>,
+    pub id: Option<RpcId>,
     /// What is wrong.
     pub error: RpcError,
 }
 
-impl Malformed {
-    fn new(id: Option<Id>, code: i64, message: impl Into<String>) -> Malformed {
-        Malformed {
+impl MalformedMessage {
+    fn new(id: Option<RpcId>, code: i64, message: impl Into<String>) -> MalformedMessage {
+        MalformedMessage {
             id,
             error: RpcError::new(code, message),
         }
@@ -214,13 +214,13 @@ impl Malformed {
     clippy::result_large_err,
     reason = "what is malformed is answered at once"
 )]
-pub fn read_within(bytes: &[u8], most: JsonSize) -> Result<Incoming, Malformed> {
+pub fn read_within(bytes: &[u8], most: JsonSize) -> Result<MessageOrBatch, MalformedMessage> {
     let parse_error =
-        |why: String| Malformed::new(None, code::PARSE_ERROR, format!("Parse error: {why}"));
+        |why: String| MalformedMessage::new(None, code::PARSE_ERROR, format!("Parse error: {why}"));
     let malformed = |error: serde_json::Error| parse_error(error.to_string());
     if let Err(error) = check_values(bytes, most.values) {
         let why = format!("Invalid request: the message has {error}");
-        return Err(Malformed::new(None, code::INVALID_REQUEST, why));
+        return Err(MalformedMessage::new(None, code::INVALID_REQUEST, why));
     }
     if most.depth < PARSER_DEPTH && measure(bytes).depth > most.depth {
         return Err(parse_error(format!(
@@ -236,7 +236,7 @@ pub fn read_within(bytes: &[u8], most: JsonSize) -> Result<Incoming, Malformed> 
     clippy::result_large_err,
     reason = "what is malformed is answered at once"
 )]
-pub fn read(bytes: &[u8]) -> Result<Incoming, Malformed> {
+pub fn read(bytes: &[u8]) -> Result<MessageOrBatch, MalformedMessage> {
     read_within(bytes, JsonSize::up_to_depth(usize::MAX))
 }
 
@@ -247,18 +247,18 @@ const PARSER_DEPTH: usize = 127;
     clippy::result_large_err,
     reason = "what is malformed is answered at once"
 )]
-fn sort(parsed: Parsed) -> Result<Incoming, Malformed> {
+fn sort(parsed: Parsed) -> Result<MessageOrBatch, MalformedMessage> {
     match parsed {
-        Parsed::Message(members) => members.message().map(Incoming::One),
-        Parsed::Other(Value::Array(batch)) if batch.is_empty() => Err(Malformed::new(
+        Parsed::Message(members) => members.message().map(MessageOrBatch::One),
+        Parsed::Other(Value::Array(batch)) if batch.is_empty() => Err(MalformedMessage::new(
             None,
             code::INVALID_REQUEST,
             "Invalid request: the batch is empty",
         )),
-        Parsed::Other(Value::Array(batch)) => Ok(Incoming::Batch(
+        Parsed::Other(Value::Array(batch)) => Ok(MessageOrBatch::Batch(
             batch.into_iter().map(read_message).collect(),
         )),
-        Parsed::Other(other) => read_message(other).map(Incoming::One),
+        Parsed::Other(other) => read_message(other).map(MessageOrBatch::One),
     }
 }
 
@@ -267,10 +267,10 @@ fn sort(parsed: Parsed) -> Result<Incoming, Malformed> {
     clippy::result_large_err,
     reason = "what is malformed is answered at once"
 )]
-pub fn read_message(value: Value) -> Result<Message, Malformed> {
+pub fn read_message(value: Value) -> Result<RpcMessage, MalformedMessage> {
     match Parsed::from(value) {
         Parsed::Message(members) => members.message(),
-        Parsed::Other(_) => Err(Malformed::new(
+        Parsed::Other(_) => Err(MalformedMessage::new(
             None,
             code::INVALID_REQUEST,
             "Invalid request: a message is a JSON object",
@@ -279,8 +279,8 @@ pub fn read_message(value: Value) -> Result<Message, Malformed> {
 }
 
 /// An answer; to `null` where the request's id could not be read.
-pub fn answer(id: Option<&Id>, outcome: Result<Value, RpcError>) -> Value {
-    let id = id.map_or(Value::Null, Id::to_value);
+pub fn answer(id: Option<&RpcId>, outcome: Result<Value, RpcError>) -> Value {
+    let id = id.map_or(Value::Null, RpcId::to_value);
     match outcome {
         Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
         Err(error) => json!({"jsonrpc": "2.0", "id": id, "error": error.to_value()}),
@@ -288,10 +288,10 @@ pub fn answer(id: Option<&Id>, outcome: Result<Value, RpcError>) -> Value {
 }
 
 /// An answer as it is sent, in one line.
-pub fn write_answer(id: Option<&Id>, outcome: &Result<Value, RpcError>) -> Vec<u8> {
+pub fn write_answer(id: Option<&RpcId>, outcome: &Result<Value, RpcError>) -> Vec<u8> {
     let mut line = Vec::with_capacity(256);
     line.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
-    let id = id.map_or(Value::Null, Id::to_value);
+    let id = id.map_or(Value::Null, RpcId::to_value);
     // Values are written to memory, which does not fail.
     let _ = serde_json::to_writer(&mut line, &id);
     let _ = match outcome {
@@ -313,7 +313,7 @@ pub fn write_answer(id: Option<&Id>, outcome: &Result<Value, RpcError>) -> Vec<u
     clippy::needless_pass_by_value,
     reason = "the params become part of it"
 )]
-pub fn request(id: &Id, method: &str, params: Value) -> Value {
+pub fn request(id: &RpcId, method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id.to_value(), "method": method, "params": params})
 }
 
@@ -397,25 +397,25 @@ mod tests {
     #[test]
     fn each_kind_of_message_is_told_by_its_members() {
         let read = |text: &str| match read(text.as_bytes()) {
-            Ok(Incoming::One(message)) => message,
+            Ok(MessageOrBatch::One(message)) => message,
             other => panic!("not one message: {other:?}"),
         };
         assert!(matches!(
             read(r#"{"jsonrpc":"2.0","id":"x","method":"ping"}"#),
-            Message::Request(Request {
-                id: Id::Text(_),
+            RpcMessage::Request(RpcRequest {
+                id: RpcId::Text(_),
                 ..
             })
         ));
         assert!(matches!(
             read(r#"{"jsonrpc":"2.0","method":"notifications/initialized","params":null}"#),
-            Message::Notification(_)
+            RpcMessage::Notification(_)
         ));
         let answered = read(r#"{"jsonrpc":"2.0","id":3,"error":{"code":-1}}"#);
         let error = RpcError::new(-1, "unknown error");
         assert_eq!(
             answered,
-            Message::Response(Response {
+            RpcMessage::Response(RpcResponse {
                 id: 3.into(),
                 outcome: Err(error)
             })
@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn a_broken_message_in_a_batch_costs_no_other() {
         let batch = read(br#"[5, {"jsonrpc":"2.0","id":1,"method":"ping"}]"#);
-        let Ok(Incoming::Batch(batch)) = batch else {
+        let Ok(MessageOrBatch::Batch(batch)) = batch else {
             panic!("should be a batch")
         };
         assert!(batch[0].is_err() && batch[1].is_ok());
@@ -465,7 +465,7 @@ mod tests {
             Ok(json!({"a": "\n"})),
             Err(RpcError::new(-1, "x").with_data(json!([1]))),
         ] {
-            for id in [None, Some(Id::Text("\"".to_owned())), Some(7.into())] {
+            for id in [None, Some(RpcId::Text("\"".to_owned())), Some(7.into())] {
                 let line = write_answer(id.as_ref(), &outcome);
                 let line: Value = serde_json::from_slice(&line).unwrap();
                 assert_eq!(line, answer(id.as_ref(), outcome.clone()));
@@ -536,7 +536,7 @@ mod tests {
             let params = json!({key: value});
             let written = request(&number.into(), &method, params.clone());
             let Value::Object(params) = params else { unreachable!() };
-            let expected = Message::Request(Request { id: number.into(), method, params });
+            let expected = RpcMessage::Request(RpcRequest { id: number.into(), method, params });
             prop_assert_eq!(read_message(written), Ok(expected));
         }
     }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     level::Level,
-    rpc::{Id, RpcError, code},
+    rpc::{RpcError, RpcId, code},
     version::Version,
 };
 use crate::tool::JsonObject;
@@ -22,20 +22,20 @@ pub fn protocol_version(params: &JsonObject) -> Option<&str> {
 
 /// What a request says about its client.
 #[derive(Clone, Debug, PartialEq)]
-pub struct About {
+pub struct RequestMeta {
     /// `ClientCapabilities`.
     pub capabilities: Value,
     /// The log messages it wants while it runs; nothing: none.
     pub level: Option<Level>,
 }
 
-impl About {
+impl RequestMeta {
     /// Reads a request's `_meta`. What is needed must be there; the client's name need not.
     ///
     /// # Errors
     /// `Invalid params` where something is missing or of the wrong type, `Unsupported protocol version` for
     /// another version than 2026-07-28.
-    pub fn read(params: &JsonObject) -> Result<About, RpcError> {
+    pub fn read(params: &JsonObject) -> Result<RequestMeta, RpcError> {
         let missing = |what: &str| {
             RpcError::invalid_params(format!("Invalid params: `_meta` needs `{what}`"))
         };
@@ -57,7 +57,7 @@ impl About {
                 })?)
             }
         };
-        Ok(About {
+        Ok(RequestMeta {
             capabilities: capabilities.clone(),
             level,
         })
@@ -107,7 +107,7 @@ pub fn discovered(capabilities: Value, server_info: Value, instructions: Option<
 
 /// What a client wants to hear of: the `notifications` of `subscriptions/listen`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct ListenFilter {
     /// That tools changed.
     pub tools: bool,
     /// That prompts changed.
@@ -118,7 +118,7 @@ pub struct Filter {
     pub uris: Vec<String>,
 }
 
-impl Filter {
+impl ListenFilter {
     /// Most resources of one subscription.
     pub const MAX_URIS: usize = 256;
 
@@ -126,7 +126,7 @@ impl Filter {
     ///
     /// # Errors
     /// `Invalid params` where the filter is missing or of the wrong type, or names too many resources.
-    pub fn read(params: &JsonObject) -> Result<Filter, RpcError> {
+    pub fn read(params: &JsonObject) -> Result<ListenFilter, RpcError> {
         let wrong = |what: &str| RpcError::invalid_params(format!("Invalid params: {what}"));
         let Some(Value::Object(asked)) = params.get("notifications") else {
             return Err(wrong("`notifications` must be an object"));
@@ -141,13 +141,13 @@ impl Filter {
             Some(uris) => serde_json::from_value::<Vec<String>>(uris.clone())
                 .map_err(|_| wrong("`resourceSubscriptions` must be a list of URIs"))?,
         };
-        if uris.len() > Filter::MAX_URIS {
-            let most = Filter::MAX_URIS;
+        if uris.len() > ListenFilter::MAX_URIS {
+            let most = ListenFilter::MAX_URIS;
             return Err(wrong(&format!(
                 "`resourceSubscriptions` has more than {most} URIs"
             )));
         }
-        Ok(Filter {
+        Ok(ListenFilter {
             tools: flag("toolsListChanged")?,
             prompts: flag("promptsListChanged")?,
             resources: flag("resourcesListChanged")?,
@@ -157,9 +157,9 @@ impl Filter {
 
     /// What of it is heard of here, going by `ServerCapabilities`.
     #[must_use]
-    pub fn accepted(self, capabilities: &Value) -> Filter {
+    pub fn accepted(self, capabilities: &Value) -> ListenFilter {
         let has = |what: &str, flag: &str| capabilities[what][flag] == true;
-        Filter {
+        ListenFilter {
             tools: self.tools && has("tools", "listChanged"),
             prompts: self.prompts && has("prompts", "listChanged"),
             resources: self.resources && has("resources", "listChanged"),
@@ -190,7 +190,7 @@ impl Filter {
 }
 
 /// The params of a notification, marked as one of this subscription.
-pub fn subscribed(mut params: Value, subscription: &Id) -> Value {
+pub fn subscribed(mut params: Value, subscription: &RpcId) -> Value {
     if !params.is_object() {
         params = json!({});
     }
@@ -202,7 +202,7 @@ pub fn subscribed(mut params: Value, subscription: &Id) -> Value {
 }
 
 /// The result that ends a subscription.
-pub fn ended(subscription: &Id) -> Value {
+pub fn ended(subscription: &RpcId) -> Value {
     subscribed(json!({"resultType": "complete"}), subscription)
 }
 
@@ -217,7 +217,7 @@ mod tests {
 
     #[track_caller]
     fn check(meta: Value, code: Option<i64>) {
-        let read = About::read(&object(json!({"_meta": meta})));
+        let read = RequestMeta::read(&object(json!({"_meta": meta})));
         assert_eq!(read.err().map(|error| error.code), code, "{meta}");
     }
 
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn only_what_was_asked_for_and_is_there_is_accepted() {
         let asked = json!({"toolsListChanged": true, "promptsListChanged": false, "resourceSubscriptions": ["a:b"], "new": 1});
-        let asked = Filter::read(&object(json!({"notifications": asked}))).unwrap();
+        let asked = ListenFilter::read(&object(json!({"notifications": asked}))).unwrap();
         let all = json!({"tools": {"listChanged": true}, "resources": {"subscribe": true}});
         let expected = json!({"toolsListChanged": true, "resourceSubscriptions": ["a:b"]});
         assert_eq!(asked.clone().accepted(&all).to_value(), expected);
@@ -278,9 +278,9 @@ mod tests {
             json!({"notifications": []}),
             json!({"notifications": {"toolsListChanged": 1}}),
             json!({"notifications": {"resourceSubscriptions": ["a", 1]}}),
-            json!({"notifications": {"resourceSubscriptions": vec!["a"; Filter::MAX_URIS + 1]}}),
+            json!({"notifications": {"resourceSubscriptions": vec!["a"; ListenFilter::MAX_URIS + 1]}}),
         ] {
-            assert!(Filter::read(&object(wrong)).is_err());
+            assert!(ListenFilter::read(&object(wrong)).is_err());
         }
     }
 

@@ -16,8 +16,8 @@ mod scan;
 mod tools;
 
 pub use self::{
-    choice::{McpChoice, Mode, ToolChoice},
-    members::{Change, Raw, Text, messages_of, splice_messages},
+    choice::{AllowedToolsMode, McpChoice, ToolChoice},
+    members::{Change, JsonString, Raw, messages_of, splice_messages},
     tools::{AllowedTools, ClientTool, ClientToolKind, McpTool, RequireApproval},
 };
 use self::{members::Members, tools::Tools};

@@ -23,7 +23,7 @@ fn load_api(document: &str, keys: &str) -> Result<Config, Vec<Problem>> {
 #[track_caller]
 fn api(document: &str, keys: &str) -> (Config, crate::upstream::function::openapi::Config) {
     let config = load_api(document, keys).unwrap_or_else(|problems| panic!("{}", lines(&problems)));
-    let Kind::OpenApi(api) = config.functions[0].kind.clone() else {
+    let BackendKind::OpenApi(api) = config.functions[0].kind.clone() else {
         panic!("{:?}", config.functions[0].kind);
     };
     (config, api)

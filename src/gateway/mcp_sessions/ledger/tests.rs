@@ -21,7 +21,7 @@ fn with(ids: &[&str]) -> Ledger<()> {
 }
 
 /// `3+a+b` for the calls a and b, `4-c` for the end of c, with the number that goes with each.
-fn told(ledger: &mut Ledger<()>, reader: Reader) -> Vec<String> {
+fn told(ledger: &mut Ledger<()>, reader: ReaderPosition) -> Vec<String> {
     let line = |told: Told| match told.what {
         What::Opened(calls) => {
             let ids = calls.iter().map(|call| format!("+{}", call.id));
@@ -33,55 +33,55 @@ fn told(ledger: &mut Ledger<()>, reader: Reader) -> Vec<String> {
 }
 
 #[track_caller]
-fn check(ledger: &mut Ledger<()>, reader: Reader, expected: &[&str]) {
+fn check(ledger: &mut Ledger<()>, reader: ReaderPosition, expected: &[&str]) {
     assert_eq!(told(ledger, reader), expected, "{reader:?}");
 }
 
 #[test]
 fn calls_that_wait_together_are_told_together() {
     let mut ledger = with(&["a", "b"]);
-    check(&mut ledger, Reader::Begins(0), &["2+a+b"]);
-    check(&mut ledger, Reader::Goes(1), &["2+b"]);
-    check(&mut ledger, Reader::Goes(2), &[]);
+    check(&mut ledger, ReaderPosition::Begins(0), &["2+a+b"]);
+    check(&mut ledger, ReaderPosition::Goes(1), &["2+b"]);
+    check(&mut ledger, ReaderPosition::Goes(2), &[]);
 }
 
 #[test]
 fn a_new_reader_is_told_of_every_open_call_and_never_set_back() {
     let mut ledger = with(&["a", "b", "c"]);
-    check(&mut ledger, Reader::Begins(3), &["3+a+b+c"]);
+    check(&mut ledger, ReaderPosition::Begins(3), &["3+a+b+c"]);
     ledger.answer("b");
-    check(&mut ledger, Reader::Begins(3), &["3+a+c"]);
-    check(&mut ledger, Reader::Begins(2), &["3+a+c"]);
+    check(&mut ledger, ReaderPosition::Begins(3), &["3+a+c"]);
+    check(&mut ledger, ReaderPosition::Begins(2), &["3+a+c"]);
 }
 
 #[test]
 fn only_what_was_told_is_taken_back() {
     let mut ledger = with(&["a", "b"]);
-    check(&mut ledger, Reader::Begins(0), &["2+a+b"]);
+    check(&mut ledger, ReaderPosition::Begins(0), &["2+a+b"]);
     ledger.open(call("c"), ()).unwrap();
     assert!(ledger.take_back("c"), "nobody was told of it");
     assert!(ledger.take_back("a"));
-    check(&mut ledger, Reader::Goes(2), &["4-a"]);
-    check(&mut ledger, Reader::Goes(4), &[]);
-    check(&mut ledger, Reader::Begins(0), &["2+b"]);
-    check(&mut ledger, Reader::Begins(2), &["2+b", "4-a"]);
-    check(&mut ledger, Reader::Begins(4), &["4+b"]);
+    check(&mut ledger, ReaderPosition::Goes(2), &["4-a"]);
+    check(&mut ledger, ReaderPosition::Goes(4), &[]);
+    check(&mut ledger, ReaderPosition::Begins(0), &["2+b"]);
+    check(&mut ledger, ReaderPosition::Begins(2), &["2+b", "4-a"]);
+    check(&mut ledger, ReaderPosition::Begins(4), &["4+b"]);
 }
 
 #[test]
 fn what_happened_is_told_in_its_order() {
     let mut ledger = with(&["a"]);
-    check(&mut ledger, Reader::Begins(0), &["1+a"]);
+    check(&mut ledger, ReaderPosition::Begins(0), &["1+a"]);
     ledger.take_back("a");
     ledger.open(call("b"), ()).unwrap();
     ledger.open(call("c"), ()).unwrap();
-    check(&mut ledger, Reader::Goes(1), &["2-a", "4+b+c"]);
+    check(&mut ledger, ReaderPosition::Goes(1), &["2-a", "4+b+c"]);
     ledger.take_back("b");
     ledger.open(call("d"), ()).unwrap();
-    check(&mut ledger, Reader::Goes(4), &["5-b", "6+d"]);
+    check(&mut ledger, ReaderPosition::Goes(4), &["5-b", "6+d"]);
     check(
         &mut ledger,
-        Reader::Begins(1),
+        ReaderPosition::Begins(1),
         &["2-a", "4+c", "5-b", "6+d"],
     );
 }
@@ -89,9 +89,9 @@ fn what_happened_is_told_in_its_order() {
 #[test]
 fn a_number_that_was_never_given_costs_the_reader_nothing() {
     let mut ledger = with(&["a"]);
-    check(&mut ledger, Reader::Begins(u64::MAX), &["1+a"]);
+    check(&mut ledger, ReaderPosition::Begins(u64::MAX), &["1+a"]);
     ledger.open(call("b"), ()).unwrap();
-    check(&mut ledger, Reader::Goes(1), &["2+b"]);
+    check(&mut ledger, ReaderPosition::Goes(1), &["2+b"]);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn what_is_remembered_of_closed_calls_is_bounded() {
         ledger.open(call(&id), ()).unwrap();
         match n % 2 {
             0 => {
-                ledger.since(Reader::Begins(0));
+                ledger.since(ReaderPosition::Begins(0));
                 assert!(ledger.take_back(&id));
             }
             _ => assert_eq!(ledger.answer(&id), Answered::Open(())),
@@ -170,7 +170,7 @@ proptest! {
         let mut written = BTreeSet::new();
         let mut known: BTreeSet<String> = BTreeSet::new();
         let mut number = 0;
-        let mut reader = Reader::Begins(0);
+        let mut reader = ReaderPosition::Begins(0);
         let mut made = 0;
         for step in steps.into_iter().chain([Step::Read]) {
             let nth = |n: usize, ledger: &Ledger<()>| {
@@ -210,8 +210,8 @@ proptest! {
                         }
                     }
                     reader = match step {
-                        Step::BreakOff(_) => Reader::Begins(number),
-                        _ => Reader::Goes(ledger.last()),
+                        Step::BreakOff(_) => ReaderPosition::Begins(number),
+                        _ => ReaderPosition::Goes(ledger.last()),
                     };
                 }
             }

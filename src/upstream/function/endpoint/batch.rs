@@ -12,23 +12,23 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Batch, Outcome, Post};
-use toolway_core::translate::functions::webhook::Call;
+use super::{Batch, EndpointResult, Post};
+use toolway_core::translate::functions::webhook::WebhookCall;
 use toolway_protocol::tool::{CallError, JsonObject};
 
 /// The calls of one webhook, on their way into shared requests.
 pub(super) struct Batches {
-    calls: mpsc::Sender<Waiting>,
+    calls: mpsc::Sender<BatchedCall>,
     /// The task ends with this, and with it every request that is under way.
     _collecting: AbortOnDropHandle<()>,
 }
 
 /// One call, and who waits for what comes of it.
-struct Waiting {
+struct BatchedCall {
     id: String,
     function: String,
     arguments: JsonObject,
-    answer: oneshot::Sender<Outcome>,
+    answer: oneshot::Sender<EndpointResult>,
 }
 
 impl Batches {
@@ -44,9 +44,14 @@ impl Batches {
 
     /// Sends a call with others. Dropping the future gives up the call; a request without waiting calls is given up,
     /// too.
-    pub(super) async fn call(&self, id: String, function: &str, arguments: JsonObject) -> Outcome {
+    pub(super) async fn call(
+        &self,
+        id: String,
+        function: &str,
+        arguments: JsonObject,
+    ) -> EndpointResult {
         let (answer, outcome) = oneshot::channel();
-        let waiting = Waiting {
+        let waiting = BatchedCall {
             id,
             function: function.to_owned(),
             arguments,
@@ -58,7 +63,7 @@ impl Batches {
     }
 }
 
-async fn collect(mut calls: mpsc::Receiver<Waiting>, post: Arc<Post>, batch: Batch) {
+async fn collect(mut calls: mpsc::Receiver<BatchedCall>, post: Arc<Post>, batch: Batch) {
     let mut requests = JoinSet::new();
     loop {
         let first = tokio::select! {
@@ -81,19 +86,19 @@ async fn collect(mut calls: mpsc::Receiver<Waiting>, post: Arc<Post>, batch: Bat
 }
 
 /// Sends one request, unless everybody goes away.
-async fn send(post: Arc<Post>, together: Vec<Waiting>) {
+async fn send(post: Arc<Post>, together: Vec<BatchedCall>) {
     let mut bodies = Vec::with_capacity(together.len());
     let mut answers = Vec::with_capacity(together.len());
     for waiting in together {
         bodies.push((waiting.id, waiting.function, waiting.arguments));
         answers.push(waiting.answer);
     }
-    let calls = bodies.iter().map(|(id, name, arguments)| Call {
+    let calls = bodies.iter().map(|(id, name, arguments)| WebhookCall {
         id,
         name,
         arguments,
     });
-    let calls: Vec<Call<'_>> = calls.collect();
+    let calls: Vec<WebhookCall<'_>> = calls.collect();
     let outcomes = {
         let all_gone = join_all(answers.iter_mut().map(oneshot::Sender::closed));
         tokio::select! {

@@ -10,7 +10,7 @@ use http::{HeaderName, StatusCode};
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
-use super::{Connection, Era, Link, handshake};
+use super::{Era, Link, ServerConnection, handshake};
 use crate::upstream::{
     child,
     mcp::{
@@ -33,7 +33,7 @@ pub(in crate::upstream::mcp) async fn connect(
     handle: &ServerHandle,
     era: &mut Era,
     deadline: Instant,
-) -> Result<Connection, Outage> {
+) -> Result<ServerConnection, Outage> {
     let mut trying = *era;
     loop {
         match attempt(handle, trying, deadline).await {
@@ -45,10 +45,10 @@ pub(in crate::upstream::mcp) async fn connect(
                 };
                 return Ok(connection);
             }
-            Err(Fault {
+            Err(FailedAttempt {
                 next: Some(next), ..
             }) if Instant::now() < deadline => trying = next,
-            Err(Fault { outage, .. }) => {
+            Err(FailedAttempt { outage, .. }) => {
                 *era = Era::Unknown;
                 return Err(outage);
             }
@@ -57,12 +57,16 @@ pub(in crate::upstream::mcp) async fn connect(
 }
 
 /// Why an attempt failed, and what may be tried at once instead.
-struct Fault {
+struct FailedAttempt {
     outage: Outage,
     next: Option<Era>,
 }
 
-async fn attempt(handle: &ServerHandle, era: Era, deadline: Instant) -> Result<Connection, Fault> {
+async fn attempt(
+    handle: &ServerHandle,
+    era: Era,
+    deadline: Instant,
+) -> Result<ServerConnection, FailedAttempt> {
     match &handle.config.transport {
         Transport::Stdio {
             command,
@@ -78,12 +82,12 @@ async fn attempt(handle: &ServerHandle, era: Era, deadline: Instant) -> Result<C
             };
             attempt_child(handle, &program, era, deadline).await
         }
-        Transport::Unavailable { reason, .. } => Err(Fault {
+        Transport::Unavailable { reason, .. } => Err(FailedAttempt {
             outage: reason.clone().into(),
             next: None,
         }),
         Transport::Http { url, headers, kind } => {
-            let clients = web::clients(url, headers).map_err(|message| Fault {
+            let clients = web::clients(url, headers).map_err(|message| FailedAttempt {
                 outage: message.into(),
                 next: None,
             })?;
@@ -112,7 +116,7 @@ async fn attempt_child(
     program: &Program,
     era: Era,
     deadline: Instant,
-) -> Result<Connection, Fault> {
+) -> Result<ServerConnection, FailedAttempt> {
     let (server, probe_timeout) = (&handle.config.server, probe_timeout(handle, era));
     let limit = handle.config.max_message_bytes;
     let pending = Pending::new(handle.notifications());
@@ -125,7 +129,7 @@ async fn attempt_child(
         &handle.stderr,
     )
     .await
-    .map_err(|error| Fault {
+    .map_err(|error| FailedAttempt {
         outage: child::not_started(&program.command, program.cwd.as_deref(), &error).into(),
         next: None,
     })?;
@@ -144,7 +148,7 @@ async fn attempt_child(
             };
             link.close().await;
             let ending = ending.map(|how| with_advice(&how, &handle.stderr.lines()));
-            Err(Fault {
+            Err(FailedAttempt {
                 outage: ending.map_or(failed.outage, Outage::from),
                 next,
             })
@@ -159,7 +163,7 @@ async fn attempt_streamable(
     kind: Option<HttpKind>,
     era: Era,
     deadline: Instant,
-) -> Result<Connection, Fault> {
+) -> Result<ServerConnection, FailedAttempt> {
     let (server, probe_timeout) = (&handle.config.server, probe_timeout(handle, era));
     let pending = Pending::new(handle.notifications());
     let (limit, parallel) = (
@@ -191,7 +195,7 @@ async fn attempt_streamable(
     let outage = refusal.map_or(failed.outage, |fault| {
         refused(&fault, &handle.config.transport).into()
     });
-    Err(Fault { outage, next })
+    Err(FailedAttempt { outage, next })
 }
 
 /// Why a server takes no request, with what to do where that is known.
@@ -283,8 +287,8 @@ async fn attempt_event_stream(
     client: reqwest::Client,
     url: &Url,
     deadline: Instant,
-) -> Result<Connection, Fault> {
-    let fault = |outage| Fault { outage, next: None };
+) -> Result<ServerConnection, FailedAttempt> {
+    let fault = |outage| FailedAttempt { outage, next: None };
     let (server, pending) = (&handle.config.server, Pending::new(handle.notifications()));
     let limit = handle.config.max_message_bytes;
     let opening = legacy_sse::open(client, url, limit, pending.clone());

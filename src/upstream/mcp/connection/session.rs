@@ -25,13 +25,13 @@ use crate::upstream::{
         CallOptions, Caller,
         faults::{self, Outage},
         raw_messages::{Pending, RequestTag, Running, wrapped},
-        streamable::{Begun, DirectCall, DirectOutcome, Poster},
+        streamable::{DirectCall, DirectOutcome, PostedRequest, Poster},
     },
     queue::QueueSlot,
 };
 use toolway_protocol::{
     mcp::{
-        features::{Entries, FeatureError, Kind},
+        features::{Entries, FeatureError, FeatureKind},
         results,
         tools::{ListError, Listing},
     },
@@ -79,7 +79,7 @@ impl From<ListFault> for Outage {
 
 /// A live connection.
 #[derive(Clone, Debug)]
-pub(in crate::upstream::mcp) struct Session {
+pub(in crate::upstream::mcp) struct ServerSession {
     pub(in crate::upstream::mcp) peer: Peer<RoleClient>,
     pub(in crate::upstream::mcp) pending: Pending,
     /// Rung when a call shows that there is no server any more.
@@ -88,7 +88,7 @@ pub(in crate::upstream::mcp) struct Session {
     pub(in crate::upstream::mcp) poster: Option<Poster>,
 }
 
-impl Session {
+impl ServerSession {
     /// Lists the tools, page by page.
     pub(in crate::upstream::mcp) async fn list_tools(&self) -> Result<Listing, ListFault> {
         let mut listing = Listing::default();
@@ -109,7 +109,7 @@ impl Session {
     /// Lists prompts, resources or templates, page by page.
     pub(in crate::upstream::mcp) async fn list_features(
         &self,
-        kind: Kind,
+        kind: FeatureKind,
     ) -> Result<Entries, ListFault> {
         let mut entries = Entries::new(kind);
         let mut cursor = None;
@@ -117,7 +117,8 @@ impl Session {
             let page = match self.page(kind.method(), cursor).await {
                 // Servers with resources need not know templates.
                 Err(ServiceError::McpError(error))
-                    if error.code == ErrorCode::METHOD_NOT_FOUND && kind == Kind::Templates =>
+                    if error.code == ErrorCode::METHOD_NOT_FOUND
+                        && kind == FeatureKind::Templates =>
                 {
                     return Ok(entries);
                 }
@@ -214,7 +215,9 @@ impl Session {
                 guard.disarm();
                 return answer.map_err(|error| self.failure(ServiceError::McpError(error)));
             }
-            DirectOutcome::Else(came) => Some((Begun::new(own, call.session(), came), guard)),
+            DirectOutcome::Else(came) => {
+                Some((PostedRequest::new(own, call.session(), came), guard))
+            }
             DirectOutcome::Nothing => {
                 self.pending.forget(&own);
                 guard.disarm();
@@ -245,7 +248,7 @@ impl Session {
         params: &JsonObject,
         options: &CallOptions,
         running: &Arc<Running>,
-        begun: Option<(Begun, CancelOnDrop<'_>)>,
+        begun: Option<(PostedRequest, CancelOnDrop<'_>)>,
     ) -> Result<Value, CallError> {
         let mut params = params.clone();
         if let Some(Value::Object(meta)) = params.get_mut("_meta") {
@@ -379,7 +382,7 @@ pub(in crate::upstream::mcp) fn read_answer(raw: Value) -> Result<ToolResult, Ca
 
 /// Tells the server that a request is cancelled.
 struct CancelOnDrop<'a> {
-    session: &'a Session,
+    session: &'a ServerSession,
     /// As rmcp knows it, or as only toolway does.
     id: Option<RequestId>,
     is_own: bool,

@@ -13,11 +13,11 @@ use super::server_handle::ServerHandle;
 use crate::{
     health::Restarts,
     upstream::mcp::{
-        connection::{ListFault, Session},
+        connection::{ListFault, ServerSession},
         faults::Outage,
     },
 };
-use toolway_protocol::mcp::features::Kind;
+use toolway_protocol::mcp::features::FeatureKind;
 
 /// How long further changes are waited for before a list is read again.
 const BURST: Duration = Duration::from_millis(100);
@@ -66,7 +66,7 @@ impl Subject {
 /// `changes` counts them; what it counted before the first reading ended is read again. `first` is dropped after it.
 pub(super) async fn follow_changes(
     handle: Arc<ServerHandle>,
-    session: Session,
+    session: ServerSession,
     subject: Subject,
     mut changes: watch::Receiver<u64>,
     watching: Watching,
@@ -91,7 +91,7 @@ pub(super) async fn follow_changes(
 }
 
 /// Reads a list again; false if that failed.
-async fn refresh(handle: &ServerHandle, session: &Session, subject: Subject) -> bool {
+async fn refresh(handle: &ServerHandle, session: &ServerSession, subject: Subject) -> bool {
     let server = &handle.config.server;
     let reading = async {
         match subject {
@@ -99,9 +99,14 @@ async fn refresh(handle: &ServerHandle, session: &Session, subject: Subject) -> 
                 let listing = session.list_tools().await?;
                 Ok(handle.set_tools(listing))
             }
-            Subject::Prompts => read_features(handle, session, &[Kind::Prompts]).await,
+            Subject::Prompts => read_features(handle, session, &[FeatureKind::Prompts]).await,
             Subject::Resources => {
-                read_features(handle, session, &[Kind::Resources, Kind::Templates]).await
+                read_features(
+                    handle,
+                    session,
+                    &[FeatureKind::Resources, FeatureKind::Templates],
+                )
+                .await
             }
         }
     };
@@ -129,8 +134,8 @@ async fn refresh(handle: &ServerHandle, session: &Session, subject: Subject) -> 
 /// Lists these features; true if any of them changed.
 async fn read_features(
     handle: &ServerHandle,
-    session: &Session,
-    kinds: &[Kind],
+    session: &ServerSession,
+    kinds: &[FeatureKind],
 ) -> Result<bool, ListFault> {
     let server = &handle.config.server;
     let mut is_new = false;
@@ -141,16 +146,16 @@ async fn read_features(
             warn!(server.id = %server, method, broken, "A server lists entries that cannot be used");
         }
         is_new |= handle.change_features(|features| match kind {
-            Kind::Prompts => features.prompts = listed.entries,
-            Kind::Resources => features.resources = listed.entries,
-            Kind::Templates => features.templates = listed.entries,
+            FeatureKind::Prompts => features.prompts = listed.entries,
+            FeatureKind::Resources => features.resources = listed.entries,
+            FeatureKind::Templates => features.templates = listed.entries,
         });
     }
     Ok(is_new)
 }
 
 /// What a 2026-07-28 server has to be asked to tell, if it says that it can.
-pub(super) fn announcements(session: &Session) -> Option<SubscriptionFilter> {
+pub(super) fn announcements(session: &ServerSession) -> Option<SubscriptionFilter> {
     let hello = session.pending.hello();
     let announces = |subject: Subject| {
         session.is_modern() && hello["capabilities"][subject.name()]["listChanged"] == true
@@ -170,7 +175,7 @@ pub(super) fn announcements(session: &Session) -> Option<SubscriptionFilter> {
 }
 
 /// Asks a 2026-07-28 server to tell of changes, again whenever it stops doing so.
-pub(super) async fn subscribe(session: Session, filter: SubscriptionFilter) {
+pub(super) async fn subscribe(session: ServerSession, filter: SubscriptionFilter) {
     let mut restarts = Restarts::default();
     while let Ok(mut subscription) = session.peer.listen(filter.clone()).await {
         let since = Instant::now();
@@ -184,7 +189,7 @@ pub(super) async fn subscribe(session: Session, filter: SubscriptionFilter) {
 
 /// Sets a server's log level to the most verbose one that a client asks for, also after its session was renewed. Before
 /// 2026-07-28 only; since then the level travels with each request.
-pub(super) async fn keep_log_level(handle: Arc<ServerHandle>, session: Session) {
+pub(super) async fn keep_log_level(handle: Arc<ServerHandle>, session: ServerSession) {
     let mut wanted = handle.log_level.clone();
     let mut handshakes = session.pending.handshakes();
     handshakes.mark_unchanged();

@@ -20,7 +20,7 @@ use crate::{
     upstream::{
         mcp::{
             CallOptions, Config, HttpKind, ServerEvent, Transport,
-            connection::Session,
+            connection::ServerSession,
             faults,
             raw_messages::{Changes, ServerNotifications},
             stdio::StderrTail,
@@ -47,7 +47,7 @@ pub(in crate::upstream::mcp) struct ServerHandle {
     /// The most verbose log level that a client asks for.
     pub(in crate::upstream::mcp) log_level: watch::Receiver<Option<String>>,
     pub(super) watched: Watched,
-    offer: Offer,
+    offer: OfferPublisher,
     access: watch::Sender<Access>,
     was_ready: AtomicBool,
     settled: watch::Sender<bool>,
@@ -58,7 +58,7 @@ pub(in crate::upstream::mcp) struct ServerHandle {
 
 /// Where what a server offers is made known.
 #[derive(Debug)]
-pub(in crate::upstream::mcp) struct Offer {
+pub(in crate::upstream::mcp) struct OfferPublisher {
     /// The server's place in both lists.
     pub(in crate::upstream::mcp) place: usize,
     pub(in crate::upstream::mcp) tools: watch::Sender<Arc<Vec<ServerTools>>>,
@@ -109,7 +109,7 @@ enum Access {
     /// The server is being started.
     Later,
     /// Through this session.
-    Now(Arc<Session>),
+    Now(Arc<ServerSession>),
     /// The server was stopped for good.
     Never,
 }
@@ -129,7 +129,7 @@ impl ServerHandle {
     /// A server that was not started yet.
     pub(in crate::upstream::mcp) fn new(
         config: Config,
-        offer: Offer,
+        offer: OfferPublisher,
         events: broadcast::Sender<ServerEvent>,
         log_level: watch::Receiver<Option<String>>,
     ) -> ServerHandle {
@@ -197,7 +197,10 @@ impl ServerHandle {
     }
 
     /// The session, after waiting for it at most 5 s, and not beyond the deadline.
-    pub(super) async fn ready_session(&self, deadline: Instant) -> Result<Arc<Session>, CallError> {
+    pub(super) async fn ready_session(
+        &self,
+        deadline: Instant,
+    ) -> Result<Arc<ServerSession>, CallError> {
         if let Access::Now(session) = &*self.access.borrow() {
             return Ok(Arc::clone(session));
         }
@@ -216,7 +219,7 @@ impl ServerHandle {
     /// The server got ready: its tools are offered and calls go to this session.
     pub(super) fn set_ready(
         &self,
-        session: Session,
+        session: ServerSession,
         transport: &'static str,
         version: Option<String>,
     ) {

@@ -14,11 +14,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     server_handle::ServerHandle,
-    watched::{State, Wanted},
+    watched::{SubscriptionState, Wanted},
 };
 use crate::{
     health::Restarts,
-    upstream::mcp::{connection::Session, faults},
+    upstream::mcp::{connection::ServerSession, faults},
 };
 use toolway_protocol::{
     mcp::rpc::code,
@@ -48,11 +48,13 @@ pub(in crate::upstream::mcp) async fn watch(
         uri: uri.to_owned(),
     };
     let mut all = handle.watched.subscribe();
-    let is_answered =
-        |all: &HashMap<String, Wanted>| all.get(uri).is_none_or(|it| it.state != State::Asked);
+    let is_answered = |all: &HashMap<String, Wanted>| {
+        all.get(uri)
+            .is_none_or(|it| it.state != SubscriptionState::Asked)
+    };
     match tokio::time::timeout_at(deadline, all.wait_for(is_answered)).await {
         Ok(Ok(all)) => match all.get(uri).map(|it| it.state.clone()) {
-            Some(State::Refused(error)) => {
+            Some(SubscriptionState::Refused(error)) => {
                 drop(all);
                 Err(error)
             }
@@ -75,7 +77,7 @@ impl Drop for ResourceWatch {
 }
 
 /// Keeps the server subscribed to what is wanted, until the connection ends.
-pub(super) async fn keep(handle: Arc<ServerHandle>, session: Session) {
+pub(super) async fn keep(handle: Arc<ServerHandle>, session: ServerSession) {
     if session.is_modern() {
         keep_listening(&handle, &session).await;
     } else {
@@ -84,7 +86,7 @@ pub(super) async fn keep(handle: Arc<ServerHandle>, session: Session) {
 }
 
 /// `resources/subscribe` and `resources/unsubscribe`, one by one (2024-11-05 to 2025-11-25).
-async fn keep_subscribed(handle: &ServerHandle, session: &Session) {
+async fn keep_subscribed(handle: &ServerHandle, session: &ServerSession) {
     let mut wanted = handle.watched.subscribe();
     let mut handshakes = session.pending.handshakes();
     handshakes.mark_unchanged();
@@ -102,11 +104,11 @@ async fn keep_subscribed(handle: &ServerHandle, session: &Session) {
         }
         for uri in asked {
             let state = if kept.contains(&uri) {
-                State::Subscribed
+                SubscriptionState::Subscribed
             } else {
                 ask_for(session, &uri).await
             };
-            if state == State::Subscribed {
+            if state == SubscriptionState::Subscribed {
                 kept.insert(uri.clone());
             }
             handle.watched.set(&uri, state);
@@ -129,7 +131,9 @@ fn differences(
     wanted: &HashMap<String, Wanted>,
     kept: &BTreeSet<String>,
 ) -> (Vec<String>, Vec<String>) {
-    let asked = wanted.iter().filter(|(_, it)| it.state == State::Asked);
+    let asked = wanted
+        .iter()
+        .filter(|(_, it)| it.state == SubscriptionState::Asked);
     let unwanted = kept.iter().filter(|uri| !wanted.contains_key(*uri));
     (
         asked.map(|(uri, _)| uri.clone()).collect(),
@@ -137,16 +141,16 @@ fn differences(
     )
 }
 
-async fn ask_for(session: &Session, uri: &str) -> State {
+async fn ask_for(session: &ServerSession, uri: &str) -> SubscriptionState {
     match timeout(
         SUBSCRIBE_TIMEOUT,
         session.send("resources/subscribe", only(uri)),
     )
     .await
     {
-        Ok(Ok(_)) => State::Subscribed,
-        Ok(Err(error)) => State::Refused(faults::of_call(error)),
-        Err(_) => State::Refused(CallError::Timeout {
+        Ok(Ok(_)) => SubscriptionState::Subscribed,
+        Ok(Err(error)) => SubscriptionState::Refused(faults::of_call(error)),
+        Err(_) => SubscriptionState::Refused(CallError::Timeout {
             after: SUBSCRIBE_TIMEOUT,
         }),
     }
@@ -157,7 +161,7 @@ fn only(uri: &str) -> JsonObject {
 }
 
 /// One `subscriptions/listen` for all of them, made anew when they change (2026-07-28).
-async fn keep_listening(handle: &ServerHandle, session: &Session) {
+async fn keep_listening(handle: &ServerHandle, session: &ServerSession) {
     let mut wanted = handle.watched.subscribe();
     handle.watched.renew();
     let mut restarts = Restarts::default();
@@ -168,7 +172,10 @@ async fn keep_listening(handle: &ServerHandle, session: &Session) {
             let all = wanted.borrow_and_update();
             let uris: BTreeSet<String> = all.keys().cloned().collect();
             // A client waits for the answer, also for a resource that was refused before.
-            (uris, all.values().any(|it| it.state == State::Asked))
+            (
+                uris,
+                all.values().any(|it| it.state == SubscriptionState::Asked),
+            )
         };
         if uris.is_empty() {
             current = None;
@@ -193,7 +200,7 @@ async fn keep_listening(handle: &ServerHandle, session: &Session) {
 /// Subscribes to these, and notes which of them the server takes.
 async fn listen(
     handle: &ServerHandle,
-    session: &Session,
+    session: &ServerSession,
     uris: &BTreeSet<String>,
 ) -> Option<Subscription> {
     let filter = SubscriptionFilter::builder().resource_subscriptions(uris.iter().cloned());
@@ -203,9 +210,9 @@ async fn listen(
             for uri in uris {
                 let is_taken = taken.is_some_and(|taken| taken.contains(uri));
                 let state = if is_taken {
-                    State::Subscribed
+                    SubscriptionState::Subscribed
                 } else {
-                    State::Refused(not_taken())
+                    SubscriptionState::Refused(not_taken())
                 };
                 handle.watched.set(uri, state);
             }

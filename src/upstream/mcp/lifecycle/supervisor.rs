@@ -19,14 +19,14 @@ use crate::{
     health::Restarts,
     upstream::mcp::{
         Transport,
-        connection::{Connection, Era, connect},
+        connection::{Era, ServerConnection, connect},
         faults::Outage,
     },
 };
 use toolway_protocol::tool::millis;
 
 /// Why a running server is not used any more.
-enum End {
+enum ServerEnd {
     Stopped,
     Lost(Outage),
 }
@@ -50,8 +50,8 @@ pub(in crate::upstream::mcp) async fn run(handle: Arc<ServerHandle>, stop: Cance
             Ok(connection) => {
                 let since = Instant::now();
                 match serve(&handle, connection, &stop).await {
-                    End::Stopped => break,
-                    End::Lost(error) => (since.elapsed(), error, "is gone"),
+                    ServerEnd::Stopped => break,
+                    ServerEnd::Lost(error) => (since.elapsed(), error, "is gone"),
                 }
             }
             Err(error) => (Duration::ZERO, error, "did not start"),
@@ -71,7 +71,7 @@ pub(in crate::upstream::mcp) async fn run(handle: Arc<ServerHandle>, stop: Cance
 }
 
 /// Connects and reads the tools, within the server's start timeout.
-async fn start(handle: &ServerHandle, era: &mut Era) -> Result<Connection, Outage> {
+async fn start(handle: &ServerHandle, era: &mut Era) -> Result<ServerConnection, Outage> {
     let begun = Instant::now();
     let deadline = begun + handle.config.start_timeout;
     let late = |what: &str| {
@@ -111,9 +111,9 @@ async fn start(handle: &ServerHandle, era: &mut Era) -> Result<Connection, Outag
 /// Lets calls through and follows the list of tools, until the connection ends.
 async fn serve(
     handle: &Arc<ServerHandle>,
-    mut connection: Connection,
+    mut connection: ServerConnection,
     stop: &CancellationToken,
-) -> End {
+) -> ServerEnd {
     let mut followers = JoinSet::new();
     let session = connection.session.clone();
     let (pending, version) = (&session.pending, connection.protocol_version());
@@ -157,15 +157,15 @@ async fn serve(
         connection.protocol_version(),
     );
     let end = tokio::select! {
-        () = stop.cancelled() => End::Stopped,
-        () = connection.ended() => End::Lost("the connection ended".to_owned().into()),
-        () = absence.notified() => End::Lost("the server cannot be reached".to_owned().into()),
+        () = stop.cancelled() => ServerEnd::Stopped,
+        () = connection.ended() => ServerEnd::Lost("the connection ended".to_owned().into()),
+        () = absence.notified() => ServerEnd::Lost("the server cannot be reached".to_owned().into()),
     };
     handle.set_closing();
     followers.shutdown().await;
     let how = connection.close().await;
     match (end, how) {
-        (End::Lost(_), Some(how)) => End::Lost(how.into()),
+        (ServerEnd::Lost(_), Some(how)) => ServerEnd::Lost(how.into()),
         (end, _) => end,
     }
 }

@@ -18,11 +18,11 @@ pub(super) struct Watched(watch::Sender<HashMap<String, Wanted>>);
 pub(super) struct Wanted {
     /// How many do; at least one.
     count: usize,
-    pub(super) state: State,
+    pub(super) state: SubscriptionState,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum State {
+pub(super) enum SubscriptionState {
     /// The server has not answered yet.
     Asked,
     Subscribed,
@@ -44,11 +44,11 @@ impl Watched {
             }
             let wanted = all.entry(uri.to_owned()).or_insert(Wanted {
                 count: 0,
-                state: State::Asked,
+                state: SubscriptionState::Asked,
             });
             wanted.count += 1;
-            if wanted.state != State::Subscribed {
-                wanted.state = State::Asked;
+            if wanted.state != SubscriptionState::Subscribed {
+                wanted.state = SubscriptionState::Asked;
             }
         });
         if is_full {
@@ -69,7 +69,7 @@ impl Watched {
         });
     }
 
-    pub(super) fn set(&self, uri: &str, state: State) {
+    pub(super) fn set(&self, uri: &str, state: SubscriptionState) {
         self.0.send_if_modified(|all| {
             let Some(wanted) = all.get_mut(uri) else {
                 return false;
@@ -84,8 +84,11 @@ impl Watched {
     pub(super) fn refuse_asked(&self, error: &CallError) {
         self.0.send_if_modified(|all| {
             let mut is_new = false;
-            for wanted in all.values_mut().filter(|it| it.state == State::Asked) {
-                wanted.state = State::Refused(error.clone());
+            for wanted in all
+                .values_mut()
+                .filter(|it| it.state == SubscriptionState::Asked)
+            {
+                wanted.state = SubscriptionState::Refused(error.clone());
                 is_new = true;
             }
             is_new
@@ -96,7 +99,7 @@ impl Watched {
     pub(super) fn renew(&self) {
         self.0.send_modify(|all| {
             for wanted in all.values_mut() {
-                wanted.state = State::Asked;
+                wanted.state = SubscriptionState::Asked;
             }
         });
     }

@@ -41,7 +41,7 @@ const FIRST_OWN: i64 = 1 << 30;
 
 /// How the answer to a request is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
+enum ReadMode {
     /// As it came.
     Raw,
     /// By rmcp's models.
@@ -56,11 +56,11 @@ enum Reading {
 
 /// The requests under way on one connection.
 #[derive(Clone, Debug)]
-pub(in crate::upstream::mcp) struct Pending(Arc<Shared>);
+pub(in crate::upstream::mcp) struct Pending(Arc<PendingState>);
 
 #[derive(Debug)]
-struct Shared {
-    requests: Mutex<Requests>,
+struct PendingState {
+    requests: Mutex<PendingRequests>,
     /// Counts the requests that toolway makes without rmcp.
     next_own: AtomicI64,
     has_header_arguments: AtomicBool,
@@ -78,18 +78,18 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Requests {
-    by_id: HashMap<RequestId, Request>,
+struct PendingRequests {
+    by_id: HashMap<RequestId, PendingRequest>,
     /// How many there were.
     count: u64,
 }
 
 /// A request that was sent.
 #[derive(Debug)]
-struct Request {
+struct PendingRequest {
     /// Its place in the order of all.
     place: u64,
-    reading: Reading,
+    reading: ReadMode,
     maker: Maker,
     /// The request it was made for, unless it is toolway's own; dead when no task waits for it any more.
     running: Option<Weak<Running>>,
@@ -107,7 +107,7 @@ enum Maker {
     TakenOver(RequestId),
 }
 
-impl Request {
+impl PendingRequest {
     /// No task waits for its answer any more.
     fn is_given_up(&self) -> bool {
         let running = self.running.as_ref();
@@ -118,7 +118,7 @@ impl Request {
 impl Pending {
     /// No requests yet. Notifications go to `notifications`.
     pub(in crate::upstream::mcp) fn new(notifications: ServerNotifications) -> Pending {
-        Pending(Arc::new(Shared {
+        Pending(Arc::new(PendingState {
             requests: Mutex::default(),
             next_own: AtomicI64::new(0),
             has_header_arguments: AtomicBool::new(false),
@@ -214,7 +214,7 @@ impl Pending {
         let id = FIRST_OWN + number % FIRST_OWN;
         let running = Some(Arc::downgrade(running));
         self.requests()
-            .add(RequestId::Number(id), Reading::Raw, running, Maker::Own);
+            .add(RequestId::Number(id), ReadMode::Raw, running, Maker::Own);
         id
     }
 
@@ -228,8 +228,7 @@ impl Pending {
     /// What the server calls a request that rmcp knows by this id.
     pub(in crate::upstream::mcp) fn id_at_server(&self, known_as: &RequestId) -> RequestId {
         let requests = self.requests();
-        let is_it =
-            |(_, it): &(_, &Request)| matches!(&it.maker, Maker::TakenOver(id) if id == known_as);
+        let is_it = |(_, it): &(_, &PendingRequest)| matches!(&it.maker, Maker::TakenOver(id) if id == known_as);
         match requests.by_id.contains_key(known_as) {
             true => known_as.clone(),
             false => requests
@@ -277,8 +276,8 @@ impl Pending {
         let request = requests
             .by_id
             .get_mut(id)
-            .filter(|request| request.reading != Reading::Late)?;
-        request.reading = Reading::Late;
+            .filter(|request| request.reading != ReadMode::Late)?;
+        request.reading = ReadMode::Late;
         Some(failure(
             id.clone(),
             ErrorCode::METHOD_NOT_FOUND,
@@ -353,10 +352,10 @@ impl Pending {
     fn read_outcome(
         &self,
         id: RequestId,
-        request: Request,
+        request: PendingRequest,
         outcome: Result<Value, ErrorData>,
     ) -> Option<ServerJsonRpcMessage> {
-        if request.reading == Reading::Late {
+        if request.reading == ReadMode::Late {
             let is_good = outcome.is_ok();
             self.0.answered_late.fetch_or(is_good, Ordering::Relaxed);
             return None;
@@ -375,18 +374,18 @@ impl Pending {
             Err(error) => return Some(ServerJsonRpcMessage::error(error, Some(id))),
         };
         Some(match request.reading {
-            Reading::Raw | Reading::Late => ServerJsonRpcMessage::response(raw(result), id),
-            Reading::Handshake => {
+            ReadMode::Raw | ReadMode::Late => ServerJsonRpcMessage::response(raw(result), id),
+            ReadMode::Handshake => {
                 let result = envelope::mend_initialize(result);
                 self.greet(&result);
                 self.0.handshakes.send_modify(|count| *count += 1);
                 typed(result, id)
             }
-            Reading::Discovery => {
+            ReadMode::Discovery => {
                 self.greet(&result);
                 typed(result, id)
             }
-            Reading::Typed => typed(result, id),
+            ReadMode::Typed => typed(result, id),
         })
     }
 
@@ -434,14 +433,14 @@ impl Pending {
     /// Whom the server means with what came in answer to this request, or came by itself.
     fn meant(&self, asked: Option<&RequestId>) -> Recipient {
         let requests = self.requests();
-        let alive = |request: &Request| {
+        let alive = |request: &PendingRequest| {
             let running = request.running.as_ref()?.upgrade()?;
             (!running.is_over()).then_some(running)
         };
         match asked {
             Some(id) => meant(requests.by_id.get(id).and_then(alive).into_iter().collect()),
             None => {
-                let alive = |request: &Request| Some((request.place, alive(request)?));
+                let alive = |request: &PendingRequest| Some((request.place, alive(request)?));
                 let mut running: Vec<_> = requests.by_id.values().filter_map(alive).collect();
                 running.sort_by_key(|(place, _)| *place);
                 meant(running.into_iter().map(|(_, it)| it).collect())
@@ -485,7 +484,7 @@ impl Pending {
     }
 
     /// Takes the request with this id, be it written as a number or as its digits.
-    fn settle(&self, id: &Value) -> Option<(RequestId, Request)> {
+    fn settle(&self, id: &Value) -> Option<(RequestId, PendingRequest)> {
         let number = id.as_i64().or_else(|| id.as_str()?.parse().ok());
         let id = match (number.map(RequestId::Number), id.as_str()) {
             (Some(id), _) => id,
@@ -497,7 +496,7 @@ impl Pending {
         Some((id, request))
     }
 
-    fn requests(&self) -> MutexGuard<'_, Requests> {
+    fn requests(&self) -> MutexGuard<'_, PendingRequests> {
         self.0
             .requests
             .lock()
@@ -505,16 +504,16 @@ impl Pending {
     }
 }
 
-impl Requests {
+impl PendingRequests {
     fn add(
         &mut self,
         id: RequestId,
-        reading: Reading,
+        reading: ReadMode,
         running: Option<Weak<Running>>,
         maker: Maker,
     ) {
         self.count += 1;
-        let request = Request {
+        let request = PendingRequest {
             place: self.count,
             reading,
             maker,
@@ -533,12 +532,12 @@ impl Requests {
     }
 }
 
-fn reading_of(request: &ClientRequest) -> Reading {
+fn reading_of(request: &ClientRequest) -> ReadMode {
     match request {
-        ClientRequest::CustomRequest(_) => Reading::Raw,
-        ClientRequest::InitializeRequest(_) => Reading::Handshake,
-        ClientRequest::DiscoverRequest(_) => Reading::Discovery,
-        _ => Reading::Typed,
+        ClientRequest::CustomRequest(_) => ReadMode::Raw,
+        ClientRequest::InitializeRequest(_) => ReadMode::Handshake,
+        ClientRequest::DiscoverRequest(_) => ReadMode::Discovery,
+        _ => ReadMode::Typed,
     }
 }
 

@@ -26,7 +26,7 @@ const WAITING: usize = 64;
 
 /// The client's end of a connection.
 pub(in crate::upstream::mcp) struct Pipe {
-    outgoing: Option<mpsc::Sender<Outgoing>>,
+    outgoing: Option<mpsc::Sender<OutgoingMessage>>,
     incoming: mpsc::Receiver<ServerJsonRpcMessage>,
     pending: Pending,
     probe_timeout: Duration,
@@ -36,7 +36,7 @@ pub(in crate::upstream::mcp) struct Pipe {
 /// The server's end of a connection.
 pub(in crate::upstream::mcp) struct PipeEnd {
     /// What is to be written. Ends when the client is done.
-    pub(in crate::upstream::mcp) outgoing: mpsc::Receiver<Outgoing>,
+    pub(in crate::upstream::mcp) outgoing: mpsc::Receiver<OutgoingMessage>,
     /// What was read. Dropping it tells the client that the server is gone.
     pub(in crate::upstream::mcp) incoming: mpsc::Sender<ServerJsonRpcMessage>,
     /// The requests that wait for an answer.
@@ -44,22 +44,22 @@ pub(in crate::upstream::mcp) struct PipeEnd {
 }
 
 /// A message on its way out.
-pub(in crate::upstream::mcp) struct Outgoing {
+pub(in crate::upstream::mcp) struct OutgoingMessage {
     message: Box<ClientJsonRpcMessage>,
     sent: oneshot::Sender<Result<(), WebFault>>,
 }
 
 /// A message that is being sent. Dropping it says that the message may or may not be out.
-pub(in crate::upstream::mcp) struct Sending(Option<oneshot::Sender<Result<(), WebFault>>>);
+pub(in crate::upstream::mcp) struct PendingSend(Option<oneshot::Sender<Result<(), WebFault>>>);
 
-impl Outgoing {
+impl OutgoingMessage {
     /// Begins to send. A message of which this was never asked did not get out.
-    pub(in crate::upstream::mcp) fn begin(self) -> (Box<ClientJsonRpcMessage>, Sending) {
-        (self.message, Sending(Some(self.sent)))
+    pub(in crate::upstream::mcp) fn begin(self) -> (Box<ClientJsonRpcMessage>, PendingSend) {
+        (self.message, PendingSend(Some(self.sent)))
     }
 }
 
-impl Sending {
+impl PendingSend {
     /// The message is out, or the request that carried it failed.
     pub(in crate::upstream::mcp) fn finish(mut self, outcome: Result<(), WebFault>) {
         if let Some(sent) = self.0.take() {
@@ -73,7 +73,7 @@ impl Sending {
     }
 }
 
-impl Drop for Sending {
+impl Drop for PendingSend {
     fn drop(&mut self) {
         if let Some(sent) = self.0.take() {
             let _ = sent.send(Err(WebFault::Broken("the connection ended".to_owned())));
@@ -132,7 +132,7 @@ impl Transport<RoleClient> for Pipe {
         let message = Box::new(message);
         let attempt = outgoing
             .as_ref()
-            .map(|outgoing| outgoing.try_send(Outgoing { message, sent }));
+            .map(|outgoing| outgoing.try_send(OutgoingMessage { message, sent }));
         async move {
             if let (Some(Err(TrySendError::Full(message))), Some(outgoing)) = (attempt, outgoing) {
                 outgoing

@@ -19,10 +19,10 @@ const EARLY: usize = 64;
 
 /// The calls that rmcp made on one connection and that want progress, by token.
 #[derive(Clone, Debug, Default)]
-pub(in crate::upstream::mcp) struct ProgressTable(Arc<Mutex<Table>>);
+pub(in crate::upstream::mcp) struct ProgressTable(Arc<Mutex<ProgressState>>);
 
 #[derive(Debug, Default)]
-struct Table {
+struct ProgressState {
     claimed: HashMap<i64, Weak<Running>>,
     early: HashMap<i64, Progress>,
 }
@@ -72,7 +72,7 @@ impl ProgressTable {
         table.early.insert(token, progress);
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, ProgressState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

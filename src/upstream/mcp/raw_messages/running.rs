@@ -54,7 +54,7 @@ pub(in crate::upstream::mcp) struct RequestTag(pub(in crate::upstream::mcp) Weak
 #[derive(Debug)]
 pub(super) enum Recipient {
     /// The client of these requests.
-    Client(Requests),
+    Client(CandidateRequests),
     /// A request that was made for a chat, or for toolway itself.
     NoCaller,
     /// No request runs.
@@ -65,13 +65,13 @@ pub(super) enum Recipient {
 
 /// Requests of one client; one of them is assumed to be the one that the server means.
 #[derive(Debug)]
-pub(super) struct Requests {
+pub(super) struct CandidateRequests {
     /// All that it may be; never empty.
     pub(in crate::upstream::mcp) all: Vec<Arc<Running>>,
-    turn: Turn,
+    turn: QuestionTurn,
 }
 
-impl Requests {
+impl CandidateRequests {
     /// The client that receives the message.
     pub(in crate::upstream::mcp) fn caller(&self) -> Option<&Arc<dyn Caller>> {
         self.turn.0.caller.as_ref()
@@ -89,16 +89,16 @@ impl Requests {
 
 /// A question that was given to a request, until it is answered.
 #[derive(Debug)]
-struct Turn(Arc<Running>);
+struct QuestionTurn(Arc<Running>);
 
-impl Turn {
-    fn take(running: &Arc<Running>) -> Turn {
+impl QuestionTurn {
+    fn take(running: &Arc<Running>) -> QuestionTurn {
         running.turns.fetch_add(1, Ordering::Relaxed);
-        Turn(Arc::clone(running))
+        QuestionTurn(Arc::clone(running))
     }
 }
 
-impl Drop for Turn {
+impl Drop for QuestionTurn {
     fn drop(&mut self) {
         self.0.turns.fetch_sub(1, Ordering::Relaxed);
     }
@@ -258,8 +258,8 @@ pub(super) fn meant(running: Vec<Arc<Running>>) -> Recipient {
     if client.is_none() {
         return Recipient::NoCaller;
     }
-    let turn = Turn::take(next);
-    Recipient::Client(Requests { all: running, turn })
+    let turn = QuestionTurn::take(next);
+    Recipient::Client(CandidateRequests { all: running, turn })
 }
 
 #[cfg(test)]

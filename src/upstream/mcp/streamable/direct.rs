@@ -3,8 +3,8 @@
 //!
 //! It completes a call only if the server's first message is the answer. In every other case (progress, a log line, a
 //! question, a broken connection, an error status, a lost session) rmcp takes the request over with everything that was
-//! read so far ([`Begun`]), and `streamable` treats it like any other request. Its id is one that no request of rmcp's
-//! has; `pending` maps it to rmcp's.
+//! read so far ([`PostedRequest`]), and `streamable` treats it like any other request. No request of rmcp's has its
+//! id; `pending` maps it to rmcp's.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -62,7 +62,7 @@ pub(in crate::upstream::mcp) struct PostTemplate {
 
 /// A request that toolway has posted and rmcp takes over: an extension of its message, never on the wire.
 #[derive(Clone)]
-pub(in crate::upstream::mcp) struct Begun {
+pub(in crate::upstream::mcp) struct PostedRequest {
     /// What the server calls it.
     pub(in crate::upstream::mcp) id: RequestId,
     /// The session it was posted in.
@@ -72,13 +72,13 @@ pub(in crate::upstream::mcp) struct Begun {
 
 type PartialReply = Result<Reply, WebFault>;
 
-impl Begun {
+impl PostedRequest {
     pub(in crate::upstream::mcp) fn new(
         id: RequestId,
         session: Option<HeaderValue>,
         came: PartialReply,
-    ) -> Begun {
-        Begun {
+    ) -> PostedRequest {
+        PostedRequest {
             id,
             session,
             came: Arc::new(Mutex::new(Some(came))),
@@ -264,7 +264,7 @@ fn drain(mut rest: Body) {
 }
 
 #[derive(Deserialize)]
-struct RpcResponse<'a> {
+struct RawRpcResponse<'a> {
     #[serde(borrow)]
     id: &'a RawValue,
     method: Option<serde::de::IgnoredAny>,
@@ -276,7 +276,7 @@ struct RpcResponse<'a> {
 
 /// The answer to this request, if the message is that.
 fn read_answer(message: &[u8], id: i64) -> Option<Result<Value, ErrorData>> {
-    let answer: RpcResponse<'_> = serde_json::from_slice(message).ok()?;
+    let answer: RawRpcResponse<'_> = serde_json::from_slice(message).ok()?;
     let written = answer.id.get().trim_matches('"').parse::<i64>();
     if answer.method.is_some() || written != Ok(id) {
         return None;

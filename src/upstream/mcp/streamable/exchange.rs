@@ -14,7 +14,7 @@ use serde_json::Value;
 use sse_stream::Sse;
 use tokio::time::timeout;
 
-use super::{Asked, Fault, Poster, Reply, SESSION_ID, headers_of, is_about_session};
+use super::{AnsweredRequest, HttpFault, Poster, Reply, SESSION_ID, headers_of, is_about_session};
 use crate::upstream::{
     check_values,
     mcp::{
@@ -34,11 +34,11 @@ impl Poster {
     pub(super) async fn post(
         &self,
         message: &ClientJsonRpcMessage,
-        asked: Option<&Asked>,
+        asked: Option<&AnsweredRequest>,
         came: Option<Result<Reply, WebFault>>,
         session: Option<&str>,
         headers: &HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
+    ) -> Result<StreamableHttpPostResponse, HttpFault> {
         let reply = match came {
             Some(reply) => reply,
             None => {
@@ -51,7 +51,7 @@ impl Poster {
                 sent.map(Reply::Head).map_err(WebFault::from)
             }
         };
-        match reply.map_err(Fault::Client)? {
+        match reply.map_err(HttpFault::Client)? {
             Reply::Head(head) => self.read_head(head, asked, session.is_some()).await,
             Reply::Body(body) => self.read_body(body, asked, None),
             Reply::Events(events) => Ok(StreamableHttpPostResponse::Sse(
@@ -64,9 +64,9 @@ impl Poster {
     async fn read_head(
         &self,
         response: reqwest::Response,
-        asked: Option<&Asked>,
+        asked: Option<&AnsweredRequest>,
         in_session: bool,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
+    ) -> Result<StreamableHttpPostResponse, HttpFault> {
         match response.status() {
             StatusCode::ACCEPTED | StatusCode::NO_CONTENT => {
                 Ok(StreamableHttpPostResponse::Accepted)
@@ -79,8 +79,8 @@ impl Poster {
     async fn read_answer(
         &self,
         response: reqwest::Response,
-        asked: Option<&Asked>,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
+        asked: Option<&AnsweredRequest>,
+    ) -> Result<StreamableHttpPostResponse, HttpFault> {
         let session = response.headers().get(SESSION_ID);
         let session = session.and_then(|id| id.to_str().ok()).map(str::to_owned);
         if web::is_events(response.headers()) {
@@ -95,13 +95,13 @@ impl Poster {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         if !web::is_json(response.headers()) {
-            return Err(Fault::Client(WebFault::NotMcp(web::media_type(
+            return Err(HttpFault::Client(WebFault::NotMcp(web::media_type(
                 response.headers(),
             ))));
         }
         let body = web::read_body(response, self.limit).await;
         self.read_body(
-            body.map_err(Fault::Client)?.map(Bytes::from),
+            body.map_err(HttpFault::Client)?.map(Bytes::from),
             asked,
             session,
         )
@@ -111,9 +111,9 @@ impl Poster {
     fn read_body(
         &self,
         body: Option<Bytes>,
-        asked: Option<&Asked>,
+        asked: Option<&AnsweredRequest>,
         session: Option<String>,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
+    ) -> Result<StreamableHttpPostResponse, HttpFault> {
         let Some(asked) = asked else {
             return Ok(StreamableHttpPostResponse::Accepted);
         };
@@ -141,13 +141,13 @@ impl Poster {
         &self,
         response: reqwest::Response,
         status: StatusCode,
-        asked: Option<&Asked>,
+        asked: Option<&AnsweredRequest>,
         in_session: bool,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
+    ) -> Result<StreamableHttpPostResponse, HttpFault> {
         let is_lost = in_session && status == StatusCode::NOT_FOUND;
         let fault = match is_lost {
             true => lost_session(asked),
-            false => Fault::Client(WebFault::of_status(status, response.headers())),
+            false => HttpFault::Client(WebFault::of_status(status, response.headers())),
         };
         let says_all = is_access(status) || status == StatusCode::TOO_MANY_REQUESTS;
         if says_all || !web::is_json(response.headers()) {
@@ -184,12 +184,12 @@ impl Poster {
 
     fn fail(
         &self,
-        asked: &Asked,
+        asked: &AnsweredRequest,
         why: &str,
         session: Option<String>,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
+    ) -> Result<StreamableHttpPostResponse, HttpFault> {
         let failure = self.pending.fail(&asked.id, why);
-        let failure = failure.ok_or(Fault::UnexpectedEndOfStream)?;
+        let failure = failure.ok_or(HttpFault::UnexpectedEndOfStream)?;
         Ok(StreamableHttpPostResponse::Json(failure, session))
     }
 
@@ -229,24 +229,24 @@ impl Poster {
     pub(super) async fn probe(
         &self,
         message: &ClientJsonRpcMessage,
-        asked: &Asked,
+        asked: &AnsweredRequest,
         headers: &HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
+    ) -> Result<StreamableHttpPostResponse, HttpFault> {
         let post = self.post(message, Some(asked), None, None, headers);
         let why = match timeout(self.probe_timeout, post).await {
             Ok(Ok(StreamableHttpPostResponse::Accepted)) | Err(_) => "no answer".to_owned(),
-            Ok(Err(Fault::Client(WebFault::Status(status) | WebFault::Busy(status, _))))
+            Ok(Err(HttpFault::Client(WebFault::Status(status) | WebFault::Busy(status, _))))
                 if !is_access(status) =>
             {
                 format!("HTTP {status}")
             }
-            Ok(Err(Fault::Client(WebFault::NotMcp(what)))) => what,
+            Ok(Err(HttpFault::Client(WebFault::NotMcp(what)))) => what,
             Ok(answer) => return answer,
         };
         let error = self
             .pending
             .give_up(&asked.id, &why)
-            .ok_or(Fault::UnexpectedEndOfStream)?;
+            .ok_or(HttpFault::UnexpectedEndOfStream)?;
         Ok(StreamableHttpPostResponse::Json(error, None))
     }
 }
@@ -254,12 +254,12 @@ impl Poster {
 /// The body is the result of this request.
 fn is_result(body: &[u8], id: &RequestId) -> bool {
     #[derive(Deserialize)]
-    struct Answer {
+    struct ResultOf {
         id: RequestId,
         #[serde(rename = "result")]
         _result: IgnoredAny,
     }
-    read_text(body.len(), || serde_json::from_slice::<Answer>(body)).is_ok_and(|it| it.id == *id)
+    read_text(body.len(), || serde_json::from_slice::<ResultOf>(body)).is_ok_and(|it| it.id == *id)
 }
 
 /// The body is an error of JSON-RPC, and not one in the form of another API. All codes of JSON-RPC and MCP are
@@ -272,11 +272,11 @@ fn is_rpc_error(body: &Value) -> bool {
 
 /// What becomes of a message whose session the server does not know. rmcp makes a new session and sends it once more,
 /// unless it was sent so often already.
-fn lost_session(asked: Option<&Asked>) -> Fault {
+fn lost_session(asked: Option<&AnsweredRequest>) -> HttpFault {
     let sends = asked.and_then(|asked| asked.sends.as_ref());
     match sends.is_some_and(|sends| sends.so_far() >= MAX_ATTEMPTS) {
-        true => Fault::Client(WebFault::LostSession),
-        false => Fault::SessionExpired,
+        true => HttpFault::Client(WebFault::LostSession),
+        false => HttpFault::SessionExpired,
     }
 }
 

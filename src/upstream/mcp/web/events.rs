@@ -9,12 +9,12 @@ use bytes::Bytes;
 use eventsource_stream::Eventsource;
 use futures::{FutureExt, Stream, StreamExt, stream};
 use tokio::time::sleep;
-use toolway_protocol::sse::{Event, FrameError, Framer};
+use toolway_protocol::sse::{FrameError, Framer, SseEvent};
 
 use crate::lines::{PAUSE, is_due};
 
 /// One event, or why it cannot be read; the next one can be in any case.
-pub(in crate::upstream::mcp) type Framed = Result<Event, FrameError>;
+pub(in crate::upstream::mcp) type Framed = Result<SseEvent, FrameError>;
 
 /// The events of a stream of bytes. What follows the last blank line is an event too.
 pub(in crate::upstream::mcp) fn events<S, E>(
@@ -111,7 +111,7 @@ pub(in crate::upstream::mcp) fn length(event: &Framed) -> usize {
 }
 
 /// The fields of an event, with empty data where it has none; `None` for comments.
-pub(in crate::upstream::mcp) fn fields(event: &Event) -> Option<eventsource_stream::Event> {
+pub(in crate::upstream::mcp) fn fields(event: &SseEvent) -> Option<eventsource_stream::Event> {
     if event.is_comment() {
         return None;
     }

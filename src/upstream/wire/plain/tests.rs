@@ -76,7 +76,7 @@ impl Setup {
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-type Asking = JoinHandle<Result<Response<Incoming>, HttpError>>;
+type Asking = JoinHandle<Result<Response<PlainBody>, HttpError>>;
 
 fn post<'a>(uri: &'a Uri, headers: &'a HeaderMap, body: &'a SegmentedBody<'a>) -> Outgoing<'a> {
     Outgoing {

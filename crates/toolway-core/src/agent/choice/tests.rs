@@ -9,7 +9,7 @@ use crate::{
     route::Order,
     translate::{
         results::Media,
-        stream::{Call, CallKind, Owner, Round},
+        stream::{CallKind, Owner, Round, RoundCall},
     },
 };
 use toolway_protocol::{
@@ -59,7 +59,7 @@ fn allowed(mode: &str, tools: &[Value]) -> Value {
 
 /// A model's answer that calls these, each under its name for an id. The client's functions begin with `own`.
 fn calls(names: &[&str]) -> Round {
-    let call = |name: &&str| Call {
+    let call = |name: &&str| RoundCall {
         call: ToolCall {
             id: (*name).to_owned(),
             name: (*name).to_owned(),

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     agent::transcript::ToolAnswer,
-    translate::stream::{Call, CallKind, Owner, Round},
+    translate::stream::{CallKind, Owner, Round, RoundCall},
 };
 use toolway_protocol::{openai::FinishReason, tool::JsonObject};
 
@@ -11,7 +11,7 @@ const ARGUMENTS: &str = r#"{"key":"x"}"#;
 
 /// A turn with the gateway's call `gate_ID` and the client's own calls of these ids.
 fn parked(ids: &[&str], kind: CallKind) -> Arc<Parked> {
-    let call = |id: &str, owner| Call {
+    let call = |id: &str, owner| RoundCall {
         call: ToolCall {
             id: id.to_owned(),
             name: "lookup".to_owned(),

@@ -11,7 +11,7 @@ use toolway_protocol::openai::FinishReason;
 
 /// A completion as far as the fast path has to know it. Whatever does not fit goes the slow way.
 #[derive(Deserialize)]
-struct FastPath<'a> {
+struct FastCompletion<'a> {
     #[serde(borrow)]
     id: &'a RawValue,
     #[serde(borrow)]
@@ -24,9 +24,9 @@ struct FastPath<'a> {
     #[serde(borrow)]
     model: &'a RawValue,
     #[serde(borrow)]
-    choices: [Choice<'a>; 1],
+    choices: [CompletionChoice<'a>; 1],
     #[serde(default)]
-    usage: Option<Usage>,
+    usage: Option<CompletionUsage>,
     #[serde(default)]
     error: Option<IgnoredAny>,
     /// Only an error has one.
@@ -35,10 +35,10 @@ struct FastPath<'a> {
 }
 
 #[derive(Deserialize)]
-struct Choice<'a> {
+struct CompletionChoice<'a> {
     index: u64,
     #[serde(borrow)]
-    message: Message<'a>,
+    message: CompletionMessage<'a>,
     #[serde(borrow)]
     finish_reason: &'a RawValue,
     #[serde(borrow, default, deserialize_with = "crate::translate::present")]
@@ -50,7 +50,7 @@ struct Choice<'a> {
 /// The members of a message that the fast path takes; any other makes it fail.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Message<'a> {
+struct CompletionMessage<'a> {
     #[serde(borrow)]
     role: &'a RawValue,
     #[serde(borrow)]
@@ -74,7 +74,7 @@ struct Message<'a> {
 
 #[derive(Deserialize)]
 #[expect(dead_code, reason = "a completion that lacks one goes the slow way")]
-struct Usage {
+struct CompletionUsage {
     prompt_tokens: u64,
     completion_tokens: u64,
     total_tokens: u64,
@@ -103,12 +103,13 @@ pub fn final_answer(body: &[u8], settings: &Settings) -> Option<FinishReason> {
     is_complete.then(|| FinishReason::from_foreign(choice.finish_reason.get().trim_matches('"')))
 }
 
-fn look<'a>(body: &'a [u8], settings: &Settings) -> Option<FastPath<'a>> {
+fn look<'a>(body: &'a [u8], settings: &Settings) -> Option<FastCompletion<'a>> {
     let reads_text = settings.think_tags || settings.text_calls != TextCalls::default();
     if reads_text || has_escaped_surrogates(body) {
         return None;
     }
-    let fast_path: FastPath<'a> = serde_json::from_str(std::str::from_utf8(body).ok()?).ok()?;
+    let fast_path: FastCompletion<'a> =
+        serde_json::from_str(std::str::from_utf8(body).ok()?).ok()?;
     fast_path.is_clean().then_some(fast_path)
 }
 
@@ -122,7 +123,7 @@ fn has_escaped_surrogates(body: &[u8]) -> bool {
         .any(|at| matches!(body.get(at + 2), Some(b'd' | b'D')))
 }
 
-impl FastPath<'_> {
+impl FastCompletion<'_> {
     fn is_clean(&self) -> bool {
         let [choice] = &self.choices;
         let message = &choice.message;

@@ -19,19 +19,19 @@ pub struct Definitions {
     /// The functions that can be offered, in the order of the document; at most [`MAX_TOOLS`].
     pub tools: Vec<Tool>,
     /// What is wrong with the others.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<DocumentFault>,
 }
 
 /// Something that is wrong with a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct DocumentFault {
     /// Where: `tools[3].function.parameters`; empty for the whole document.
     pub path: String,
     /// What, for the person who wrote the document.
     pub reason: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for DocumentFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path.as_str() {
             "" => f.write_str(&self.reason),
@@ -46,7 +46,7 @@ pub fn read(text: &str) -> Definitions {
     match serde_json::from_str(text) {
         Ok(document) => from_value(&document),
         Err(error) => Definitions {
-            faults: vec![Fault {
+            faults: vec![DocumentFault {
                 path: String::new(),
                 reason: format!("is not JSON: {error}"),
             }],
@@ -60,7 +60,7 @@ pub fn read(text: &str) -> Definitions {
 /// A function is `{"type": "function", "function": {…}}` (chat completions), the same without the inner
 /// object (responses), or bare `{"name", "description", "parameters"}` (the legacy `functions`).
 pub fn from_value(document: &Value) -> Definitions {
-    let mut reading = Reading::default();
+    let mut reading = DefinitionsReader::default();
     match document {
         Value::Array(entries) => reading.add_all("", entries),
         Value::Object(members) => {
@@ -88,13 +88,13 @@ pub fn from_value(document: &Value) -> Definitions {
 }
 
 #[derive(Default)]
-struct Reading {
+struct DefinitionsReader {
     found: Definitions,
     /// Where each name was defined first.
     names: HashMap<String, String>,
 }
 
-impl Reading {
+impl DefinitionsReader {
     fn add_all(&mut self, key: &str, entries: &[Value]) {
         let before = self.names.len();
         if before + entries.len() > MAX_TOOLS {
@@ -179,7 +179,7 @@ impl Reading {
     }
 
     fn fault(&mut self, path: impl Into<String>, reason: impl Into<String>) {
-        self.found.faults.push(Fault {
+        self.found.faults.push(DocumentFault {
             path: path.into(),
             reason: reason.into(),
         });
@@ -238,7 +238,7 @@ mod tests {
     #[track_caller]
     fn check_fault(document: Value, fault: &str) {
         let found = from_value(&document);
-        let faults: Vec<String> = found.faults.iter().map(Fault::to_string).collect();
+        let faults: Vec<String> = found.faults.iter().map(DocumentFault::to_string).collect();
         assert_eq!(faults, [fault], "{document}");
     }
 

@@ -40,7 +40,7 @@ pub struct RequestTemplate {
 
 /// A request that can be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct FunctionRequest {
     /// Its method.
     pub method: Method,
     /// Where to.
@@ -116,7 +116,7 @@ impl RequestTemplate {
     ///
     /// # Errors
     /// [`CallError::InvalidParams`] for an argument that the path needs and that cannot be put there.
-    pub fn fill(&self, function: &str, mut rest: JsonObject) -> Result<Request, CallError> {
+    pub fn fill(&self, function: &str, mut rest: JsonObject) -> Result<FunctionRequest, CallError> {
         let url = self.url(function, &rest)?;
         for name in self.arguments() {
             rest.shift_remove(name);
@@ -126,7 +126,7 @@ impl RequestTemplate {
             true => (url, Some(body(&rest))),
             false => (with_query(url, &rest), None),
         };
-        Ok(Request {
+        Ok(FunctionRequest {
             method: self.method.clone(),
             url,
             body,
@@ -238,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    fn fill(template: &str, arguments: &Value) -> Result<Request, CallError> {
+    fn fill(template: &str, arguments: &Value) -> Result<FunctionRequest, CallError> {
         let template = RequestTemplate::parse(template, &Method::POST).unwrap();
         template.fill("weather", arguments.as_object().unwrap().clone())
     }
@@ -297,7 +297,7 @@ mod tests {
             let arguments = arguments.as_object().unwrap();
             let filled = template.fill("f g", arguments.clone());
             let constant = template.constant("f g")?;
-            let request = Request {
+            let request = FunctionRequest {
                 method: template.method().clone(),
                 url: constant.clone(),
                 body: Some(body(arguments)),

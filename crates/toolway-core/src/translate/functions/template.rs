@@ -6,12 +6,12 @@
 /// A text with places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 /// A piece of a [`Template`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum TemplatePart {
     /// As it is.
     Text(String),
     /// What is put in for this name.
@@ -31,8 +31,8 @@ impl Template {
                 plain.push_str(&rest[1..name.len() + 3]);
                 rest = &rest[name.len() + 4..];
             } else if let Some(name) = place(rest, "{", "}") {
-                parts.extend((!plain.is_empty()).then(|| Part::Text(plain.split_off(0))));
-                parts.push(Part::Place(name.to_owned()));
+                parts.extend((!plain.is_empty()).then(|| TemplatePart::Text(plain.split_off(0))));
+                parts.push(TemplatePart::Place(name.to_owned()));
                 rest = &rest[name.len() + 2..];
             } else {
                 plain.push('{');
@@ -40,23 +40,23 @@ impl Template {
             }
         }
         plain.push_str(rest);
-        parts.extend((!plain.is_empty()).then_some(Part::Text(plain)));
+        parts.extend((!plain.is_empty()).then_some(TemplatePart::Text(plain)));
         Template { parts }
     }
 
     /// The names of its places, in their order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Place(name) => Some(name.as_str()),
-            Part::Text(_) => None,
+            TemplatePart::Place(name) => Some(name.as_str()),
+            TemplatePart::Text(_) => None,
         })
     }
 
     /// The text with something in each place; `None` if there is nothing for one of them.
     pub fn fill(&self, mut value: impl FnMut(&str) -> Option<String>) -> Option<String> {
-        let part = |part: &Part| match part {
-            Part::Text(text) => Some(text.clone()),
-            Part::Place(name) => value(name),
+        let part = |part: &TemplatePart| match part {
+            TemplatePart::Text(text) => Some(text.clone()),
+            TemplatePart::Place(name) => value(name),
         };
         self.parts.iter().map(part).collect()
     }

@@ -19,7 +19,7 @@ use toolway_protocol::{
 
 /// One call on its way out.
 #[derive(Clone, Copy, Debug)]
-pub struct Call<'a> {
+pub struct WebhookCall<'a> {
     /// Ties the answer to the call; unique among the calls of one request.
     pub id: &'a str,
     /// The function's name.
@@ -30,32 +30,32 @@ pub struct Call<'a> {
 
 /// Writes calls as the endpoint gets them: `{"tool_calls": [{"id", "type", "function": {"name", "arguments"}}]}`,
 /// where `arguments` is a text, as models write it.
-pub fn request<'a>(calls: &[Call<'a>]) -> String {
+pub fn request<'a>(calls: &[WebhookCall<'a>]) -> String {
     #[derive(Serialize)]
-    struct Body<'a> {
-        tool_calls: Vec<Entry<'a>>,
+    struct WebhookBody<'a> {
+        tool_calls: Vec<WebhookToolCall<'a>>,
     }
     #[derive(Serialize)]
-    struct Entry<'a> {
+    struct WebhookToolCall<'a> {
         id: &'a str,
         #[serde(rename = "type")]
         kind: &'static str,
-        function: Function<'a>,
+        function: WebhookFunction<'a>,
     }
     #[derive(Serialize)]
-    struct Function<'a> {
+    struct WebhookFunction<'a> {
         name: &'a str,
         arguments: String,
     }
-    let entry = |call: &Call<'a>| Entry {
+    let entry = |call: &WebhookCall<'a>| WebhookToolCall {
         id: call.id,
         kind: "function",
-        function: Function {
+        function: WebhookFunction {
             name: call.name,
             arguments: serde_json::to_string(call.arguments).unwrap_or_default(),
         },
     };
-    let body = Body {
+    let body = WebhookBody {
         tool_calls: calls.iter().map(entry).collect(),
     };
     serde_json::to_string(&body).expect("texts can be written as JSON")
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn calls_are_written_as_models_write_them() {
         let arguments = json!({"city": "Köln", "n": 1.0});
-        let call = Call {
+        let call = WebhookCall {
             id: "a",
             name: "weather",
             arguments: arguments.as_object().unwrap(),

@@ -18,8 +18,8 @@ use super::{
     document::Document,
     naming,
     parameters::Parameter,
-    plan::Source,
-    schemas::{Failure, Limits, Schemas},
+    plan::BodySource,
+    schemas::{Limits, SchemaError, Schemas},
 };
 use toolway_protocol::tool::{JsonObject, MAX_NAME};
 
@@ -55,7 +55,7 @@ pub(super) fn of<'d>(
     document: &Document<'d>,
     parameters: &[Parameter<'d>],
     body: Option<&Taken<'d>>,
-) -> (Vec<Argument<'d>>, Option<Source>) {
+) -> (Vec<Argument<'d>>, Option<BodySource>) {
     let mut taken: HashSet<String> = HashSet::new();
     let mut arguments: Vec<Argument<'d>> = Vec::new();
     for parameter in parameters {
@@ -81,7 +81,7 @@ fn of_body<'d>(
     body: &Taken<'d>,
     taken: &mut HashSet<String>,
     arguments: &mut Vec<Argument<'d>>,
-) -> Source {
+) -> BodySource {
     let members = body.schema.filter(|_| body.payload != Payload::Text);
     let members = members.and_then(|schema| body::members(document, schema));
     // A response-only property takes no argument's name.
@@ -108,7 +108,7 @@ fn of_body<'d>(
                 is_required: is_required && members.required.contains(property),
             });
         }
-        return Source::Members(fields);
+        return BodySource::Members(fields);
     }
     let free = ["body", "request_body"]
         .into_iter()
@@ -126,7 +126,7 @@ fn of_body<'d>(
         description: body.description,
         is_required: body.required == Some(true),
     });
-    Source::Whole(name)
+    BodySource::Whole(name)
 }
 
 /// The names of a body's properties as arguments, where all of them are free.
@@ -164,8 +164,8 @@ pub(super) fn schema<'d>(
     for tried in LIMITS {
         match with_limits(document, arguments, limits(tried)) {
             Ok(schema) => return Ok(schema),
-            Err(Failure::TooLong) => {}
-            Err(Failure::Broken(why)) => return Err(why),
+            Err(SchemaError::TooLong) => {}
+            Err(SchemaError::Broken(why)) => return Err(why),
         }
     }
     Err(format!(
@@ -186,7 +186,7 @@ fn with_limits<'d>(
     document: &Document<'d>,
     arguments: &[Argument<'d>],
     limits: Limits,
-) -> Result<JsonObject, Failure> {
+) -> Result<JsonObject, SchemaError> {
     let mut schemas = Schemas::new(document, limits);
     let mut properties = Map::new();
     let mut required: Vec<Value> = Vec::new();
@@ -213,7 +213,7 @@ fn with_limits<'d>(
     let schema = definitions::tidy(schema, schemas.definitions()?);
     match serde_json::to_string(&schema) {
         Ok(text) if text.len() <= MAX_SCHEMA => Ok(schema),
-        _ => Err(Failure::TooLong),
+        _ => Err(SchemaError::TooLong),
     }
 }
 

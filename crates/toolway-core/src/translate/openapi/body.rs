@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{
     document::Document,
-    styles::{self, Form, Style},
+    styles::{self, Style, ValueForm},
 };
 use crate::translate::percent;
 
@@ -49,7 +49,7 @@ pub(super) enum Payload {
     /// A text as it is.
     Text,
     /// `application/x-www-form-urlencoded`, with the forms of fields that say one.
-    Form(HashMap<String, Form>),
+    Form(HashMap<String, ValueForm>),
     /// `multipart/form-data`, with the media types of fields that are files or say one.
     Multipart(HashMap<String, String>),
 }
@@ -198,7 +198,7 @@ fn payload<'d>(
 }
 
 /// The style that a field of a form says it has.
-fn field_form(encoding: &Value) -> Option<Form> {
+fn field_form(encoding: &Value) -> Option<ValueForm> {
     let style = encoding.get("style").and_then(Value::as_str);
     let explode = encoding.get("explode").and_then(Value::as_bool);
     let style = match style {
@@ -206,7 +206,7 @@ fn field_form(encoding: &Value) -> Option<Form> {
         None if explode.is_some() => Style::Form,
         None => return None,
     };
-    Some(Form::Style {
+    Some(ValueForm::Style {
         style,
         explode: explode.unwrap_or(style == Style::Form),
         reserved: encoding.get("allowReserved") == Some(&Value::Bool(true)),
@@ -304,13 +304,13 @@ fn members_of(value: Value) -> Map<String, Value> {
 }
 
 /// Lists are repeated fields, objects are JSON, unless the document says otherwise.
-fn form(members: &Map<String, Value>, forms: &HashMap<String, Form>) -> Vec<u8> {
-    let plain = Form::Style {
+fn form(members: &Map<String, Value>, forms: &HashMap<String, ValueForm>) -> Vec<u8> {
+    let plain = ValueForm::Style {
         style: Style::Form,
         explode: true,
         reserved: false,
     };
-    let json = Form::Content { is_json: true };
+    let json = ValueForm::Content { is_json: true };
     let mut fields = Vec::new();
     for (name, value) in members {
         let form = match forms.get(name) {

@@ -12,10 +12,10 @@ const SMALL: usize = 160;
 
 const PREFIX: &str = "#/$defs/";
 
-type Schemas = Map<String, Value>;
+type SchemaMap = Map<String, Value>;
 
 /// The schema with its definitions: inlined where that is shorter, under `$defs` where not.
-pub(super) fn tidy(mut schema: Schemas, mut definitions: Schemas) -> Schemas {
+pub(super) fn tidy(mut schema: SchemaMap, mut definitions: SchemaMap) -> SchemaMap {
     break_circles(&mut definitions);
     let mut root = Value::Object(std::mem::take(&mut schema));
     let uses = uses(&root, &definitions);
@@ -23,7 +23,7 @@ pub(super) fn tidy(mut schema: Schemas, mut definitions: Schemas) -> Schemas {
         uses.get(name) == Some(&1)
             || (all_references(definition).is_empty() && is_small(definition))
     };
-    let (inlined, mut kept): (Schemas, Schemas) = definitions
+    let (inlined, mut kept): (SchemaMap, SchemaMap) = definitions
         .into_iter()
         .filter(|(name, _)| uses.contains_key(name.as_str()))
         .partition(|(name, definition)| is_inlined(name, definition));
@@ -32,7 +32,7 @@ pub(super) fn tidy(mut schema: Schemas, mut definitions: Schemas) -> Schemas {
         inline(definition, &inlined);
     }
     let Value::Object(mut schema) = root else {
-        return Schemas::new();
+        return SchemaMap::new();
     };
     if !kept.is_empty() {
         schema.insert("$defs".to_owned(), Value::Object(kept));
@@ -60,7 +60,7 @@ fn references<'s>(schema: &'s Value, in_place: bool, found: &mut Vec<&'s str>) {
 }
 
 /// How often each definition is referred to, of those that can be reached.
-fn uses(root: &Value, definitions: &Schemas) -> HashMap<String, usize> {
+fn uses(root: &Value, definitions: &SchemaMap) -> HashMap<String, usize> {
     let mut uses: HashMap<String, usize> = HashMap::new();
     let mut waiting = vec![root];
     while let Some(schema) = waiting.pop() {
@@ -81,7 +81,7 @@ fn is_small(definition: &Value) -> bool {
 
 /// Puts definitions in the place of the references to them. This ends because what is used once cannot be
 /// in itself, and what is small refers to nothing.
-fn inline(schema: &mut Value, inlined: &Schemas) {
+fn inline(schema: &mut Value, inlined: &SchemaMap) {
     if let Some(definition) = target(schema).and_then(|name| inlined.get(name)) {
         put(schema, definition.clone());
         inline(schema, inlined);
@@ -126,7 +126,7 @@ fn put(schema: &mut Value, definition: Value) {
 /// Takes the last step of every circle of references that speak of one value, as when an animal is `oneOf`
 /// its kinds and each kind `allOf` the animal. What is put in its place is the target without such
 /// references, here the animal's own properties.
-fn break_circles(definitions: &mut Schemas) {
+fn break_circles(definitions: &mut SchemaMap) {
     // A kind of an animal that is `allOf` the animal keeps what it adds; the animal would lose its kinds.
     let mut upward: Vec<(String, String)> = Vec::new();
     for (name, definition) in definitions.iter() {
@@ -147,7 +147,7 @@ fn break_circles(definitions: &mut Schemas) {
 }
 
 /// The last step of each circle, as a definition and the one it refers to.
-fn closing_steps(definitions: &Schemas) -> Vec<(String, String)> {
+fn closing_steps(definitions: &SchemaMap) -> Vec<(String, String)> {
     let mut graph: HashMap<&str, Vec<&str>> = HashMap::new();
     for (name, definition) in definitions.iter() {
         let mut found = Vec::new();
@@ -181,7 +181,7 @@ fn closing_steps(definitions: &Schemas) -> Vec<(String, String)> {
     closing
 }
 
-fn cut_all(definitions: &mut Schemas, steps: Vec<(String, String)>) {
+fn cut_all(definitions: &mut SchemaMap, steps: Vec<(String, String)>) {
     for (name, next) in steps {
         let alone = definitions.get(&next).map(without_in_place);
         if let (Some(definition), Some(alone)) = (definitions.get_mut(&name), alone) {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 /// What a keyword's value has to be; any other value is no schema and left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum KeywordKind {
     Text,
     Number,
     /// An integer from 0.
@@ -29,71 +29,71 @@ pub(super) enum Kind {
 }
 
 /// `type`, `$ref` and what OpenAPI adds are not here: `schemas` deals with them.
-const KEYWORDS: [(&str, Kind); 36] = [
-    ("title", Kind::Text),
-    ("description", Kind::Text),
-    ("format", Kind::Text),
-    ("pattern", Kind::Text),
-    ("contentEncoding", Kind::Text),
-    ("contentMediaType", Kind::Text),
-    ("enum", Kind::Values),
-    ("const", Kind::Data),
-    ("default", Kind::Data),
-    ("deprecated", Kind::Flag),
-    ("minimum", Kind::Number),
-    ("maximum", Kind::Number),
-    ("exclusiveMinimum", Kind::Number),
-    ("exclusiveMaximum", Kind::Number),
-    ("multipleOf", Kind::Number),
-    ("minLength", Kind::Count),
-    ("maxLength", Kind::Count),
-    ("minItems", Kind::Count),
-    ("maxItems", Kind::Count),
-    ("minContains", Kind::Count),
-    ("maxContains", Kind::Count),
-    ("minProperties", Kind::Count),
-    ("maxProperties", Kind::Count),
-    ("uniqueItems", Kind::Flag),
-    ("required", Kind::Names),
-    ("dependentRequired", Kind::NamedNames),
-    ("properties", Kind::NamedSchemas),
-    ("patternProperties", Kind::NamedSchemas),
-    ("additionalProperties", Kind::Schema),
-    ("propertyNames", Kind::Schema),
-    ("items", Kind::Schema),
-    ("prefixItems", Kind::Schemas),
-    ("contains", Kind::Schema),
-    ("allOf", Kind::Schemas),
-    ("anyOf", Kind::Schemas),
-    ("oneOf", Kind::Schemas),
+const KEYWORDS: [(&str, KeywordKind); 36] = [
+    ("title", KeywordKind::Text),
+    ("description", KeywordKind::Text),
+    ("format", KeywordKind::Text),
+    ("pattern", KeywordKind::Text),
+    ("contentEncoding", KeywordKind::Text),
+    ("contentMediaType", KeywordKind::Text),
+    ("enum", KeywordKind::Values),
+    ("const", KeywordKind::Data),
+    ("default", KeywordKind::Data),
+    ("deprecated", KeywordKind::Flag),
+    ("minimum", KeywordKind::Number),
+    ("maximum", KeywordKind::Number),
+    ("exclusiveMinimum", KeywordKind::Number),
+    ("exclusiveMaximum", KeywordKind::Number),
+    ("multipleOf", KeywordKind::Number),
+    ("minLength", KeywordKind::Count),
+    ("maxLength", KeywordKind::Count),
+    ("minItems", KeywordKind::Count),
+    ("maxItems", KeywordKind::Count),
+    ("minContains", KeywordKind::Count),
+    ("maxContains", KeywordKind::Count),
+    ("minProperties", KeywordKind::Count),
+    ("maxProperties", KeywordKind::Count),
+    ("uniqueItems", KeywordKind::Flag),
+    ("required", KeywordKind::Names),
+    ("dependentRequired", KeywordKind::NamedNames),
+    ("properties", KeywordKind::NamedSchemas),
+    ("patternProperties", KeywordKind::NamedSchemas),
+    ("additionalProperties", KeywordKind::Schema),
+    ("propertyNames", KeywordKind::Schema),
+    ("items", KeywordKind::Schema),
+    ("prefixItems", KeywordKind::Schemas),
+    ("contains", KeywordKind::Schema),
+    ("allOf", KeywordKind::Schemas),
+    ("anyOf", KeywordKind::Schemas),
+    ("oneOf", KeywordKind::Schemas),
 ];
 
 /// Keywords whose schemas speak of the same value as the schema they stand in.
 const IN_PLACE: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
 /// What a known keyword's value has to be.
-pub(super) fn kind(keyword: &str) -> Option<Kind> {
+pub(super) fn kind(keyword: &str) -> Option<KeywordKind> {
     let found = KEYWORDS.iter().find(|(name, _)| *name == keyword);
     found.map(|(_, kind)| *kind)
 }
 
-impl Kind {
+impl KeywordKind {
     /// The value is of this kind; what is inside schemas is not looked at.
     pub(super) fn fits(self, value: &Value) -> bool {
         let is_schema = |value: &Value| value.is_object() || value.is_boolean();
         match (self, value) {
-            (Kind::Data, _) => true,
-            (Kind::Text, it) => it.is_string(),
-            (Kind::Number, it) => it.is_number(),
-            (Kind::Count, it) => it.is_u64(),
-            (Kind::Flag, it) => it.is_boolean(),
-            (Kind::Values, Value::Array(list)) => !list.is_empty(),
-            (Kind::Names, Value::Array(list)) => list.iter().all(Value::is_string),
-            (Kind::Schema, it) => is_schema(it),
-            (Kind::Schemas, Value::Array(list)) => list.iter().any(is_schema),
-            (Kind::NamedSchemas, it) => it.is_object(),
-            (Kind::NamedNames, Value::Object(members)) => {
-                members.values().all(|it| Kind::Names.fits(it))
+            (KeywordKind::Data, _) => true,
+            (KeywordKind::Text, it) => it.is_string(),
+            (KeywordKind::Number, it) => it.is_number(),
+            (KeywordKind::Count, it) => it.is_u64(),
+            (KeywordKind::Flag, it) => it.is_boolean(),
+            (KeywordKind::Values, Value::Array(list)) => !list.is_empty(),
+            (KeywordKind::Names, Value::Array(list)) => list.iter().all(Value::is_string),
+            (KeywordKind::Schema, it) => is_schema(it),
+            (KeywordKind::Schemas, Value::Array(list)) => list.iter().any(is_schema),
+            (KeywordKind::NamedSchemas, it) => it.is_object(),
+            (KeywordKind::NamedNames, Value::Object(members)) => {
+                members.values().all(|it| KeywordKind::Names.fits(it))
             }
             _ => false,
         }
@@ -101,7 +101,10 @@ impl Kind {
 
     /// Schemas stand in the value.
     pub(super) fn holds_schemas(self) -> bool {
-        matches!(self, Kind::Schema | Kind::Schemas | Kind::NamedSchemas)
+        matches!(
+            self,
+            KeywordKind::Schema | KeywordKind::Schemas | KeywordKind::NamedSchemas
+        )
     }
 }
 
@@ -111,9 +114,11 @@ pub(super) fn children(schema: &Value, in_place: bool) -> Vec<&Value> {
     let mut found = Vec::new();
     for (keyword, value) in members.filter(|(keyword, _)| is_followed(keyword, in_place)) {
         match (kind(keyword), value) {
-            (Some(Kind::Schema), value) => found.push(value),
-            (Some(Kind::Schemas), Value::Array(list)) => found.extend(list),
-            (Some(Kind::NamedSchemas), Value::Object(members)) => found.extend(members.values()),
+            (Some(KeywordKind::Schema), value) => found.push(value),
+            (Some(KeywordKind::Schemas), Value::Array(list)) => found.extend(list),
+            (Some(KeywordKind::NamedSchemas), Value::Object(members)) => {
+                found.extend(members.values());
+            }
             _ => {}
         }
     }
@@ -128,9 +133,9 @@ pub(super) fn children_mut(schema: &mut Map<String, Value>, in_place: bool) -> V
             continue;
         }
         match (kind(keyword), value) {
-            (Some(Kind::Schema), value) => found.push(value),
-            (Some(Kind::Schemas), Value::Array(list)) => found.extend(list),
-            (Some(Kind::NamedSchemas), Value::Object(members)) => {
+            (Some(KeywordKind::Schema), value) => found.push(value),
+            (Some(KeywordKind::Schemas), Value::Array(list)) => found.extend(list),
+            (Some(KeywordKind::NamedSchemas), Value::Object(members)) => {
                 found.extend(members.values_mut());
             }
             _ => {}

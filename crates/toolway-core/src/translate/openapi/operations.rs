@@ -8,8 +8,8 @@ use super::{
     Fixed, MAX_OPERATIONS, Operation, ReadError, Skipped, arguments, body,
     document::Document,
     naming,
-    parameters::{self, Parameter, ParameterLocation, Piece},
-    plan::{Input, Plan, Sent, Step},
+    parameters::{self, Parameter, ParameterLocation, PathTemplatePart},
+    plan::{OperationInput, PathPart, Plan, Sent},
     servers,
 };
 use crate::translate::cut;
@@ -171,7 +171,7 @@ fn one(
         inputs: parameters
             .iter()
             .zip(&arguments)
-            .map(|(parameter, argument)| Input {
+            .map(|(parameter, argument)| OperationInput {
                 argument: argument.name.clone(),
                 name: parameter.name.to_owned(),
                 place: parameter.place,
@@ -214,14 +214,14 @@ fn one(
     })
 }
 
-fn steps(template: Vec<Piece<'_>>, parameters: &[Parameter<'_>]) -> Vec<Step> {
+fn steps(template: Vec<PathTemplatePart<'_>>, parameters: &[Parameter<'_>]) -> Vec<PathPart> {
     let number = |name: &str| {
         let is_it = |it: &Parameter<'_>| it.place == ParameterLocation::Path && it.name == name;
         parameters.iter().position(is_it)
     };
     let steps = template.into_iter().filter_map(|piece| match piece {
-        Piece::Literal(text) => Some(Step::Literal(text)),
-        Piece::Parameter(name) => number(name).map(Step::Input),
+        PathTemplatePart::Literal(text) => Some(PathPart::Literal(text)),
+        PathTemplatePart::Parameter(name) => number(name).map(PathPart::Input),
     });
     steps.collect()
 }

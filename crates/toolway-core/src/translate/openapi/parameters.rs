@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{
     Fixed,
     document::Document,
-    styles::{Form, Style},
+    styles::{Style, ValueForm},
 };
 use crate::translate::{paths::flaw, percent};
 
@@ -53,7 +53,7 @@ pub(super) struct Parameter<'d> {
     pub(super) name: &'d str,
     pub(super) place: ParameterLocation,
     pub(super) is_required: bool,
-    pub(super) form: Form,
+    pub(super) form: ValueForm,
     /// `None`: a text.
     pub(super) schema: Option<&'d Value>,
     pub(super) description: Option<&'d str>,
@@ -61,7 +61,7 @@ pub(super) struct Parameter<'d> {
 
 /// A part of a path's template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece<'d> {
+pub(super) enum PathTemplatePart<'d> {
     /// Encoded.
     Literal(String),
     /// The name of a parameter.
@@ -71,7 +71,7 @@ pub(super) enum Piece<'d> {
 /// Takes a path apart at its `{…}`; the error says what is wrong with it.
 ///
 /// A fragment is left out, as it is never sent: some documents tell operations apart by it.
-pub(super) fn template(path: &str) -> Result<Vec<Piece<'_>>, String> {
+pub(super) fn template(path: &str) -> Result<Vec<PathTemplatePart<'_>>, String> {
     let path = path.split('#').next().unwrap_or_default();
     let segments = path.split('?').next().unwrap_or_default();
     if let Some(why) = flaw(segments) {
@@ -79,7 +79,7 @@ pub(super) fn template(path: &str) -> Result<Vec<Piece<'_>>, String> {
     }
     let mut pieces = Vec::new();
     if !path.starts_with('/') {
-        pieces.push(Piece::Literal("/".to_owned()));
+        pieces.push(PathTemplatePart::Literal("/".to_owned()));
     }
     let mut rest = path;
     while let Some((literal, after)) = rest.split_once('{') {
@@ -88,14 +88,14 @@ pub(super) fn template(path: &str) -> Result<Vec<Piece<'_>>, String> {
             .filter(|(name, _)| !name.is_empty() && !name.contains('{'))
             .ok_or("its path has a `{` that does not begin a parameter")?;
         push_literal(&mut pieces, literal);
-        pieces.push(Piece::Parameter(name));
+        pieces.push(PathTemplatePart::Parameter(name));
         rest = after;
     }
     push_literal(&mut pieces, rest);
     Ok(pieces)
 }
 
-fn push_literal(pieces: &mut Vec<Piece<'_>>, literal: &str) {
+fn push_literal(pieces: &mut Vec<PathTemplatePart<'_>>, literal: &str) {
     if literal.is_empty() {
         return;
     }
@@ -109,7 +109,7 @@ fn push_literal(pieces: &mut Vec<Piece<'_>>, literal: &str) {
         text.push('?');
         text.push_str(&percent::path(query));
     }
-    pieces.push(Piece::Literal(text));
+    pieces.push(PathTemplatePart::Literal(text));
 }
 
 /// The parameters of an operation in the order of [`ParameterLocation`]; its own come before those of its path, and
@@ -118,7 +118,7 @@ pub(super) fn all<'d>(
     document: &Document<'d>,
     path_item: &'d Value,
     operation: &'d Value,
-    template: &[Piece<'d>],
+    template: &[PathTemplatePart<'d>],
     fixed: &Fixed,
 ) -> Result<Vec<Parameter<'d>>, String> {
     let mut found: Vec<Parameter<'d>> = Vec::new();
@@ -137,7 +137,7 @@ pub(super) fn all<'d>(
             }
         }
     }
-    let is_in_path = |name: &str| template.contains(&Piece::Parameter(name));
+    let is_in_path = |name: &str| template.contains(&PathTemplatePart::Parameter(name));
     found.retain(|it| match it.place {
         ParameterLocation::Path => is_in_path(it.name),
         ParameterLocation::Header => {
@@ -148,7 +148,7 @@ pub(super) fn all<'d>(
         ParameterLocation::Query => true,
     });
     for piece in template {
-        if let Piece::Parameter(name) = piece
+        if let PathTemplatePart::Parameter(name) = piece
             && !found
                 .iter()
                 .any(|it| it.place == ParameterLocation::Path && it.name == *name)
@@ -166,7 +166,7 @@ fn undeclared(name: &str) -> Parameter<'_> {
         name,
         place: ParameterLocation::Path,
         is_required: true,
-        form: Form::Style {
+        form: ValueForm::Style {
             style: Style::Simple,
             explode: false,
             reserved: false,
@@ -213,7 +213,7 @@ fn one<'d>(document: &Document<'d>, value: &'d Value) -> Result<Parameter<'d>, S
         Some((media, described)) => {
             let is_json = super::body::is_json(media);
             (
-                Form::Content { is_json },
+                ValueForm::Content { is_json },
                 document.resolve(described)?.get("schema"),
             )
         }
@@ -245,7 +245,7 @@ fn styled(
     style: Option<&str>,
     explode: Option<bool>,
     reserved: Option<bool>,
-) -> Result<Form, String> {
+) -> Result<ValueForm, String> {
     let style = match (style, place) {
         (Some(style), _) => Style::parse(style).ok_or_else(|| {
             format!("its parameter `{name}` has the style `{style}`, which is not known")
@@ -253,7 +253,7 @@ fn styled(
         (None, ParameterLocation::Query | ParameterLocation::Cookie) => Style::Form,
         (None, ParameterLocation::Path | ParameterLocation::Header) => Style::Simple,
     };
-    Ok(Form::Style {
+    Ok(ValueForm::Style {
         style,
         explode: explode.unwrap_or(style == Style::Form),
         reserved: reserved.unwrap_or(false),

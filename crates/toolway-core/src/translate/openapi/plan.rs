@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{
     body::{self, Payload, RequestBody},
     parameters::ParameterLocation,
-    styles::{self, Form},
+    styles::{self, ValueForm},
 };
 use crate::translate::paths::flaw;
 use toolway_protocol::tool::{CallError, JsonObject};
@@ -24,14 +24,14 @@ pub struct Plan {
     pub(super) method: &'static str,
     /// The path before this operation's, where that is not the API's.
     pub(super) base_path: Option<String>,
-    pub(super) path: Vec<Step>,
-    pub(super) inputs: Vec<Input>,
+    pub(super) path: Vec<PathPart>,
+    pub(super) inputs: Vec<OperationInput>,
     pub(super) body: Option<Sent>,
 }
 
 /// A part of the path.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum PathPart {
     /// Encoded.
     Literal(String),
     /// The input with this number.
@@ -40,19 +40,19 @@ pub(super) enum Step {
 
 /// One parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Input {
+pub(super) struct OperationInput {
     pub(super) argument: String,
     /// The name that is sent.
     pub(super) name: String,
     pub(super) place: ParameterLocation,
     pub(super) is_required: bool,
-    pub(super) form: Form,
+    pub(super) form: ValueForm,
 }
 
 /// The body.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sent {
-    pub(super) source: Source,
+    pub(super) source: BodySource,
     /// A body is sent even if no argument is for it.
     pub(super) is_required: bool,
     pub(super) content_type: String,
@@ -61,7 +61,7 @@ pub(super) struct Sent {
 
 /// Where a body comes from.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Source {
+pub(super) enum BodySource {
     /// This argument.
     Whole(String),
     /// An object of these: the argument, and the property it becomes.
@@ -166,8 +166,10 @@ impl Plan {
     /// Refuses arguments that would be lost.
     fn know_all(&self, arguments: &JsonObject) -> Result<(), CallError> {
         let of_body = |name: &String| match self.body.as_ref().map(|body| &body.source) {
-            Some(Source::Whole(argument)) => argument == name,
-            Some(Source::Members(members)) => members.iter().any(|(argument, _)| argument == name),
+            Some(BodySource::Whole(argument)) => argument == name,
+            Some(BodySource::Members(members)) => {
+                members.iter().any(|(argument, _)| argument == name)
+            }
             None => false,
         };
         let is_known =
@@ -184,8 +186,8 @@ impl Plan {
         let mut ends: Vec<(usize, &str)> = Vec::new();
         for step in &self.path {
             match step {
-                Step::Literal(text) => path.push_str(text),
-                Step::Input(number) => {
+                PathPart::Literal(text) => path.push_str(text),
+                PathPart::Input(number) => {
                     let Some(input) = self.inputs.get(*number) else {
                         continue;
                     };
@@ -219,12 +221,12 @@ impl Plan {
             return Ok(None);
         };
         let value = match &sent.source {
-            Source::Whole(argument) => match arguments.get(argument) {
+            BodySource::Whole(argument) => match arguments.get(argument) {
                 Some(value) => value.clone(),
                 None if sent.is_required => return Err(invalid(argument, "it is required")),
                 None => return Ok(None),
             },
-            Source::Members(members) => {
+            BodySource::Members(members) => {
                 let given = |(argument, property): &(String, String)| {
                     Some((property.clone(), arguments.get(argument)?.clone()))
                 };
@@ -239,7 +241,7 @@ impl Plan {
     }
 }
 
-impl Input {
+impl OperationInput {
     /// The argument, if it is there; `null` counts as none.
     fn value<'a>(&self, arguments: &'a JsonObject) -> Result<Option<&'a Value>, CallError> {
         let value = arguments

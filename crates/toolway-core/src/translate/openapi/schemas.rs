@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     document::{Dialect, Document, reference},
-    keywords::{self, Kind},
+    keywords::{self, KeywordKind},
     naming,
 };
 use crate::translate::cut;
@@ -30,7 +30,7 @@ const TYPES: [&str; 7] = [
 
 /// Why a schema cannot be carried over.
 #[derive(Debug, PartialEq)]
-pub(super) enum Failure {
+pub(super) enum SchemaError {
     /// It is longer than there is room for; with a lower limit of depth it may fit.
     TooLong,
     /// It refers to what is not there.
@@ -55,11 +55,11 @@ pub(super) struct Schemas<'d> {
     /// The name in `$defs` of each target of a reference.
     names: HashMap<&'d str, String>,
     taken: HashSet<String>,
-    waiting: VecDeque<Waiting<'d>>,
+    waiting: VecDeque<WaitingDefinition<'d>>,
 }
 
 /// A definition that is referred to and not carried over yet.
-struct Waiting<'d> {
+struct WaitingDefinition<'d> {
     name: String,
     schema: &'d Value,
     depth: usize,
@@ -77,7 +77,7 @@ impl<'d> Schemas<'d> {
     }
 
     /// Everything that has been referred to, by its name. To be asked for last.
-    pub(super) fn definitions(&mut self) -> Result<Map<String, Value>, Failure> {
+    pub(super) fn definitions(&mut self) -> Result<Map<String, Value>, SchemaError> {
         let mut definitions = Map::new();
         while let Some(next) = self.waiting.pop_front() {
             let schema = self.convert(next.schema, next.depth)?;
@@ -87,7 +87,11 @@ impl<'d> Schemas<'d> {
     }
 
     /// One schema, which stands `depth` schemas below the arguments.
-    pub(super) fn convert(&mut self, schema: &'d Value, depth: usize) -> Result<Value, Failure> {
+    pub(super) fn convert(
+        &mut self,
+        schema: &'d Value,
+        depth: usize,
+    ) -> Result<Value, SchemaError> {
         let members = match schema {
             Value::Object(members) => members,
             Value::Bool(false) => return Ok(json!({"not": {}})),
@@ -143,14 +147,21 @@ impl<'d> Schemas<'d> {
     }
 
     /// The value of a keyword, with the schemas in it carried over.
-    fn keyword(&mut self, kind: Kind, value: &'d Value, depth: usize) -> Result<Value, Failure> {
+    fn keyword(
+        &mut self,
+        kind: KeywordKind,
+        value: &'d Value,
+        depth: usize,
+    ) -> Result<Value, SchemaError> {
         match (kind, value) {
-            (Kind::Schema, Value::Bool(_)) => Ok(value.clone()),
-            (Kind::Schema, schema) => self.convert(schema, depth + 1),
-            (Kind::Schemas, Value::Array(list)) => {
+            (KeywordKind::Schema, Value::Bool(_)) => Ok(value.clone()),
+            (KeywordKind::Schema, schema) => self.convert(schema, depth + 1),
+            (KeywordKind::Schemas, Value::Array(list)) => {
                 list.iter().map(|it| self.convert(it, depth + 1)).collect()
             }
-            (Kind::NamedSchemas, schemas) => self.properties(schemas, &HashSet::new(), depth),
+            (KeywordKind::NamedSchemas, schemas) => {
+                self.properties(schemas, &HashSet::new(), depth)
+            }
             (_, data) => {
                 self.spend(data.to_string().len())?;
                 Ok(data.clone())
@@ -163,7 +174,7 @@ impl<'d> Schemas<'d> {
         schemas: &'d Value,
         hidden: &HashSet<&str>,
         depth: usize,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, SchemaError> {
         let mut out = Map::new();
         for (name, schema) in schemas.as_object().into_iter().flatten() {
             if !hidden.contains(name.as_str()) {
@@ -180,10 +191,10 @@ impl<'d> Schemas<'d> {
         target: &'d str,
         depth: usize,
         out: &mut Map<String, Value>,
-    ) -> Result<(), Failure> {
-        let schema = self.document.at(target).map_err(Failure::Broken)?;
+    ) -> Result<(), SchemaError> {
+        let schema = self.document.at(target).map_err(SchemaError::Broken)?;
         if depth >= self.limits.depth {
-            let target = self.document.resolve(schema).map_err(Failure::Broken)?;
+            let target = self.document.resolve(schema).map_err(SchemaError::Broken)?;
             if let Some(kind) = target.get("type").and_then(types) {
                 out.insert("type".to_owned(), kind);
             }
@@ -195,7 +206,7 @@ impl<'d> Schemas<'d> {
                 let last = target.rsplit('/').next().unwrap_or_default();
                 let name = naming::unused(&naming::spelled(last, "schema"), &mut self.taken);
                 self.names.insert(target, name.clone());
-                self.waiting.push_back(Waiting {
+                self.waiting.push_back(WaitingDefinition {
                     name: name.clone(),
                     schema,
                     depth: depth + 1,
@@ -225,9 +236,9 @@ impl<'d> Schemas<'d> {
         says(schema) || self.document.resolve(schema).is_ok_and(says)
     }
 
-    fn spend(&mut self, bytes: usize) -> Result<(), Failure> {
+    fn spend(&mut self, bytes: usize) -> Result<(), SchemaError> {
         let room = &mut self.limits.room;
-        *room = room.checked_sub(bytes).ok_or(Failure::TooLong)?;
+        *room = room.checked_sub(bytes).ok_or(SchemaError::TooLong)?;
         Ok(())
     }
 }

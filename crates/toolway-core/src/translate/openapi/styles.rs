@@ -10,7 +10,7 @@ use crate::translate::percent;
 
 /// How one value is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum ValueForm {
     /// As its style says.
     Style {
         style: Style,
@@ -66,15 +66,15 @@ fn content(value: &Value, is_json: bool) -> String {
 }
 
 /// A parameter of a query, a cookie or a form body: encoded `name=value` pairs, none for an empty list.
-pub(super) fn pairs(name: &str, value: &Value, form: &Form) -> Vec<String> {
+pub(super) fn pairs(name: &str, value: &Value, form: &ValueForm) -> Vec<String> {
     let (style, explode, reserved) = match form {
-        Form::Content { is_json } => {
+        ValueForm::Content { is_json } => {
             return vec![pair(
                 &percent::value(name),
                 &percent::value(&content(value, *is_json)),
             )];
         }
-        Form::Style {
+        ValueForm::Style {
             style,
             explode,
             reserved,
@@ -157,10 +157,10 @@ fn deep(name: &str, value: &Value, encoded: &impl Fn(&Value) -> String, out: &mu
 }
 
 /// A parameter in a path, encoded; only the style's own `,`, `.`, `;` and `=` are left as they are.
-pub(super) fn segment(name: &str, value: &Value, form: &Form) -> String {
+pub(super) fn segment(name: &str, value: &Value, form: &ValueForm) -> String {
     let (style, explode) = match form {
-        Form::Content { is_json } => return percent::value(&content(value, *is_json)),
-        Form::Style { style, explode, .. } => (*style, *explode),
+        ValueForm::Content { is_json } => return percent::value(&content(value, *is_json)),
+        ValueForm::Style { style, explode, .. } => (*style, *explode),
     };
     let encoded = |value: &Value| percent::value(&text(value));
     let key = percent::value(name);
@@ -180,10 +180,10 @@ pub(super) fn segment(name: &str, value: &Value, form: &Form) -> String {
 }
 
 /// A parameter in a header, as it is. The caller sees to it that the text can stand in one.
-pub(super) fn header(value: &Value, form: &Form) -> String {
+pub(super) fn header(value: &Value, form: &ValueForm) -> String {
     match form {
-        Form::Content { is_json } => content(value, *is_json),
-        Form::Style { explode, .. } => list(value, *explode, ",", &text),
+        ValueForm::Content { is_json } => content(value, *is_json),
+        ValueForm::Style { explode, .. } => list(value, *explode, ",", &text),
     }
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use super::plain::{plain, plain_value};
-use toolway_protocol::tool::{CallError, Refusal};
+use toolway_protocol::tool::{CallError, RefusalKind};
 
 /// Writes a failure as `{"error": {"type": …, "message": …, …}}`.
 ///
@@ -85,9 +85,9 @@ fn is_retryable(error: &CallError) -> Option<bool> {
         CallError::Busy | CallError::UpstreamUnavailable { unsent: true, .. } => Some(true),
         CallError::Denied { .. } => Some(false),
         CallError::Refused { refusal, .. } => match refusal {
-            Refusal::Later => Some(true),
-            Refusal::Final => Some(false),
-            Refusal::Unclear => None,
+            RefusalKind::Later => Some(true),
+            RefusalKind::Final => Some(false),
+            RefusalKind::Unclear => None,
         },
         CallError::InvalidArgumentsJson { .. }
         | CallError::InvalidParams { .. }
@@ -190,7 +190,7 @@ mod tests {
     fn what_an_http_error_says_of_the_call_is_said_to_the_model() {
         let refused = |status| CallError::Refused {
             message: format!("the tool's server answered with HTTP {status}"),
-            refusal: Refusal::of_status(status),
+            refusal: RefusalKind::of_status(status),
             retry_after: None,
         };
         for (status, kind, retryable) in [

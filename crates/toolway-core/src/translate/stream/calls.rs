@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use self::slot::Slot;
 pub(crate) use self::{fragment::Fragment, slot::add_extra};
-use super::{Call, Known, MAX_CALLS, Owner, StreamError, mend_name};
+use super::{Known, MAX_CALLS, Owner, RoundCall, StreamError, mend_name};
 use crate::translate::ids::Ids;
 use toolway_protocol::tool::ToolCall;
 
@@ -26,7 +26,7 @@ pub(crate) struct Calls {
 
 /// Where a fragment went.
 #[derive(Debug)]
-pub(crate) struct Pushed {
+pub(crate) struct PushedFragment {
     /// The place of its call among the calls.
     pub place: usize,
     /// What it added to the name of the call.
@@ -54,7 +54,7 @@ impl Calls {
         fragment: Fragment,
         touched: &mut Vec<usize>,
         known: &dyn Known,
-    ) -> Result<Option<Pushed>, StreamError> {
+    ) -> Result<Option<PushedFragment>, StreamError> {
         let place = self.slot_for(&fragment, touched, known);
         if place == self.slots.len() {
             if fragment.is_empty() {
@@ -71,7 +71,7 @@ impl Calls {
         self.current = Some(place);
         touched.push(place);
         let name = slot.name.get(named..).unwrap_or_default().to_owned();
-        Ok(Some(Pushed { place, name }))
+        Ok(Some(PushedFragment { place, name }))
     }
 
     /// Which call a fragment belongs to; one past the last for a new one.
@@ -146,7 +146,7 @@ impl Calls {
     }
 
     /// The deltas of the client's own calls that can be shown by now, numbered on from `shown`.
-    pub(crate) fn show(&mut self, known: &dyn Known, answer: &mut Shown) -> Vec<Value> {
+    pub(crate) fn show(&mut self, known: &dyn Known, answer: &mut ShownCalls) -> Vec<Value> {
         let last = self.slots.len().saturating_sub(1);
         for (at, slot) in self.slots.iter_mut().enumerate() {
             slot.decide(at < last, known);
@@ -163,7 +163,7 @@ impl Calls {
     }
 
     /// Ends the round: decides what was left open, and shows the client what was held back.
-    pub(crate) fn close(&mut self, known: &dyn Known, answer: &mut Shown) -> Vec<Value> {
+    pub(crate) fn close(&mut self, known: &dyn Known, answer: &mut ShownCalls) -> Vec<Value> {
         for slot in &mut self.slots {
             slot.decide(true, known);
             slot.arguments.close();
@@ -188,7 +188,7 @@ impl Calls {
     }
 
     /// The calls, after [`close`](Calls::close), each with an id that no other of them has.
-    pub(crate) fn into_calls(self, ids: &mut Ids) -> Result<Vec<Call>, StreamError> {
+    pub(crate) fn into_calls(self, ids: &mut Ids) -> Result<Vec<RoundCall>, StreamError> {
         let mut used: HashSet<String> = self
             .slots
             .iter()
@@ -205,7 +205,7 @@ impl Calls {
                 None => unused(slot.id, ids, |id| used.contains(id)),
             };
             used.insert(id.clone());
-            calls.push(Call {
+            calls.push(RoundCall {
                 call: ToolCall {
                     id,
                     name,
@@ -222,7 +222,7 @@ impl Calls {
 
 /// What of the client's own calls was shown in the answer so far, over all rounds.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct ShownCalls {
     pub ids: Ids,
     used: HashSet<String>,
     /// Calls that the client does not see came before, so that they will be parked: see
@@ -230,9 +230,9 @@ pub(crate) struct Shown {
     pub(super) marks: bool,
 }
 
-impl Shown {
-    pub(crate) fn new(ids: Ids) -> Shown {
-        Shown {
+impl ShownCalls {
+    pub(crate) fn new(ids: Ids) -> ShownCalls {
+        ShownCalls {
             ids,
             used: HashSet::new(),
             marks: false,

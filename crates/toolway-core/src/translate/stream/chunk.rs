@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    ChatStream, Content, Fragment, Known, StreamError,
+    ChatStream, Fragment, Known, MessageContent, StreamError,
     round::{REASONING, Said},
     write_event,
 };
@@ -89,7 +89,9 @@ impl ChatStream {
                 "role" => {}
                 "content" => {
                     let null = value.is_null();
-                    let said = self.round.read_content(Content::read(value), known)?;
+                    let said = self
+                        .round
+                        .read_content(MessageContent::read(value), known)?;
                     if null {
                         shown.insert(key, Value::Null);
                     } else if let Some(text) = said.text {
@@ -106,7 +108,7 @@ impl ChatStream {
                     shown.insert(key, value);
                 }
                 name if REASONING.contains(&name) => {
-                    let text = Content::read(value).text.unwrap_or_default();
+                    let text = MessageContent::read(value).text.unwrap_or_default();
                     // Both names at once say the same thing twice.
                     if self
                         .round

@@ -4,34 +4,34 @@ use serde_json::Value;
 
 /// What a `content` member says.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Content {
+pub(crate) struct MessageContent {
     /// The text; `None` where the member was absent or null.
     pub text: Option<String>,
     /// Thoughts among the parts (Mistral).
     pub reasoning: String,
 }
 
-impl Content {
+impl MessageContent {
     /// Reads a text, a list of parts, or one part. What is neither is nothing.
-    pub(crate) fn read(value: Value) -> Content {
+    pub(crate) fn read(value: Value) -> MessageContent {
         match value {
-            Value::String(text) => Content {
+            Value::String(text) => MessageContent {
                 text: Some(text),
                 reasoning: String::new(),
             },
             Value::Array(_) | Value::Object(_) => {
-                let mut content = Content {
+                let mut content = MessageContent {
                     text: Some(String::new()),
                     reasoning: String::new(),
                 };
                 content.add(&value, false);
                 content
             }
-            Value::Number(_) | Value::Bool(_) => Content {
+            Value::Number(_) | Value::Bool(_) => MessageContent {
                 text: Some(value.to_string()),
                 reasoning: String::new(),
             },
-            Value::Null => Content::default(),
+            Value::Null => MessageContent::default(),
         }
     }
 
@@ -72,7 +72,7 @@ mod tests {
 
     #[track_caller]
     fn check(given: Value, text: Option<&str>, reasoning: &str) {
-        let content = Content::read(given);
+        let content = MessageContent::read(given);
         assert_eq!(
             (content.text.as_deref(), content.reasoning.as_str()),
             (text, reasoning)

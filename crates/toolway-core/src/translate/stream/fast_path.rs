@@ -6,21 +6,21 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
 use super::{ChatStream, StreamError, identity::Identity, write_raw};
-use toolway_protocol::{sse, tool::JsonObject};
+use toolway_protocol::{sse::SseEvent, tool::JsonObject};
 
 /// A chunk as far as the fast path has to know it. Whatever does not fit goes the slow way.
 #[derive(Debug, Deserialize)]
-pub(super) struct FastPath<'a> {
+pub(super) struct FastChunk<'a> {
     #[serde(borrow)]
     id: &'a RawValue,
     #[serde(borrow)]
-    object: Text<'a>,
+    object: ChunkText<'a>,
     #[serde(borrow)]
     created: &'a RawValue,
     #[serde(borrow)]
     model: &'a RawValue,
     #[serde(borrow)]
-    choices: [Choice<'a>; 1],
+    choices: [ChunkChoice<'a>; 1],
     #[serde(default)]
     usage: Option<de::IgnoredAny>,
     #[serde(default)]
@@ -31,10 +31,10 @@ pub(super) struct FastPath<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-struct Choice<'a> {
+struct ChunkChoice<'a> {
     index: u64,
     #[serde(borrow)]
-    delta: Delta<'a>,
+    delta: ChunkDelta<'a>,
     #[serde(default)]
     finish_reason: Option<de::IgnoredAny>,
     #[serde(default)]
@@ -44,17 +44,17 @@ struct Choice<'a> {
 /// The members of a delta that the fast path takes; any other makes it fail.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Delta<'a> {
+struct ChunkDelta<'a> {
     #[serde(borrow, default, deserialize_with = "crate::translate::present")]
-    role: Option<Option<Text<'a>>>,
+    role: Option<Option<ChunkText<'a>>>,
     #[serde(borrow, default)]
-    content: Option<Text<'a>>,
+    content: Option<ChunkText<'a>>,
     #[serde(borrow, default)]
-    refusal: Option<Text<'a>>,
+    refusal: Option<ChunkText<'a>>,
     #[serde(borrow, default)]
-    reasoning_content: Option<Text<'a>>,
+    reasoning_content: Option<ChunkText<'a>>,
     #[serde(borrow, default)]
-    reasoning: Option<Text<'a>>,
+    reasoning: Option<ChunkText<'a>>,
     #[serde(default)]
     tool_calls: Option<de::IgnoredAny>,
     #[serde(default)]
@@ -63,31 +63,31 @@ struct Delta<'a> {
 
 /// A text, borrowed from the chunk where it has no escapes.
 #[derive(Debug)]
-struct Text<'a>(Cow<'a, str>);
+struct ChunkText<'a>(Cow<'a, str>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<'a>, D::Error> {
+impl<'de: 'a, 'a> Deserialize<'de> for ChunkText<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ChunkText<'a>, D::Error> {
         struct Visitor;
         impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Text<'de>;
+            type Value = ChunkText<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text")
             }
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<ChunkText<'de>, E> {
+                Ok(ChunkText(Cow::Borrowed(text)))
             }
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
+            fn visit_str<E>(self, text: &str) -> Result<ChunkText<'de>, E> {
+                Ok(ChunkText(Cow::Owned(text.to_owned())))
             }
         }
         deserializer.deserialize_str(Visitor)
     }
 }
 
-impl<'a> FastPath<'a> {
+impl<'a> FastChunk<'a> {
     /// Looks at a chunk. `None` if anything in it is not the plainest form of the contract.
-    pub(super) fn of(data: &'a str) -> Option<FastPath<'a>> {
-        let fast_path: FastPath<'a> = serde_json::from_str(data).ok()?;
+    pub(super) fn of(data: &'a str) -> Option<FastChunk<'a>> {
+        let fast_path: FastChunk<'a> = serde_json::from_str(data).ok()?;
         fast_path.is_clean().then_some(fast_path)
     }
 
@@ -112,7 +112,7 @@ impl<'a> FastPath<'a> {
             }
     }
 
-    fn delta(&self) -> &Delta<'a> {
+    fn delta(&self) -> &ChunkDelta<'a> {
         &self.choices[0].delta
     }
 
@@ -163,8 +163,8 @@ impl ChatStream {
     /// False if it has to go the slow way; nothing was read of it then.
     pub(super) fn forward(
         &mut self,
-        fast_path: &FastPath<'_>,
-        event: &sse::Event,
+        fast_path: &FastChunk<'_>,
+        event: &SseEvent,
         data: &str,
         out: &mut Vec<u8>,
     ) -> Result<bool, StreamError> {
@@ -209,7 +209,7 @@ impl ChatStream {
     }
 
     /// Settles the identity of the answer, if this is its first chunk.
-    pub(super) fn settle(&mut self, fast_path: &FastPath<'_>) {
+    pub(super) fn settle(&mut self, fast_path: &FastChunk<'_>) {
         if !self.pinned.0[0].is_empty() {
             return;
         }
@@ -226,7 +226,7 @@ impl ChatStream {
     }
 
     /// Writes a chunk with the settled identity in the place of its own, every other byte as it came.
-    fn splice(&self, fast_path: &FastPath<'_>, data: &str, out: &mut Vec<u8>) {
+    fn splice(&self, fast_path: &FastChunk<'_>, data: &str, out: &mut Vec<u8>) {
         let start = data.as_ptr() as usize;
         let mut places = [0, 1, 2].map(|at| {
             let raw = fast_path.identity()[at].get();

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use self::choice::Choice;
 pub(crate) use self::whole::mend_whole;
 use super::{
-    ChatStream, Known, Round, Settings, StreamError, fast_path::FastPath, identity, round::Reading,
-    write_event, write_raw,
+    ChatStream, Known, Round, Settings, StreamError, fast_path::FastChunk, identity,
+    round::RoundReader, write_event, write_raw,
 };
-use toolway_protocol::{openai::FinishReason, sse, tool::JsonObject};
+use toolway_protocol::{openai::FinishReason, sse::SseEvent, tool::JsonObject};
 
 /// Most choices that are taken in one answer; the contract allows 128.
 const MAX_CHOICES: usize = 256;
@@ -26,12 +26,12 @@ pub(super) struct Pass {
     /// `[DONE]` went out.
     pub(super) done_shown: bool,
     /// The last chunk, which waits for the next event.
-    held: Option<Box<Held>>,
+    held: Option<Box<HeldChunk>>,
 }
 
 /// A chunk that begins a call with `{}` for arguments: the next event tells whether that was meant.
 #[derive(Debug)]
-struct Held {
+struct HeldChunk {
     bytes: Vec<u8>,
     chunk: JsonObject,
     choice: u64,
@@ -70,8 +70,8 @@ impl ChatStream {
     /// Passes a clean chunk on. False if it has to be looked at more closely.
     pub(super) fn pass_on(
         &mut self,
-        fast_path: &FastPath<'_>,
-        event: &sse::Event,
+        fast_path: &FastChunk<'_>,
+        event: &SseEvent,
         out: &mut Vec<u8>,
     ) -> Result<bool, StreamError> {
         let choice = self.pass.choice(fast_path.choice(), &self.settings)?;
@@ -89,7 +89,7 @@ impl ChatStream {
     pub(super) fn pass_chunk(
         &mut self,
         mut chunk: JsonObject,
-        event: &sse::Event,
+        event: &SseEvent,
         known: &dyn Known,
         out: &mut Vec<u8>,
     ) -> Result<(), StreamError> {
@@ -120,7 +120,7 @@ impl ChatStream {
         self.release(out);
         match self.pass.new_placeholder(&chunk) {
             Some((choice, place)) => {
-                self.pass.held = Some(Box::new(Held {
+                self.pass.held = Some(Box::new(HeldChunk {
                     bytes,
                     chunk,
                     choice,
@@ -201,7 +201,7 @@ impl ChatStream {
     }
 
     /// The upstream's own `[DONE]` goes on, unless a finish reason has to be put before it.
-    pub(super) fn pass_done(&mut self, event: &sse::Event, out: &mut Vec<u8>) {
+    pub(super) fn pass_done(&mut self, event: &SseEvent, out: &mut Vec<u8>) {
         self.release(out);
         let choices = &self.pass.choices;
         if !choices.is_empty() && choices.values().all(|choice| choice.finished) {
@@ -213,7 +213,7 @@ impl ChatStream {
     /// Ends the one round of an answer that passes through.
     pub(super) fn pass_end(
         &mut self,
-        mut round: Reading,
+        mut round: RoundReader,
         known: &dyn Known,
         out: &mut Vec<u8>,
     ) -> Result<Round, StreamError> {

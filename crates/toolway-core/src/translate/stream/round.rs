@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::{
-    Content, Filter, Fragment, Known, MAX_ROUND_BYTES, Round, Settings, StreamError,
-    calls::{Calls, Shown},
-    text::Piece,
+    Fragment, Known, MAX_ROUND_BYTES, MessageContent, Round, Settings, StreamError, TextFilter,
+    calls::{Calls, ShownCalls},
+    text::TextPiece,
 };
 use crate::translate::ids::Ids;
 use toolway_protocol::{
@@ -18,7 +18,7 @@ pub(crate) const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "thin
 
 /// One round while it is read.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct RoundReader {
     pub content: Option<String>,
     pub reasoning: Option<(String, String)>,
     pub refusal: Option<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Reading {
     pub finish: Option<FinishReason>,
     pub usage: Option<JsonObject>,
     pub extra: JsonObject,
-    pub filter: Filter,
+    pub filter: TextFilter,
     /// The upstream said `[DONE]`.
     pub done: bool,
     /// Bytes of text, reasoning and refusal.
@@ -40,9 +40,9 @@ pub(crate) struct Said {
     pub reasoning: Option<String>,
 }
 
-impl Reading {
-    pub(crate) fn new(settings: &Settings) -> Reading {
-        Reading {
+impl RoundReader {
+    pub(crate) fn new(settings: &Settings) -> RoundReader {
+        RoundReader {
             content: None,
             reasoning: None,
             refusal: None,
@@ -50,7 +50,7 @@ impl Reading {
             finish: None,
             usage: None,
             extra: JsonObject::new(),
-            filter: Filter::new(settings),
+            filter: TextFilter::new(settings),
             done: false,
             bytes: 0,
         }
@@ -89,7 +89,7 @@ impl Reading {
     /// Reads what `content` says, and tells what of it is text for the client.
     pub(crate) fn read_content(
         &mut self,
-        content: Content,
+        content: MessageContent,
         known: &dyn Known,
     ) -> Result<Said, StreamError> {
         let Some(text) = content.text else {
@@ -125,19 +125,19 @@ impl Reading {
         self.take(pieces, known)
     }
 
-    fn take(&mut self, pieces: Vec<Piece>, known: &dyn Known) -> Result<Said, StreamError> {
+    fn take(&mut self, pieces: Vec<TextPiece>, known: &dyn Known) -> Result<Said, StreamError> {
         let mut said = Said::default();
         for piece in pieces {
             match piece {
-                Piece::Text(text) => {
+                TextPiece::Text(text) => {
                     self.add_content(&text)?;
                     said.text.get_or_insert_default().push_str(&text);
                 }
-                Piece::Reasoning(text) => {
+                TextPiece::Reasoning(text) => {
                     self.add_reasoning(REASONING[0], &text)?;
                     said.reasoning.get_or_insert_default().push_str(&text);
                 }
-                Piece::Call { name, arguments } => {
+                TextPiece::Call { name, arguments } => {
                     self.read_calls(vec![Fragment::whole(name, arguments)], known)?;
                 }
             }
@@ -210,7 +210,7 @@ impl Reading {
     ) -> Result<Round, StreamError> {
         self.finish_text(known)?;
         if self.is_whole() {
-            let mut shown = Shown::new(ids.clone());
+            let mut shown = ShownCalls::new(ids.clone());
             self.calls.close(known, &mut shown);
             *ids = shown.ids;
         }

@@ -6,7 +6,7 @@ use std::iter::repeat_n;
 use serde_json::{Value, json};
 
 use super::{
-    text::{Filter, Piece},
+    text::{TextFilter, TextPiece},
     *,
 };
 
@@ -66,7 +66,7 @@ impl Answer {
     /// Pushes one event, and gives what it wrote.
     fn push(&mut self, data: &str) -> String {
         let mut out = Vec::new();
-        let event = sse::Event::from_data(data);
+        let event = SseEvent::from_data(data);
         self.stream
             .push(&event, &Tools, &mut out)
             .expect("a good event");
@@ -85,7 +85,7 @@ impl Answer {
     }
 
     fn error(&mut self, data: &str) -> StreamError {
-        let event = sse::Event::from_data(data);
+        let event = SseEvent::from_data(data);
         self.stream
             .push(&event, &Tools, &mut self.out)
             .expect_err("an error")
@@ -340,7 +340,7 @@ fn a_call_in_text_that_never_ends_is_bounded_in_either_mode() {
         answer.push(&chunk("one", &json!({"content": "<tool_call>"}), None));
         let mebibyte: String = repeat_n('x', 1 << 20).collect();
         let data = chunk("one", &json!({"content": mebibyte}), None);
-        let event = sse::Event::from_data(&data);
+        let event = SseEvent::from_data(&data);
         let mut push = || answer.stream.push(&event, &Tools, &mut Vec::new());
         let error = (0..20).find_map(|_| push().err());
         assert_eq!(error, Some(StreamError::TooLarge), "{mode:?}");
@@ -366,7 +366,7 @@ fn a_round_is_bounded() {
         call(0, "c", "a", &mebibyte),
     ] {
         let mut answer = Answer::new();
-        let event = sse::Event::from_data(&chunk("one", &delta, None));
+        let event = SseEvent::from_data(&chunk("one", &delta, None));
         let mut push = || answer.stream.push(&event, &Tools, &mut Vec::new());
         let error = (0..20).find_map(|_| push().err());
         assert_eq!(error, Some(StreamError::TooLarge));
@@ -391,7 +391,7 @@ fn a_call_that_is_cut_off_is_not_made_whole_for_the_client() {
 fn arguments_that_pass_through_are_bounded() {
     let mut answer = Answer::with(settings(Mode::PassThrough));
     let mebibyte: String = repeat_n('x', 1 << 20).collect();
-    let event = sse::Event::from_data(&chunk("one", &call(0, "c", "a", &mebibyte), None));
+    let event = SseEvent::from_data(&chunk("one", &call(0, "c", "a", &mebibyte), None));
     let mut push = || answer.stream.push(&event, &Tools, &mut Vec::new());
     assert_eq!(
         (0..20).find_map(|_| push().err()),
@@ -418,7 +418,7 @@ fn every_error_has_a_body_and_a_status_of_a_failure() {
 #[test]
 fn a_whole_call_is_written_with_what_is_not_known_of_it() {
     let extra = json!({"function": {"thought": 1}, "extra_content": {"a": 2}});
-    let call = Call {
+    let call = RoundCall {
         call: ToolCall {
             id: "i".into(),
             name: "n".into(),
@@ -437,7 +437,7 @@ fn a_whole_call_is_written_with_what_is_not_known_of_it() {
 fn a_harmony_message_that_ends_twice_is_said_once() {
     let mut asked = settings(Mode::Loop);
     asked.text_calls.harmony = true;
-    let mut filter = Filter::new(&asked);
+    let mut filter = TextFilter::new(&asked);
     let begun = "<|channel|>commentary to=functions.a<|message|>{\"a\":";
     let mut pieces = filter.push(begun, &Tools);
     pieces.extend(filter.finish(&Tools));
@@ -445,5 +445,5 @@ fn a_harmony_message_that_ends_twice_is_said_once() {
     // A stream may end, and break off after that.
     assert!(filter.finish(&Tools).is_empty());
     let after = filter.push("more", &Tools);
-    assert!(matches!(&after[..], [Piece::Text(text)] if text == "more"));
+    assert!(matches!(&after[..], [TextPiece::Text(text)] if text == "more"));
 }

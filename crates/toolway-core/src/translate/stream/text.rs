@@ -13,7 +13,7 @@ use super::{
 
 /// What a piece of text turned out to be.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Piece {
+pub(crate) enum TextPiece {
     /// Text for the client.
     Text(String),
     /// Thoughts.
@@ -29,7 +29,7 @@ pub(crate) enum Piece {
 
 /// A kind of block that may be a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum CallMarkup {
     ToolCall,
     Function,
     Fence,
@@ -43,7 +43,7 @@ enum Form {
 enum TextSection {
     Text,
     /// A block that may be a call; it is held from its marker on.
-    Block(Form),
+    Block(CallMarkup),
     /// A fenced block that is no call, up to its end.
     Code,
     /// A Harmony message for a tool; the header is held too.
@@ -70,11 +70,11 @@ const MAX_HEADER: usize = 300;
 /// How much of a text is read at once, in bytes.
 const PIECE: usize = 4096;
 
-/// Splits text into [`Piece`]s.
+/// Splits text into [`TextPiece`]s.
 #[derive(Debug)]
-pub(crate) struct Filter {
+pub(crate) struct TextFilter {
     think: Option<Think>,
-    markers: Vec<(&'static str, Form)>,
+    markers: Vec<(&'static str, CallMarkup)>,
     place: TextSection,
     held: String,
     /// How much of `held` was searched before and needs no second look.
@@ -82,10 +82,10 @@ pub(crate) struct Filter {
     scan: Scan,
 }
 
-impl Filter {
+impl TextFilter {
     /// A filter for what the settings name.
-    pub(crate) fn new(settings: &Settings) -> Filter {
-        Filter {
+    pub(crate) fn new(settings: &Settings) -> TextFilter {
+        TextFilter {
             think: settings.think_tags.then(Think::new),
             markers: markers(settings.text_calls),
             place: TextSection::Text,
@@ -116,7 +116,7 @@ impl Filter {
     }
 
     /// Takes the next text.
-    pub(crate) fn push(&mut self, text: &str, known: &dyn Known) -> Vec<Piece> {
+    pub(crate) fn push(&mut self, text: &str, known: &dyn Known) -> Vec<TextPiece> {
         let mut pieces = Vec::new();
         match self.think.take() {
             None => self.read(text, known, &mut pieces),
@@ -131,7 +131,7 @@ impl Filter {
     }
 
     /// Takes the end of the text: what was held back is a call after all, or text.
-    pub(crate) fn finish(&mut self, known: &dyn Known) -> Vec<Piece> {
+    pub(crate) fn finish(&mut self, known: &dyn Known) -> Vec<TextPiece> {
         let mut pieces = Vec::new();
         if let Some(mut think) = self.think.take() {
             think.finish(|text, thought| self.sort(text, thought, known, &mut pieces));
@@ -153,7 +153,7 @@ impl Filter {
         pieces
     }
 
-    fn sort(&mut self, text: &str, thought: bool, known: &dyn Known, pieces: &mut Vec<Piece>) {
+    fn sort(&mut self, text: &str, thought: bool, known: &dyn Known, pieces: &mut Vec<TextPiece>) {
         if thought {
             add(pieces, text, true);
         } else {
@@ -161,7 +161,7 @@ impl Filter {
         }
     }
 
-    fn read(&mut self, text: &str, known: &dyn Known, pieces: &mut Vec<Piece>) {
+    fn read(&mut self, text: &str, known: &dyn Known, pieces: &mut Vec<TextPiece>) {
         if self.markers.is_empty() {
             return add(pieces, text, false);
         }
@@ -179,18 +179,18 @@ impl Filter {
     }
 
     /// Reads what is held as far as it can be read.
-    fn advance(&mut self, known: &dyn Known, pieces: &mut Vec<Piece>) {
+    fn advance(&mut self, known: &dyn Known, pieces: &mut Vec<TextPiece>) {
         while !self.held.is_empty() {
             let goes_on = match self.place.clone() {
                 TextSection::Text => self.find_marker(pieces),
-                TextSection::Block(Form::Header) => self.read_header(known, pieces),
+                TextSection::Block(CallMarkup::Header) => self.read_header(known, pieces),
                 TextSection::Block(form) => match self.block_end(form) {
-                    End::At(end) => {
+                    BlockEnd::At(end) => {
                         self.settle(form, end, known, pieces);
                         true
                     }
-                    End::NoCall => {
-                        let code = form == Form::Fence;
+                    BlockEnd::NoCall => {
+                        let code = form == CallMarkup::Fence;
                         let marker = self.marker_length(form);
                         self.say(None, marker, pieces);
                         self.place = if code {
@@ -200,7 +200,7 @@ impl Filter {
                         };
                         true
                     }
-                    End::Waits => false,
+                    BlockEnd::Waits => false,
                 },
                 TextSection::Code => self.read_code(pieces),
                 TextSection::Message { header, name } => {
@@ -215,7 +215,7 @@ impl Filter {
     }
 
     /// Says the text before the first marker, and holds what could be one. True: a block begins.
-    fn find_marker(&mut self, pieces: &mut Vec<Piece>) -> bool {
+    fn find_marker(&mut self, pieces: &mut Vec<TextPiece>) -> bool {
         let found = self
             .markers
             .iter()
@@ -231,7 +231,7 @@ impl Filter {
         false
     }
 
-    fn marker_length(&self, form: Form) -> usize {
+    fn marker_length(&self, form: CallMarkup) -> usize {
         let marker = self
             .markers
             .iter()
@@ -240,19 +240,19 @@ impl Filter {
     }
 
     /// Looks for the end of the block that `held` begins with.
-    fn block_end(&mut self, form: Form) -> End {
+    fn block_end(&mut self, form: CallMarkup) -> BlockEnd {
         match form {
-            Form::ToolCall => self.find_end(&["</tool_call>"], 0),
-            Form::Function => self.find_end(&["</function>"], 0),
-            Form::PythonTag => self.find_end(&TURN_ENDS, 0),
-            Form::Fence => self.fence_end(),
-            Form::Mistral => self.mistral_end(),
-            Form::Header => End::Waits,
+            CallMarkup::ToolCall => self.find_end(&["</tool_call>"], 0),
+            CallMarkup::Function => self.find_end(&["</function>"], 0),
+            CallMarkup::PythonTag => self.find_end(&TURN_ENDS, 0),
+            CallMarkup::Fence => self.fence_end(),
+            CallMarkup::Mistral => self.mistral_end(),
+            CallMarkup::Header => BlockEnd::Waits,
         }
     }
 
     /// The first of some ends at or after `from`, looking at every byte once.
-    fn find_end(&mut self, ends: &[&str], from: usize) -> End {
+    fn find_end(&mut self, ends: &[&str], from: usize) -> BlockEnd {
         let longest = ends.iter().map(|end| end.len()).max().unwrap_or(1);
         let mut start = self.searched.max(from).min(self.held.len());
         while !self.held.is_char_boundary(start) {
@@ -262,16 +262,16 @@ impl Filter {
             .iter()
             .filter_map(|end| Some((self.held[start..].find(end)?, end.len())));
         match found.min() {
-            Some((at, length)) => End::At(start + at + length),
+            Some((at, length)) => BlockEnd::At(start + at + length),
             None => {
                 self.searched = self.held.len().saturating_sub(longest - 1);
-                End::Waits
+                BlockEnd::Waits
             }
         }
     }
 
     /// The end of a fenced block, if its first line and first character are those of a call.
-    fn fence_end(&mut self) -> End {
+    fn fence_end(&mut self) -> BlockEnd {
         let after = &self.held["```".len()..];
         let Some((line, body)) = after.split_once('\n') else {
             let possible = FENCES.iter().any(|fence| fence.starts_with(after.trim()));
@@ -280,17 +280,17 @@ impl Filter {
         let start = self.held.len() - body.len();
         let begins = self.held.len() - body.trim_start().len();
         if !FENCES.contains(&line.trim()) || begins >= MAX_HEADER {
-            return End::NoCall;
+            return BlockEnd::NoCall;
         }
         match self.held.as_bytes().get(begins) {
-            None => End::Waits,
+            None => BlockEnd::Waits,
             Some(b'{' | b'[') => self.find_end(&["\n```"], start),
-            Some(_) => End::NoCall,
+            Some(_) => BlockEnd::NoCall,
         }
     }
 
     /// The end of the JSON after `[TOOL_CALLS]`, with or without a name before it.
-    fn mistral_end(&mut self) -> End {
+    fn mistral_end(&mut self) -> BlockEnd {
         let start = "[TOOL_CALLS]".len();
         if self.searched < start {
             let body = self.held[start..].trim_start();
@@ -302,10 +302,10 @@ impl Filter {
             };
             let opens = self.held.len() - body.len() + name.len();
             if opens >= MAX_HEADER || name.contains(char::is_whitespace) {
-                return End::NoCall;
+                return BlockEnd::NoCall;
             }
             if opens == self.held.len() {
-                return End::Waits;
+                return BlockEnd::Waits;
             }
             self.searched = opens;
             self.scan = Scan::default();
@@ -313,34 +313,40 @@ impl Filter {
         let from = self.searched;
         self.searched = self.held.len();
         match self.scan.read(&self.held[from..]) {
-            Some(length) => End::At(from + length),
-            None => End::Waits,
+            Some(length) => BlockEnd::At(from + length),
+            None => BlockEnd::Waits,
         }
     }
 
     /// Ends a block: it is one or several calls, or text.
-    fn settle(&mut self, form: Form, end: usize, known: &dyn Known, pieces: &mut Vec<Piece>) {
+    fn settle(
+        &mut self,
+        form: CallMarkup,
+        end: usize,
+        known: &dyn Known,
+        pieces: &mut Vec<TextPiece>,
+    ) {
         let block = &self.held[..end];
         let calls = match form {
-            Form::ToolCall | Form::Function => forms::in_tags(block, known),
-            Form::Fence => forms::in_fence(block, known),
-            Form::PythonTag => forms::in_python_tag(block, known),
-            Form::Mistral => forms::in_mistral(block, known),
-            Form::Header => None,
+            CallMarkup::ToolCall | CallMarkup::Function => forms::in_tags(block, known),
+            CallMarkup::Fence => forms::in_fence(block, known),
+            CallMarkup::PythonTag => forms::in_python_tag(block, known),
+            CallMarkup::Mistral => forms::in_mistral(block, known),
+            CallMarkup::Header => None,
         };
         self.say(calls, end, pieces);
         self.place = TextSection::Text;
     }
 
     /// Reads a Harmony header: whom the message is for.
-    fn read_header(&mut self, known: &dyn Known, pieces: &mut Vec<Piece>) -> bool {
+    fn read_header(&mut self, known: &dyn Known, pieces: &mut Vec<TextPiece>) -> bool {
         const END: &str = "<|message|>";
         let found = self.held.find(END);
         if found.is_none() && self.held.len() < MAX_HEADER {
             return false;
         }
         let Some(at) = found.filter(|&at| at + END.len() <= MAX_HEADER) else {
-            let marker = self.marker_length(Form::Header);
+            let marker = self.marker_length(CallMarkup::Header);
             self.say(None, marker, pieces);
             self.place = TextSection::Text;
             return true;
@@ -378,9 +384,9 @@ impl Filter {
         header: usize,
         name: &str,
         known: &dyn Known,
-        pieces: &mut Vec<Piece>,
+        pieces: &mut Vec<TextPiece>,
     ) -> bool {
-        let End::At(end) = self.find_end(&HARMONY_ENDS, header) else {
+        let BlockEnd::At(end) = self.find_end(&HARMONY_ENDS, header) else {
             return false;
         };
         let (body, token) = body_and_token(&self.held[..end]);
@@ -391,8 +397,8 @@ impl Filter {
         true
     }
 
-    fn read_channel(&mut self, thoughts: bool, pieces: &mut Vec<Piece>) -> bool {
-        let End::At(end) = self.find_end(&HARMONY_ENDS, 0) else {
+    fn read_channel(&mut self, thoughts: bool, pieces: &mut Vec<TextPiece>) -> bool {
+        let BlockEnd::At(end) = self.find_end(&HARMONY_ENDS, 0) else {
             let safe = safe_length(&self.held, &HARMONY_ENDS);
             add(pieces, &self.held[..safe], thoughts);
             self.drop(safe);
@@ -406,8 +412,8 @@ impl Filter {
         true
     }
 
-    fn read_code(&mut self, pieces: &mut Vec<Piece>) -> bool {
-        let End::At(end) = self.find_end(&["```"], 0) else {
+    fn read_code(&mut self, pieces: &mut Vec<TextPiece>) -> bool {
+        let BlockEnd::At(end) = self.find_end(&["```"], 0) else {
             let safe = safe_length(&self.held, &["```"]);
             self.say(None, safe, pieces);
             return false;
@@ -418,12 +424,12 @@ impl Filter {
     }
 
     /// Gives out the beginning of what is held: as calls, or as text.
-    fn say(&mut self, calls: Option<Vec<TextCall>>, end: usize, pieces: &mut Vec<Piece>) {
+    fn say(&mut self, calls: Option<Vec<TextCall>>, end: usize, pieces: &mut Vec<TextPiece>) {
         match calls {
             Some(calls) => pieces.extend(
                 calls
                     .into_iter()
-                    .map(|(name, arguments)| Piece::Call { name, arguments }),
+                    .map(|(name, arguments)| TextPiece::Call { name, arguments }),
             ),
             None => {
                 let thoughts = matches!(self.place, TextSection::Channel { thoughts: true });
@@ -443,26 +449,30 @@ impl Filter {
 const FENCES: [&str; 4] = ["json", "", "tool_call", "tool_calls"];
 
 /// Whether a block has ended.
-enum End {
+enum BlockEnd {
     At(usize),
     /// It can no longer be a call.
     NoCall,
     Waits,
 }
 
-fn waits_if(possible: bool) -> End {
-    if possible { End::Waits } else { End::NoCall }
+fn waits_if(possible: bool) -> BlockEnd {
+    if possible {
+        BlockEnd::Waits
+    } else {
+        BlockEnd::NoCall
+    }
 }
 
-fn markers(forms: TextCalls) -> Vec<(&'static str, Form)> {
+fn markers(forms: TextCalls) -> Vec<(&'static str, CallMarkup)> {
     let all = [
-        (forms.tool_call_tags, "<tool_call>", Form::ToolCall),
-        (forms.tool_call_tags, "<function=", Form::Function),
-        (forms.fenced_json, "```", Form::Fence),
-        (forms.python_tag, "<|python_tag|>", Form::PythonTag),
-        (forms.mistral, "[TOOL_CALLS]", Form::Mistral),
-        (forms.harmony, "<|start|>", Form::Header),
-        (forms.harmony, "<|channel|>", Form::Header),
+        (forms.tool_call_tags, "<tool_call>", CallMarkup::ToolCall),
+        (forms.tool_call_tags, "<function=", CallMarkup::Function),
+        (forms.fenced_json, "```", CallMarkup::Fence),
+        (forms.python_tag, "<|python_tag|>", CallMarkup::PythonTag),
+        (forms.mistral, "[TOOL_CALLS]", CallMarkup::Mistral),
+        (forms.harmony, "<|start|>", CallMarkup::Header),
+        (forms.harmony, "<|channel|>", CallMarkup::Header),
     ];
     all.into_iter()
         .filter(|(on, ..)| *on)
@@ -477,13 +487,13 @@ fn body_and_token(message: &str) -> (usize, &str) {
 }
 
 /// Adds to the last piece if it is of the same kind.
-fn add(pieces: &mut Vec<Piece>, text: &str, thoughts: bool) {
+fn add(pieces: &mut Vec<TextPiece>, text: &str, thoughts: bool) {
     match (pieces.last_mut(), thoughts) {
         _ if text.is_empty() => {}
-        (Some(Piece::Text(known)), false) | (Some(Piece::Reasoning(known)), true) => {
+        (Some(TextPiece::Text(known)), false) | (Some(TextPiece::Reasoning(known)), true) => {
             known.push_str(text);
         }
-        (_, false) => pieces.push(Piece::Text(text.to_owned())),
-        (_, true) => pieces.push(Piece::Reasoning(text.to_owned())),
+        (_, false) => pieces.push(TextPiece::Text(text.to_owned())),
+        (_, true) => pieces.push(TextPiece::Reasoning(text.to_owned())),
     }
 }

@@ -10,7 +10,7 @@ use toolway_core::translate::{
     functions::{
         command, definitions, output, reply,
         request::{RequestTemplate, parse_method},
-        webhook::{self, Call},
+        webhook::{self, WebhookCall},
     },
     results,
 };
@@ -74,12 +74,12 @@ fn of_calls(given: &Value) -> Result<Value> {
             ))
         })
         .collect::<Result<_>>()?;
-    let call = |(id, name, arguments)| Call {
+    let call = |(id, name, arguments)| WebhookCall {
         id,
         name,
         arguments,
     };
-    let calls: Vec<Call<'_>> = calls
+    let calls: Vec<WebhookCall<'_>> = calls
         .iter()
         .map(|(id, name, it)| call((id, name, it)))
         .collect();

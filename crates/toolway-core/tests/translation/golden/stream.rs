@@ -15,7 +15,7 @@ use toolway_core::translate::{
     completion,
     ids::Ids,
     stream::{
-        Call, ChatStream, Known, Mode, Owner, Pushed, Round, Settings, StreamError, TextCalls,
+        ChatStream, Known, Mode, Owner, Pushed, Round, RoundCall, Settings, StreamError, TextCalls,
     },
 };
 use toolway_protocol::{openai::error::ErrorBody, sse::Framer};
@@ -222,7 +222,7 @@ fn events(out: &[u8]) -> Value {
 }
 
 fn round_json(round: &Round) -> Value {
-    let call = |call: &Call| {
+    let call = |call: &RoundCall| {
         let mut shown = call.to_json();
         shown.insert("owner".to_owned(), format!("{:?}", call.owner).into());
         Value::Object(shown)

@@ -8,7 +8,9 @@ use serde::{
 };
 use serde_json::{Map, Number, Value};
 
-use super::{Id, Malformed, Message, Notification, Request, Response, RpcError, code};
+use super::{
+    MalformedMessage, RpcError, RpcId, RpcMessage, RpcNotification, RpcRequest, RpcResponse, code,
+};
 
 /// A JSON text as far as it may be a message.
 #[expect(
@@ -17,14 +19,14 @@ use super::{Id, Malformed, Message, Notification, Request, Response, RpcError, c
 )]
 pub(super) enum Parsed {
     /// An object.
-    Message(Members),
+    Message(MessageMembers),
     /// Anything else.
     Other(Value),
 }
 
 /// What a message may have; of a member that comes twice the last counts.
 #[derive(Default)]
-pub(super) struct Members {
+pub(super) struct MessageMembers {
     jsonrpc: Option<Value>,
     id: Option<Value>,
     method: Option<Value>,
@@ -33,7 +35,7 @@ pub(super) struct Members {
     error: Option<Value>,
 }
 
-impl Members {
+impl MessageMembers {
     /// The place of a member.
     fn place(&mut self, name: &str) -> Option<&mut Option<Value>> {
         match name {
@@ -52,10 +54,10 @@ impl Members {
         clippy::result_large_err,
         reason = "what is malformed is answered at once"
     )]
-    pub(super) fn message(self) -> Result<Message, Malformed> {
-        let id = self.id.as_ref().and_then(Id::read);
-        let invalid = |id: Option<Id>, why: &str| {
-            Malformed::new(id, code::INVALID_REQUEST, format!("Invalid request: {why}"))
+    pub(super) fn message(self) -> Result<RpcMessage, MalformedMessage> {
+        let id = self.id.as_ref().and_then(RpcId::read);
+        let invalid = |id: Option<RpcId>, why: &str| {
+            MalformedMessage::new(id, code::INVALID_REQUEST, format!("Invalid request: {why}"))
         };
         if self.jsonrpc.as_ref().and_then(Value::as_str) != Some("2.0") {
             return Err(invalid(id, "`jsonrpc` must be \"2.0\""));
@@ -72,22 +74,22 @@ impl Members {
             Some(Value::Object(params)) => params,
             Some(_) => {
                 let why = "Invalid params: `params` must be an object";
-                return Err(Malformed::new(id, code::INVALID_PARAMS, why));
+                return Err(MalformedMessage::new(id, code::INVALID_PARAMS, why));
             }
         };
         match (self.id, id) {
-            (None, _) => Ok(Message::Notification(Notification { method, params })),
-            (Some(_), Some(id)) => Ok(Message::Request(Request { id, method, params })),
+            (None, _) => Ok(RpcMessage::Notification(RpcNotification { method, params })),
+            (Some(_), Some(id)) => Ok(RpcMessage::Request(RpcRequest { id, method, params })),
             (Some(_), None) => Err(invalid(None, "`id` must be a string or a whole number")),
         }
     }
 }
 
 fn response(
-    id: Option<Id>,
+    id: Option<RpcId>,
     result: Option<Value>,
     error: Option<Value>,
-) -> Result<Message, &'static str> {
+) -> Result<RpcMessage, &'static str> {
     let id = id.ok_or("there is neither a `method` nor the `id` of an answer")?;
     let outcome = match (result, error) {
         (Some(result), None) => Ok(result),
@@ -95,7 +97,7 @@ fn response(
         (Some(_), Some(_)) => return Err("an answer has a `result` or an `error`, not both"),
         (None, None) => return Err("there is no `method`, no `result` and no `error`"),
     };
-    Ok(Message::Response(Response { id, outcome }))
+    Ok(RpcMessage::Response(RpcResponse { id, outcome }))
 }
 
 impl From<Value> for Parsed {
@@ -103,7 +105,7 @@ impl From<Value> for Parsed {
         let Value::Object(object) = value else {
             return Parsed::Other(value);
         };
-        let mut members = Members::default();
+        let mut members = MessageMembers::default();
         for (name, value) in object {
             if let Some(place) = members.place(&name) {
                 *place = Some(value);
@@ -130,7 +132,7 @@ impl<'de> Visitor<'de> for Json {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parsed, A::Error> {
-        let mut members = Members::default();
+        let mut members = MessageMembers::default();
         while let Some(name) = map.next_key::<Name>()? {
             // Others are read as well, so that what is no JSON is found wherever it is.
             let value = map.next_value()?;

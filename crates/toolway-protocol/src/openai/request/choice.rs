@@ -24,7 +24,7 @@ pub enum ToolChoice<'a> {
     /// Only these are called.
     AllowedTools {
         /// Whether one of them must be.
-        mode: Mode,
+        mode: AllowedToolsMode,
         /// The functions and custom tools among them, by name.
         names: Vec<String>,
         /// The MCP tools among them.
@@ -36,7 +36,7 @@ pub enum ToolChoice<'a> {
 
 /// The mode of `allowed_tools`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum AllowedToolsMode {
     /// As the model likes.
     Auto,
     /// One of them is called.
@@ -74,7 +74,7 @@ fn from_raw<'a>(raw: Raw<'a>, param: &str) -> Result<ToolChoice<'a>, RequestErro
             _ => ToolChoice::Other(raw),
         }),
         Some(b'{') => {
-            let entry: Entry = serde_json::from_str(raw.get()).map_err(|error| {
+            let entry: RawChoice = serde_json::from_str(raw.get()).map_err(|error| {
                 RequestError::value(
                     param,
                     format!("Invalid value for '{param}': {}.", brief(&error)),
@@ -90,33 +90,35 @@ fn from_raw<'a>(raw: Raw<'a>, param: &str) -> Result<ToolChoice<'a>, RequestErro
     }
 }
 
+/// A `function` or `custom` member.
 #[derive(Deserialize)]
-struct Named {
-    name: Option<String>,
+pub(super) struct NamedFunction {
+    pub(super) name: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Allowed {
+struct AllowedToolsChoice {
     mode: Option<String>,
     #[serde(default)]
-    tools: Vec<Entry>,
+    tools: Vec<RawChoice>,
 }
 
 /// A choice, or one of the `allowed_tools` in it: both are written alike.
 #[derive(Deserialize)]
-struct Entry {
+struct RawChoice {
     #[serde(rename = "type")]
     kind: Option<String>,
-    function: Option<Named>,
-    custom: Option<Named>,
+    function: Option<NamedFunction>,
+    custom: Option<NamedFunction>,
     name: Option<String>,
     server_label: Option<String>,
-    allowed_tools: Option<Allowed>,
+    allowed_tools: Option<AllowedToolsChoice>,
 }
 
-impl Entry {
+impl RawChoice {
     fn into_choice<'a>(self) -> Option<ToolChoice<'a>> {
-        let named = |named: Option<Named>, flat| named.and_then(|named| named.name).or(flat);
+        let named =
+            |named: Option<NamedFunction>, flat| named.and_then(|named| named.name).or(flat);
         Some(match self.kind.as_deref() {
             Some("function") | None => ToolChoice::Function(named(self.function, self.name)?),
             Some("custom") => ToolChoice::Custom(named(self.custom, self.name)?),
@@ -130,11 +132,11 @@ impl Entry {
     }
 }
 
-impl Allowed {
+impl AllowedToolsChoice {
     fn into_choice<'a>(self) -> ToolChoice<'a> {
         let mode = match self.mode.as_deref() {
-            Some("required") => Mode::Required,
-            _ => Mode::Auto,
+            Some("required") => AllowedToolsMode::Required,
+            _ => AllowedToolsMode::Auto,
         };
         let (mut names, mut mcp) = (Vec::new(), Vec::new());
         for entry in self.tools {

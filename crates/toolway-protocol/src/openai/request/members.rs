@@ -63,7 +63,7 @@ impl<'a> Members<'a> {
             });
         }
         scan::check_size(body, max_depth)?;
-        let List(list) = serde_json::from_str(body).map_err(|error| {
+        let MemberList(list) = serde_json::from_str(body).map_err(|error| {
             let what = match error.is_data() {
                 true => "The request body must be a JSON object",
                 false => "The request body is not valid JSON",
@@ -106,7 +106,7 @@ impl<'a> Members<'a> {
         if changes.is_empty() && !self.repeat() {
             return SegmentedBody::of(self.body.as_bytes());
         }
-        let mut out = Writer(SegmentedBody::new());
+        let mut out = ObjectWriter(SegmentedBody::new());
         for (place, (key, value)) in self.list.iter().enumerate() {
             match changes.iter().rev().find(|(name, _)| name == key) {
                 _ if self.comes_again(place) => {}
@@ -125,9 +125,9 @@ impl<'a> Members<'a> {
 }
 
 /// Writes an object member by member.
-struct Writer<'c>(SegmentedBody<'c>);
+struct ObjectWriter<'c>(SegmentedBody<'c>);
 
-impl<'c> Writer<'c> {
+impl<'c> ObjectWriter<'c> {
     fn member(&mut self, key: &str, value: Change<'_, 'c>) {
         let parts = match value {
             Change::Remove => return,
@@ -173,22 +173,22 @@ pub fn messages_of(messages: Raw<'_>) -> Vec<&RawValue> {
     serde_json::from_str(messages.get()).unwrap_or_default()
 }
 
-struct List<'a>(Vec<(Cow<'a, str>, Raw<'a>)>);
+struct MemberList<'a>(Vec<(Cow<'a, str>, Raw<'a>)>);
 
-impl<'de> Deserialize<'de> for List<'de> {
+impl<'de> Deserialize<'de> for MemberList<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ListVisitor;
 
         impl<'de> Visitor<'de> for ListVisitor {
-            type Value = List<'de>;
+            type Value = MemberList<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<List<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<MemberList<'de>, A::Error> {
                 let mut list = Vec::with_capacity(16);
-                while let Some(Text(key)) = map.next_key()? {
+                while let Some(JsonString(key)) = map.next_key()? {
                     if list.len() == MAX_MEMBERS {
                         let message = format_args!("it has more than {MAX_MEMBERS} members");
                         return Err(de::Error::custom(message));
@@ -196,7 +196,7 @@ impl<'de> Deserialize<'de> for List<'de> {
                     let value: &RawValue = map.next_value()?;
                     list.push((key, value.into()));
                 }
-                Ok(List(list))
+                Ok(MemberList(list))
             }
         }
 
@@ -206,4 +206,4 @@ impl<'de> Deserialize<'de> for List<'de> {
 
 /// A JSON string, borrowed unless it is written with escapes.
 #[derive(Default, Deserialize)]
-pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
+pub struct JsonString<'a>(#[serde(borrow)] pub Cow<'a, str>);

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Members, RequestError, brief};
+use super::{Members, RequestError, brief, choice::NamedFunction};
 
 /// Most entries of `tools` and of `functions`; providers take far fewer.
 const MAX_TOOLS: usize = 10_000;
@@ -82,8 +82,8 @@ impl<'a> Tools<'a> {
         }
         for (place, raw) in entries(members, "functions")?.into_iter().enumerate() {
             let param = format!("functions[{place}]");
-            let named: Result<Named, _> = serde_json::from_str(raw.get());
-            let Named { name } = named.map_err(|_| {
+            let named: Result<NamedFunction, _> = serde_json::from_str(raw.get());
+            let NamedFunction { name } = named.map_err(|_| {
                 RequestError::wrong_type(&param, "an object with a string 'name'", raw.get())
             })?;
             tools.client.push(ClientTool {
@@ -99,7 +99,7 @@ impl<'a> Tools<'a> {
         if !raw.get().starts_with('{') {
             return Err(RequestError::wrong_type(&param, "an object", raw.get()));
         }
-        let head: Head = serde_json::from_str(raw.get()).map_err(|error| {
+        let head: RawTool = serde_json::from_str(raw.get()).map_err(|error| {
             RequestError::value(
                 &param,
                 format!("Invalid value for '{param}': {}.", brief(&error)),
@@ -155,22 +155,17 @@ fn entries<'a>(members: &Members<'a>, name: &str) -> Result<Vec<&'a RawValue>, R
     Ok(entries)
 }
 
-#[derive(Deserialize)]
-struct Named {
-    name: Option<String>,
-}
-
 /// What is read of an entry of `tools`.
 #[derive(Deserialize)]
-struct Head {
+struct RawTool {
     #[serde(rename = "type")]
     kind: Option<String>,
-    function: Option<Named>,
-    custom: Option<Named>,
+    function: Option<NamedFunction>,
+    custom: Option<NamedFunction>,
     name: Option<String>,
     server_label: Option<String>,
-    allowed_tools: Option<Allowed>,
-    require_approval: Option<Approval>,
+    allowed_tools: Option<RawAllowedTools>,
+    require_approval: Option<RawApproval>,
 }
 
 #[derive(Deserialize)]
@@ -178,11 +173,11 @@ struct Head {
     untagged,
     expecting = "`require_approval` is neither \"always\", \"never\" nor an object of these"
 )]
-enum Approval {
+enum RawApproval {
     Word(ApprovalWord),
     Lists {
-        always: Option<Allowed>,
-        never: Option<Allowed>,
+        always: Option<RawAllowedTools>,
+        never: Option<RawAllowedTools>,
     },
 }
 
@@ -193,12 +188,12 @@ enum ApprovalWord {
     Never,
 }
 
-impl From<Approval> for RequireApproval {
-    fn from(approval: Approval) -> RequireApproval {
+impl From<RawApproval> for RequireApproval {
+    fn from(approval: RawApproval) -> RequireApproval {
         match approval {
-            Approval::Word(ApprovalWord::Always) => RequireApproval::Always,
-            Approval::Word(ApprovalWord::Never) => RequireApproval::Never,
-            Approval::Lists { always, never } => RequireApproval::Lists(
+            RawApproval::Word(ApprovalWord::Always) => RequireApproval::Always,
+            RawApproval::Word(ApprovalWord::Never) => RequireApproval::Never,
+            RawApproval::Lists { always, never } => RequireApproval::Lists(
                 always.map(AllowedTools::from),
                 never.map(AllowedTools::from),
             ),
@@ -206,14 +201,14 @@ impl From<Approval> for RequireApproval {
     }
 }
 
-impl From<Allowed> for AllowedTools {
-    fn from(allowed: Allowed) -> AllowedTools {
+impl From<RawAllowedTools> for AllowedTools {
+    fn from(allowed: RawAllowedTools) -> AllowedTools {
         match allowed {
-            Allowed::Names(names) => AllowedTools {
+            RawAllowedTools::Names(names) => AllowedTools {
                 names: Some(names),
                 read_only: false,
             },
-            Allowed::Filter {
+            RawAllowedTools::Filter {
                 tool_names,
                 read_only,
             } => AllowedTools {
@@ -229,7 +224,7 @@ impl From<Allowed> for AllowedTools {
     untagged,
     expecting = "`allowed_tools` is neither a list of names nor an object"
 )]
-enum Allowed {
+enum RawAllowedTools {
     Names(Vec<String>),
     Filter {
         tool_names: Option<Vec<String>>,
@@ -237,7 +232,7 @@ enum Allowed {
     },
 }
 
-impl Head {
+impl RawTool {
     fn into_mcp(self, param: String) -> Result<McpTool, RequestError> {
         let Some(server_label) = self.server_label else {
             return Err(RequestError::missing(&format!("{param}.server_label")));

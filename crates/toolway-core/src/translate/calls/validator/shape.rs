@@ -68,30 +68,30 @@ struct Extent {
     height: usize,
     weight: usize,
     patterns: usize,
-    turns: Turns,
+    turns: Recursions,
 }
 
 /// How often a schema leads back into itself for one and the same value within a list, or within an object.
 #[derive(Clone, Copy, Default)]
-struct Turns {
+struct Recursions {
     list: u32,
     object: u32,
 }
 
-impl Turns {
-    const ONE: Turns = Turns { list: 1, object: 1 };
+impl Recursions {
+    const ONE: Recursions = Recursions { list: 1, object: 1 };
 
     fn most(self) -> u32 {
         self.list.max(self.object)
     }
 
     /// Of a keyword, by what its own schemas come to.
-    fn of(keyword: &str, turns: Turns) -> Turns {
+    fn of(keyword: &str, turns: Recursions) -> Recursions {
         let most = turns.most();
         match keyword {
-            "$defs" | "definitions" => Turns::default(),
+            "$defs" | "definitions" => Recursions::default(),
             "items" | "prefixItems" | "additionalItems" | "unevaluatedItems" | "contains" => {
-                Turns {
+                Recursions {
                     list: most,
                     object: 0,
                 }
@@ -100,7 +100,7 @@ impl Turns {
             | "patternProperties"
             | "additionalProperties"
             | "unevaluatedProperties"
-            | "propertyNames" => Turns {
+            | "propertyNames" => Recursions {
                 list: 0,
                 object: most,
             },
@@ -183,7 +183,7 @@ impl<'s> Walk<'s> {
                         ) => self.named_schemas(schemas, depth + 1, false)?,
                         _ => self.follow(value, depth + 1)?,
                     };
-                    let turns = Turns::of(keyword, part.turns);
+                    let turns = Recursions::of(keyword, part.turns);
                     extent.add(Extent { turns, ..part });
                 }
             }
@@ -239,7 +239,7 @@ impl<'s> Walk<'s> {
                     height: 1,
                     weight: 1,
                     patterns: 0,
-                    turns: Turns::ONE,
+                    turns: Recursions::ONE,
                 });
             }
             None => {}
@@ -257,7 +257,7 @@ impl<'s> Walk<'s> {
                     height: 1,
                     weight: 1,
                     patterns: 0,
-                    turns: Turns::ONE,
+                    turns: Recursions::ONE,
                 }),
             };
         };

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use crate::translate::{
     calls::Validator,
-    openapi::{self, Api, Fixed},
+    openapi::{self, ApiDescription, Fixed},
 };
 
-fn api(schemas: &Value, body: &Value) -> Api {
+fn api(schemas: &Value, body: &Value) -> ApiDescription {
     let document = json!({
         "openapi": "3.1.0",
         "paths": {"/": {"post": {"requestBody": {"content": {"application/json": {"schema": body}}}}}},

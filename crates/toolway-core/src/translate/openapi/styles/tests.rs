@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::*;
 
-fn form(style: Style, explode: bool) -> Form {
-    Form::Style {
+fn form(style: Style, explode: bool) -> ValueForm {
+    ValueForm::Style {
         style,
         explode,
         reserved: false,
@@ -122,13 +122,16 @@ fn nothing_is_left_out_and_what_is_nested_is_json() {
 
 #[test]
 fn a_parameter_with_content_is_json() {
-    let form = Form::Content { is_json: true };
+    let form = ValueForm::Content { is_json: true };
     assert_eq!(
         pairs("f", &json!({"a": "b"}), &form),
         ["f=%7B%22a%22%3A%22b%22%7D"]
     );
     assert_eq!(header(&json!("x"), &form), "\"x\"");
-    assert_eq!(header(&json!("x"), &Form::Content { is_json: false }), "x");
+    assert_eq!(
+        header(&json!("x"), &ValueForm::Content { is_json: false }),
+        "x"
+    );
 }
 
 #[test]
@@ -141,7 +144,7 @@ fn headers_are_simple() {
 
 #[test]
 fn reserved_characters_are_left_where_that_is_allowed() {
-    let form = Form::Style {
+    let form = ValueForm::Style {
         style: Style::Form,
         explode: true,
         reserved: true,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Fragment, Shown};
+use super::{Fragment, ShownCalls};
 use crate::translate::{
     ids::marked,
     stream::{CallKind, Known, Owner, arguments::Arguments, mend_name},
@@ -143,7 +143,7 @@ impl Slot {
     }
 
     /// The next delta for the client, if the call is its own.
-    pub(super) fn show(&mut self, known: &dyn Known, answer: &mut Shown) -> Option<Value> {
+    pub(super) fn show(&mut self, known: &dyn Known, answer: &mut ShownCalls) -> Option<Value> {
         if self.owner != Some(Owner::Client) {
             return None;
         }
@@ -151,7 +151,11 @@ impl Slot {
         self.delta(&text, known, answer)
     }
 
-    pub(super) fn show_rest(&mut self, known: &dyn Known, answer: &mut Shown) -> Option<Value> {
+    pub(super) fn show_rest(
+        &mut self,
+        known: &dyn Known,
+        answer: &mut ShownCalls,
+    ) -> Option<Value> {
         if self.owner != Some(Owner::Client) {
             return None;
         }
@@ -159,7 +163,7 @@ impl Slot {
         self.delta(&text, known, answer)
     }
 
-    fn delta(&mut self, text: &str, known: &dyn Known, answer: &mut Shown) -> Option<Value> {
+    fn delta(&mut self, text: &str, known: &dyn Known, answer: &mut ShownCalls) -> Option<Value> {
         let extra = std::mem::take(&mut self.new_extra);
         let (body, input) = self.kind.members();
         let mut delta = match &self.shown {

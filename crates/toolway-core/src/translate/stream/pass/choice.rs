@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 use crate::translate::{
     ids::Ids,
     stream::{
-        Content, Filter, Fragment, Known, MAX_ROUND_BYTES, REASONING, Settings, StreamError,
+        Fragment, Known, MAX_ROUND_BYTES, MessageContent, REASONING, Settings, StreamError,
+        TextFilter,
         calls::Calls,
         chunk::add_text,
         elements, identity, mend_name,
         round::{failed, says_something},
-        text::Piece,
+        text::TextPiece,
     },
 };
 use toolway_protocol::{
@@ -24,7 +25,7 @@ pub(super) struct Choice {
     pub(super) calls: Calls,
     /// The id of each call as the client knows it.
     pub(super) ids: Vec<String>,
-    pub(super) filter: Filter,
+    pub(super) filter: TextFilter,
     pub(super) finish: Option<FinishReason>,
     /// The finish reason went out.
     pub(super) finished: bool,
@@ -37,7 +38,7 @@ impl Choice {
         Choice {
             calls: Calls::default(),
             ids: Vec::new(),
-            filter: Filter::new(settings),
+            filter: TextFilter::new(settings),
             finish: None,
             finished: false,
             says_something: false,
@@ -76,10 +77,10 @@ impl Choice {
         else {
             return Ok(Vec::new());
         };
-        let content = Content::read(member.take());
+        let content = MessageContent::read(member.take());
         let text = content.text.unwrap_or_default();
         let pieces = if self.filter.is_off() || text.is_empty() {
-            vec![Piece::Text(text)]
+            vec![TextPiece::Text(text)]
         } else {
             let pieces = self.filter.push(&text, known);
             if self.filter.len() > MAX_ROUND_BYTES {
@@ -87,7 +88,9 @@ impl Choice {
             }
             pieces
         };
-        let swallowed = !pieces.iter().any(|piece| matches!(piece, Piece::Text(_)));
+        let swallowed = !pieces
+            .iter()
+            .any(|piece| matches!(piece, TextPiece::Text(_)));
         if swallowed {
             delta.shift_remove("content");
         } else {
@@ -101,7 +104,7 @@ impl Choice {
 
     fn add_pieces(
         &mut self,
-        pieces: Vec<Piece>,
+        pieces: Vec<TextPiece>,
         delta: &mut JsonObject,
         ids: &mut Ids,
         known: &dyn Known,
@@ -109,9 +112,9 @@ impl Choice {
         let mut elements = Vec::new();
         for piece in pieces {
             match piece {
-                Piece::Text(text) => add_text(delta, "content", &text),
-                Piece::Reasoning(text) => add_text(delta, REASONING[0], &text),
-                Piece::Call { name, arguments } => {
+                TextPiece::Text(text) => add_text(delta, "content", &text),
+                TextPiece::Reasoning(text) => add_text(delta, REASONING[0], &text),
+                TextPiece::Call { name, arguments } => {
                     elements.push(json!({"function": {"name": name, "arguments": arguments}}));
                 }
             }

@@ -6,8 +6,8 @@ use super::choice::Choice;
 use crate::translate::{
     ids::Ids,
     stream::{
-        Content, Known, REASONING, Settings, StreamError, arguments::Arguments, chunk::add_text,
-        take_delta,
+        Known, MessageContent, REASONING, Settings, StreamError, arguments::Arguments,
+        chunk::add_text, take_delta,
     },
 };
 use toolway_protocol::{
@@ -42,7 +42,7 @@ pub(crate) fn mend_whole(
     if settings.think_tags
         && let Some(content) = message.get_mut("content")
     {
-        let mut whole = Content::read(content.take());
+        let mut whole = MessageContent::read(content.take());
         whole.open_thoughts();
         *content = whole.text.into();
         if !whole.reasoning.is_empty() {

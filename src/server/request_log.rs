@@ -39,8 +39,8 @@ pub(super) struct Lasting;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenEnded;
 
-/// A request that has not ended. It is logged when this is dropped.
-pub(super) struct Ended {
+/// The log line of a request, written when this is dropped.
+pub(super) struct RequestLog {
     app: Arc<App>,
     record: Arc<Record>,
     span: Span,
@@ -59,11 +59,16 @@ pub(super) struct Ended {
     is_lasting: bool,
 }
 
-impl Ended {
+impl RequestLog {
     /// A request that has just begun.
-    pub(super) fn new(app: Arc<App>, request: &Request, key: Option<usize>, span: Span) -> Ended {
+    pub(super) fn new(
+        app: Arc<App>,
+        request: &Request,
+        key: Option<usize>,
+        span: Span,
+    ) -> RequestLog {
         let path = request.uri().path();
-        Ended {
+        RequestLog {
             record: Arc::default(),
             span,
             begun: Instant::now(),
@@ -137,7 +142,7 @@ impl Ended {
     }
 }
 
-impl Drop for Ended {
+impl Drop for RequestLog {
     fn drop(&mut self) {
         let details = self.record.take();
         let outcome = self.outcome(&details);
@@ -152,7 +157,7 @@ impl Drop for Ended {
                     outcome = outcome.as_str(),
                     status = self.status,
                     duration_ms = millis(self.begun.elapsed()),
-                    key = self.key.map(|key| tracing::field::display(Key(key))),
+                    key = self.key.map(|key| tracing::field::display(KeyIndex(key))),
                     model = details.model.as_deref().map(head),
                     upstream = details.upstream,
                     rounds = details.rounds,
@@ -175,9 +180,9 @@ impl Drop for Ended {
 }
 
 /// The place of a key in the configuration; the key itself is never logged.
-struct Key(u16);
+struct KeyIndex(u16);
 
-impl std::fmt::Display for Key {
+impl std::fmt::Display for KeyIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "api_keys[{}]", self.0)
     }
