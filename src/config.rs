@@ -17,6 +17,7 @@ mod jsonc;
 mod keys;
 mod listen;
 mod mcp_json;
+mod models;
 mod problem;
 mod profiles;
 mod raw;
@@ -31,11 +32,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use self::{check::Check, servers::WrittenServer};
+use self::{check::Check, models::Providers, servers::WrittenServer};
 pub use self::{
     environment::{Environment, FileText},
     problem::Problem,
-    raw::{RawConfig, RawDuration, RawFunctions, RawLoop, RawProfile, RawServer, RawUpstream},
+    raw::{
+        RawConfig, RawDuration, RawFunctions, RawLoop, RawModel, RawProfile, RawServer, RawUpstream,
+    },
     reference::reference,
 };
 use crate::{gateway, server, store, telemetry, upstream};
@@ -54,6 +57,8 @@ pub struct Config {
     pub server: server::Config,
     /// The model providers, in the order they are tried; never empty.
     pub upstreams: Vec<upstream::model::Config>,
+    /// Models under names of one's own; each name once.
+    pub models: Vec<upstream::model::NamedModel>,
     /// The MCP servers that are switched on; each name once.
     pub servers: Vec<upstream::mcp::Config>,
     /// The groups of functions that are switched on; no name of one is that of a server.
@@ -222,7 +227,8 @@ impl Check<'_> {
         self.settle_missing();
         let telemetry = self.telemetry(&raw);
         let data = self.data(raw.data_dir.as_deref());
-        let upstreams = self.upstreams(raw.upstreams);
+        let upstreams = self.upstreams(raw.upstreams, &raw.models);
+        let models = self.named_models(raw.models, &upstreams);
         self.settle_missing();
         let mut gateway = self.bounds(&raw.limits);
         gateway.start_wait = self.time("start_wait", raw.start_wait, gateway.start_wait);
@@ -233,7 +239,11 @@ impl Check<'_> {
         let written: Vec<_> = in_file.chain(written).collect();
         let switched_off = switched_off(&written, &raw.functions);
         let servers = self.servers(written.into_iter());
-        let functions = self.functions(raw.functions, &servers, &upstreams);
+        let providers = Providers {
+            upstreams: &upstreams,
+            models: &models,
+        };
+        let functions = self.functions(raw.functions, &servers, providers);
         let groups = functions.iter().map(|it| it.group.clone());
         let known: Vec<_> = servers
             .iter()
@@ -248,6 +258,7 @@ impl Check<'_> {
             Ok(Config {
                 server,
                 upstreams,
+                models,
                 servers,
                 functions,
                 profiles,

@@ -104,6 +104,8 @@ pub struct Setup {
     pub config: Config,
     /// Model providers; the first that has a model takes its requests.
     pub upstreams: Vec<model::Config>,
+    /// Models under names of one's own; each name once, with models of these upstreams.
+    pub models: Vec<model::NamedModel>,
     /// MCP servers.
     pub servers: Vec<upstream::mcp::Config>,
     /// Groups of OpenAI-style functions; no name of one is that of a server.
@@ -148,7 +150,7 @@ impl Gateway {
     /// When the TLS setup of the machine cannot be used.
     pub fn start(setup: Setup) -> Result<Arc<Gateway>, upstream::SetupError> {
         upstream::install_tls();
-        let models = Arc::new(Models::new(setup.upstreams)?);
+        let models = Arc::new(Models::new(setup.upstreams, setup.models)?);
         let servers = Arc::new(Servers::start(setup.servers));
         let functions = Functions::start(setup.functions, &models)?;
         let backends = Backends::new(servers.clone(), functions);

@@ -79,7 +79,7 @@ fn ask(messages: usize, tools: usize, ask: fn() -> Ask) -> Body {
     let request = ChatRequest::parse(request.as_bytes(), MAX_DEPTH).expect("a good request");
     let selected: Arc<Selected> = catalog(tools).select(&Selection::everything(), &[], 128);
     let ask = ask();
-    body(move || compose(&request, &ask, &selected, None).len())
+    body(move || compose(&request, &ask, &selected, None, None).len())
 }
 
 /// The question after one round with a call.

@@ -7,7 +7,11 @@ use super::{problems, terminal};
 use crate::{
     config::{Config, Problem},
     gateway::listing::SurplusTool,
-    upstream::{function::BackendKind, mcp::Transport},
+    upstream::{
+        function::BackendKind,
+        mcp::Transport,
+        model::{self, NamedModel},
+    },
 };
 use toolway_core::translate::names::SEPARATOR;
 
@@ -24,6 +28,8 @@ pub(super) struct Inventory {
     pub(super) servers: Vec<ServerLine>,
     /// Each upstream that was tried.
     pub(super) upstreams: Vec<Tried>,
+    /// Each name of one's own, with the models behind it.
+    pub(super) models: Vec<NamedLine>,
     /// Each group of functions with a service of its own that was tried.
     pub(super) services: Vec<Tried>,
     /// Each group of functions, by name.
@@ -74,6 +80,15 @@ pub(super) struct Tried {
     pub(super) name: String,
     /// Why it cannot be used; absent where it can.
     pub(super) error: Option<String>,
+}
+
+/// A model under a name of one's own.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct NamedLine {
+    /// The name.
+    pub(super) name: String,
+    /// The models behind it, in their order.
+    pub(super) targets: Vec<Tried>,
 }
 
 /// One offered tool.
@@ -241,6 +256,21 @@ pub(super) fn check_text(config: &Config, inventory: Option<&Inventory>) -> Stri
     });
     let rows: Vec<Vec<String>> = rows.collect();
     out.push_str(&terminal::columns(&rows));
+    for upstream in &config.upstreams {
+        if let Some(text) = not_taken(upstream) {
+            out.push_str(&note("note", &upstream.name, &text));
+        }
+    }
+    if !config.models.is_empty() {
+        let tried = inventory.map_or(&[][..], |inventory| &inventory.models);
+        out.push_str(&format!("{}\n", terminal::bold("models")));
+        let rows: Vec<_> = config
+            .models
+            .iter()
+            .flat_map(|it| model_rows(it, tried))
+            .collect();
+        out.push_str(&terminal::columns(&rows));
+    }
     let none = match (config.servers.is_empty(), config.functions.is_empty()) {
         (true, true) => {
             "  none; add `[servers.NAME]`, or `--mcp FILE` with the file of another client"
@@ -272,6 +302,33 @@ pub(super) fn check_text(config: &Config, inventory: Option<&Inventory>) -> Stri
     let warnings = warnings(config, inventory);
     out.extend(warnings.iter().map(problems::warning));
     out
+}
+
+/// What the upstream's API does not take of a chat completion.
+fn not_taken(upstream: &model::Config) -> Option<String> {
+    let names = upstream.api.not_taken();
+    let names = names.iter().map(|name| match *name {
+        "n" => "n above 1",
+        name => name,
+    });
+    let names: Vec<&str> = names.collect();
+    (!names.is_empty()).then(|| format!("its API takes no {}", names.join(", ")))
+}
+
+/// A name of one's own, and a row for each model behind it.
+fn model_rows(model: &NamedModel, tried: &[NamedLine]) -> Vec<Vec<String>> {
+    let tried = tried.iter().find(|it| it.name == model.name);
+    let tried = tried.map_or(&[][..], |it| &it.targets);
+    let rows = model.targets.iter().enumerate().map(|(at, target)| {
+        let name = if at == 0 { model.name.as_str() } else { "" };
+        let weight = model.weights.get(at).map(|it| format!("weight {it}"));
+        let error = tried.get(at).and_then(|it| it.error.as_deref());
+        let mut row = vec![name.to_owned(), target.to_string()];
+        row.extend(weight);
+        row.extend(error.map(terminal::bad));
+        row
+    });
+    rows.collect()
 }
 
 /// What is odd in the configuration, with the patterns that match no tool; offline also what would not be there.
@@ -439,9 +496,13 @@ pub(super) fn check_json(
         "warnings": warnings,
         "notes": config.notes.iter().map(problems::as_json).collect::<Vec<_>>(),
     });
+    let not_taken = config.upstreams.iter();
+    let not_taken = not_taken.map(|it| (it.name.clone(), json!(it.api.not_taken())));
+    all["not_taken"] = Value::Object(not_taken.collect());
     if let Some(inventory) = inventory {
         let renamed: Vec<&ToolLine> = inventory.tools.iter().filter(|tool| tool.renamed).collect();
         all["upstreams"] = json!(inventory.upstreams);
+        all["models"] = json!(inventory.models);
         all["services"] = json!(inventory.services);
         all["servers"] = json!(inventory.servers);
         all["functions"] = json!(inventory.functions);
@@ -520,6 +581,7 @@ mod tests {
                 name: "a".into(),
                 error: Some("it refuses the key".into()),
             }],
+            models: Vec::new(),
             services: Vec::new(),
             functions: Vec::new(),
             unmatched: Vec::new(),
@@ -594,6 +656,40 @@ mod tests {
                 warning: upstreams[0].api_key: a key in plain text; better write `env:NAME` or `file:PATH`
             "}
         );
+    }
+
+    #[test]
+    fn check_lists_the_models_behind_a_name_and_what_an_api_does_not_take() {
+        let text = indoc! {"
+            [[upstreams]]
+            name = 'a'
+            base_url = 'http://a'
+            api = 'responses'
+            [models.fast]
+            use = ['a/x', 'a/y']
+            weights = [3, 1]
+        "};
+        let target = |name: &str, error: Option<&str>| Tried {
+            name: name.to_owned(),
+            error: error.map(str::to_owned),
+        };
+        let fast = NamedLine {
+            name: "fast".to_owned(),
+            targets: vec![target("a/x", None), target("a/y", Some("is silent"))],
+        };
+        let inventory = Inventory {
+            models: vec![fast],
+            ..Inventory::default()
+        };
+        let text = plain(&check_text(&config(text), Some(&inventory)));
+        let expected = indoc! {"
+              a  http://a/v1  every model  with the client's key
+              note a: its API takes no n above 1, stop, seed, logit_bias, logprobs, top_logprobs, frequency_penalty, presence_penalty, prediction, audio, web_search_options
+            models
+              fast  a/x  weight 3
+                    a/y  weight 1  is silent
+        "};
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

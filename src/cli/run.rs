@@ -6,11 +6,12 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
 use futures::future::join_all;
-use tokio::time::Instant;
+use serde_json::Value;
+use tokio::time::{Instant, timeout};
 
 use super::{
     call_output::CallOutcome,
-    inventory::{self, Dropped, Inventory, ServerLine, ToolLine, Tried},
+    inventory::{self, Dropped, Inventory, NamedLine, ServerLine, ToolLine, Tried},
     progress, serve,
 };
 use crate::health::{ServerHealth, State};
@@ -23,7 +24,7 @@ use crate::{
     store::Entries,
     upstream::{
         function::GroupHealth,
-        model::{ModelError, Models},
+        model::{ClientHeaders, ModelError, Models, NamedModel, TargetModel},
     },
 };
 use toolway_core::{
@@ -36,6 +37,9 @@ use toolway_protocol::tool::ServerId;
 /// within 5 s.
 const GRACE: Duration = Duration::from_secs(6);
 
+/// Longest wait for an upstream's list of models.
+const LISTING: Duration = Duration::from_secs(5);
+
 /// Starts the servers, waits until each is ready or has failed, notes what they offer, and stops them.
 pub(super) async fn inventory(config: &Config) -> Result<Inventory> {
     let gateway = settled(config).await?;
@@ -46,17 +50,28 @@ pub(super) async fn inventory(config: &Config) -> Result<Inventory> {
 
 /// The same, and tries to reach the upstreams and the services of functions.
 pub(super) async fn survey_all(config: &Config) -> Result<Inventory> {
-    let models = Models::new(config.upstreams.clone())?;
+    let models = Models::new(config.upstreams.clone(), Vec::new())?;
     let upstreams = models.all().iter().map(|upstream| async {
         let error = upstream.probe().await.err();
-        Tried {
+        let is_target = |it: &TargetModel| it.upstream == upstream.config.name;
+        let mut targets = config.models.iter().flat_map(|it| &it.targets);
+        let listed = match error.is_none() && targets.any(is_target) {
+            true => {
+                let no_client = ClientHeaders::default();
+                let listing = timeout(LISTING, upstream.models(&no_client));
+                listing.await.ok().and_then(Result::ok)
+            }
+            false => None,
+        };
+        let tried = Tried {
             name: upstream.config.name.clone(),
             // The log leaves these words out; a person who checks needs them.
             error: error.map(|error| match &error {
                 ModelError::Refused(refused) => format!("{error}: {}", refused.error.message),
                 error => error.to_string(),
             }),
-        }
+        };
+        (tried, listed)
     });
     let services = config.functions.iter().map(|group| async {
         let error = group.probe().await?.err();
@@ -65,6 +80,9 @@ pub(super) async fn survey_all(config: &Config) -> Result<Inventory> {
     });
     let (inventory, upstreams, services) =
         tokio::join!(inventory(config), join_all(upstreams), join_all(services));
+    let models = config.models.iter().map(|it| named(it, &upstreams));
+    let models = models.collect();
+    let upstreams = upstreams.into_iter().map(|(tried, _)| tried).collect();
     let services: Vec<Tried> = services.into_iter().flatten().collect();
     let mut inventory = inventory?;
     for group in &mut inventory.functions {
@@ -77,9 +95,31 @@ pub(super) async fn survey_all(config: &Config) -> Result<Inventory> {
     }
     Ok(Inventory {
         upstreams,
+        models,
         services,
         ..inventory
     })
+}
+
+/// A name of one's own, with what is known about each model behind it from its upstream and from the upstream's list of
+/// models, where that has one.
+fn named(model: &NamedModel, upstreams: &[(Tried, Option<Vec<Value>>)]) -> NamedLine {
+    let tried = |target: &TargetModel| {
+        let of = upstreams.iter().find(|(it, _)| it.name == target.upstream);
+        let (upstream, listed) = of?;
+        let is_listed = |list: &Vec<Value>| list.iter().any(|it| it["id"] == target.model.as_str());
+        let is_missing = listed.as_ref().is_some_and(|list| !is_listed(list));
+        let missing = is_missing.then(|| "is not in the upstream's list of models".to_owned());
+        upstream.error.clone().or(missing)
+    };
+    let targets = model.targets.iter().map(|target| Tried {
+        name: target.to_string(),
+        error: tried(target),
+    });
+    NamedLine {
+        name: model.name.clone(),
+        targets: targets.collect(),
+    }
 }
 
 /// One tool call, through the same path as the loop, and how the servers were when it was made.
@@ -135,6 +175,7 @@ fn look(config: &Config, gateway: &Gateway) -> Inventory {
         unmatched: unmatched(config, &catalog, &not_ready),
         servers: health.into_iter().map(server).collect(),
         upstreams: Vec::new(),
+        models: Vec::new(),
         services: Vec::new(),
         functions: groups.iter().map(group).collect(),
         tools: catalog

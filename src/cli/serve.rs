@@ -54,6 +54,7 @@ pub(super) fn gateway(config: &Config, entries: Entries) -> Result<Arc<Gateway>>
     Gateway::start(Setup {
         config: config.gateway.clone(),
         upstreams: config.upstreams.clone(),
+        models: config.models.clone(),
         servers: config.servers.clone(),
         functions: config.functions.clone(),
         profiles: config.profiles.clone(),

@@ -106,8 +106,16 @@ impl<'a> Check<'a> {
                 return RawConfig::default();
             }
         };
-        let parts = ["upstreams", "loop", "servers", "profiles", "functions"];
-        let [upstreams, limits, servers, profiles, functions] = parts.map(|key| top.remove(key));
+        let parts = [
+            "upstreams",
+            "loop",
+            "servers",
+            "profiles",
+            "functions",
+            "models",
+        ];
+        let [upstreams, limits, servers, profiles, functions, models] =
+            parts.map(|key| top.remove(key));
         let mut raw: RawConfig = self.table("", top);
         for (i, one) in self.list("upstreams", upstreams).into_iter().enumerate() {
             let path = format!("upstreams[{i}]");
@@ -134,6 +142,15 @@ impl<'a> Check<'a> {
             let path = format!("profiles.{name}");
             if let Some(table) = self.expect_table(&path, one) {
                 raw.profiles.insert(name, self.table(&path, table));
+            }
+        }
+        for (name, one) in models
+            .and_then(|v| self.expect_table("models", v))
+            .unwrap_or_default()
+        {
+            let path = format!("models.{name}");
+            if let Some(table) = self.expect_table(&path, one) {
+                raw.models.insert(name, self.table(&path, table));
             }
         }
         for (name, one) in functions

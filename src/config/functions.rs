@@ -8,11 +8,12 @@ use std::{collections::BTreeMap, fmt::Display, time::Duration};
 use serde_json::json;
 
 use super::{
-    check::Check, problem::Problem, raw::RawFunctions, servers::missing_values, values::Origin,
+    check::Check, models::Providers, problem::Problem, raw::RawFunctions, servers::missing_values,
+    values::Origin,
 };
 use crate::upstream::{
     function::{BackendKind, Config},
-    mcp, model,
+    mcp,
 };
 use toolway_core::translate::functions::definitions;
 use toolway_protocol::tool::{Annotations, JsonObject, ServerId, Tool};
@@ -26,7 +27,7 @@ impl Check<'_> {
         &mut self,
         written: BTreeMap<String, RawFunctions>,
         servers: &[mcp::Config],
-        upstreams: &[model::Config],
+        providers: Providers<'_>,
     ) -> Vec<Config> {
         let mut groups = Vec::new();
         for (name, raw) in written {
@@ -38,7 +39,7 @@ impl Check<'_> {
                 let message = format!("`{name}` is already the name of a server");
                 self.problem(&path, message);
             }
-            let (group, missing) = self.reading(|check| check.group(&path, &name, &raw, upstreams));
+            let (group, missing) = self.reading(|check| check.group(&path, &name, &raw, providers));
             match missing.is_empty() {
                 true => groups.extend(group),
                 false => groups.extend(self.unavailable(&path, &name, &raw, &missing)),
@@ -52,7 +53,7 @@ impl Check<'_> {
         path: &str,
         name: &str,
         raw: &RawFunctions,
-        upstreams: &[model::Config],
+        providers: Providers<'_>,
     ) -> Option<Config> {
         let key = |key: &str| format!("{path}.{key}");
         let group = self.name(path, name);
@@ -71,7 +72,7 @@ impl Check<'_> {
             (file, _) => self.definitions(&key("definitions"), file.as_deref()),
         };
         // Without the functions it cannot be told whether a way fits them; the rest of it still can.
-        let kind = self.way(path, raw, tools.as_deref().unwrap_or_default(), upstreams);
+        let kind = self.way(path, raw, tools.as_deref().unwrap_or_default(), providers);
         let tools = match &kind {
             Some(BackendKind::OpenApi(api)) => Some(api.tools()),
             _ => tools,

@@ -57,6 +57,8 @@ pub struct RawConfig {
     /// The model providers. A request goes to the first whose `models` match. Default: OpenAI with the
     /// client's own key.
     pub upstreams: Vec<RawUpstream>,
+    /// Models under names of one's own.
+    pub models: BTreeMap<String, RawModel>,
     /// The limits of the tool loop.
     #[serde(rename = "loop")]
     pub limits: RawLoop,
@@ -115,6 +117,21 @@ pub struct RawUpstream {
     pub silence_timeout: Option<RawDuration>,
     /// Most retries of a request after failures that are safe to repeat, 0 to 10. Default: `2`.
     pub retries: Option<i64>,
+}
+
+/// A model under a name of one's own: a `[models.NAME]` table. The name is chosen by clients as any model is, and comes
+/// before a model of an upstream that has the same name.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawModel {
+    /// The models behind the name, each as `"UPSTREAM/MODEL"`, 1 to 16. The next one is asked if one cannot be reached,
+    /// is silent or answers 401 to 404, 408, 429 or 5xx before anything of its answer was shown; one that failed is
+    /// asked last for 1 to 60 seconds. Required.
+    #[serde(rename = "use")]
+    pub targets: Option<Vec<String>>,
+    /// How often each of them is asked first, 0 to 1000, one number for each; the others follow in their order. Default:
+    /// the first one is always asked first.
+    pub weights: Option<Vec<i64>>,
 }
 
 /// The limits of the tool loop: the `[loop]` table.

@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 /// The tables of the configuration: the struct that describes one, its title and its path.
-const TABLES: [(&str, &str); 6] = [
+const TABLES: [(&str, &str); 7] = [
     ("RawConfig", "Top level"),
     ("RawUpstream", "`[[upstreams]]`"),
+    ("RawModel", "`[models.NAME]`"),
     ("RawLoop", "`[loop]`"),
     ("RawServer", "`[servers.NAME]`"),
     ("RawFunctions", "`[functions.NAME]`"),
@@ -13,7 +14,14 @@ const TABLES: [(&str, &str); 6] = [
 ];
 
 /// Keys that are described by a table of their own.
-const PARTS: [&str; 5] = ["upstreams", "loop", "servers", "profiles", "functions"];
+const PARTS: [&str; 6] = [
+    "upstreams",
+    "models",
+    "loop",
+    "servers",
+    "functions",
+    "profiles",
+];
 
 /// `docs/configuration.md` as it should be.
 pub fn reference() -> String {
@@ -113,6 +121,7 @@ fn kind_in_words(kind: &str) -> &'static str {
         "Option<i64>" => "number",
         "Option<RawDuration>" => "time",
         "Option<Vec<String>>" => "list of texts",
+        "Option<Vec<i64>>" => "list of numbers",
         "Option<BTreeMap<String, String>>" => "texts by name",
         _ => "table",
     }
@@ -122,7 +131,7 @@ fn kind_in_words(kind: &str) -> &'static str {
 mod tests {
     use super::*;
     use crate::config::{
-        RawConfig, RawFunctions, RawLoop, RawServer, RawUpstream, keys::fields_of,
+        RawConfig, RawFunctions, RawLoop, RawModel, RawServer, RawUpstream, keys::fields_of,
     };
 
     #[track_caller]
@@ -137,6 +146,7 @@ mod tests {
     fn every_key_is_described_under_the_name_it_is_read_by() {
         check("RawConfig", fields_of::<RawConfig>());
         check("RawUpstream", fields_of::<RawUpstream>());
+        check("RawModel", fields_of::<RawModel>());
         check("RawLoop", fields_of::<RawLoop>());
         check("RawServer", fields_of::<RawServer>());
         check("RawFunctions", fields_of::<RawFunctions>());

@@ -2,6 +2,7 @@
 
 mod functions;
 mod listening;
+mod models;
 mod other_clients;
 mod providers;
 mod tool_servers;

@@ -5,7 +5,12 @@ use std::{collections::BTreeMap, time::Duration};
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
-use super::{check::Check, keys::unknown, raw::RawUpstream, values::Origin};
+use super::{
+    check::Check,
+    keys::unknown,
+    raw::{RawModel, RawUpstream},
+    values::Origin,
+};
 use crate::secret::Secret;
 use crate::upstream::model;
 use toolway_core::translate::stream::TextCalls;
@@ -45,7 +50,11 @@ impl Check<'_> {
     ///
     /// A client's key is meant for one provider. With one upstream that is the one; with several the
     /// configuration has to name it, because which of them the client means cannot be told from the key.
-    pub(super) fn upstreams(&mut self, raw: Vec<RawUpstream>) -> Vec<model::Config> {
+    pub(super) fn upstreams(
+        &mut self,
+        raw: Vec<RawUpstream>,
+        models: &BTreeMap<String, RawModel>,
+    ) -> Vec<model::Config> {
         let raw = if raw.is_empty() {
             vec![from_url(DEFAULT_BASE_URL)]
         } else {
@@ -88,7 +97,7 @@ impl Check<'_> {
                         earlier.name
                     );
                     self.problem(format_args!("upstreams[{i}].name"), message);
-                } else if covers(earlier, upstream) {
+                } else if covers(earlier, upstream) && !is_behind_a_name(upstream, models) {
                     self.warn(
                         format_args!("upstreams[{i}].models"),
                         format_args!(
@@ -325,6 +334,15 @@ impl Check<'_> {
         }
         forms
     }
+}
+
+/// Requests for some name of one's own reach it.
+fn is_behind_a_name(upstream: &model::Config, models: &BTreeMap<String, RawModel>) -> bool {
+    let mut targets = models
+        .values()
+        .filter_map(|it| it.targets.as_ref())
+        .flatten();
+    targets.any(|it| it.starts_with(&format!("{}/", upstream.name)))
 }
 
 /// Every model that `later` takes is one that `earlier` takes.

@@ -1,8 +1,8 @@
 //! One chat on its way: what was asked, which tools it is offered, and what was parked for it.
 
 use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+    Arc, OnceLock,
+    atomic::{AtomicU32, AtomicUsize, Ordering},
 };
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use crate::byte_budget::{ByteBudget, Reservation};
 use crate::{
     store::{NewTurn, Principal},
     upstream::{
-        model::{ClientHeaders, Incoming, Upstream, retry},
+        model::{self, ClientHeaders, Incoming, Route, Step, retry},
         read_text,
     },
 };
@@ -100,7 +100,9 @@ pub(super) struct Chat<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) input: &'a ChatInput,
     pub(super) request: ChatRequest<'a>,
-    pub(super) upstream: &'a Upstream,
+    pub(super) route: Route<'a>,
+    /// So many bytes of what the loop adds to the conversation are from before the last change of the model.
+    pub(super) foreign: AtomicUsize,
     pub(super) catalog: Arc<Catalog>,
     pub(super) selected: Arc<Selected>,
     /// Of the selected tools, those whose calls are handed to the client, which is to agree to them.
@@ -122,7 +124,7 @@ impl Drop for Chat<'_> {
     fn drop(&mut self) {
         self.input.record.note(|details| {
             details.model = Some(self.request.model().to_owned());
-            details.upstream = Some(self.upstream.config.name.clone());
+            details.upstream = Some(self.route.current().upstream.config.name.clone());
             details.rounds = Some(*self.rounds.get_mut());
             details.calls = Some(*self.calls.get_mut());
         });
@@ -141,7 +143,8 @@ impl Chat<'_> {
     }
 
     pub(super) fn settings(&self, mode: Mode) -> Settings {
-        let config = &self.upstream.config;
+        let step = self.route.current();
+        let config = &step.upstream.config;
         Settings {
             mode,
             text_calls: config.text_tool_calls,
@@ -150,22 +153,24 @@ impl Chat<'_> {
             include_usage: self.request.include_usage(),
             seed: self.gateway.seed(),
             created: self.gateway.now(),
-            model: self.request.model().to_owned(),
+            model: step.model().unwrap_or(self.request.model()).to_owned(),
         }
     }
 
     fn bounds(&self) -> Bounds {
-        let (config, upstream) = (&self.gateway.config, &self.upstream.config);
+        let config = &self.gateway.config;
+        // Whichever model answers, later rounds may be another's.
+        let all = |takes: fn(&model::Config) -> bool| self.route.upstreams().all(takes);
         let is_sequential = self.request.parallel_tool_calls() == Some(false);
         Bounds {
             max_rounds: config.max_rounds,
             max_calls: config.max_calls,
             max_result_bytes: config.max_result_bytes,
             media: Media {
-                images: upstream.images,
-                audio: upstream.audio,
+                images: all(|upstream| upstream.images),
+                audio: all(|upstream| upstream.audio),
             },
-            send_reasoning: upstream.send_reasoning,
+            send_reasoning: all(|upstream| upstream.send_reasoning),
             order: if is_sequential {
                 Order::Sequential
             } else {
@@ -175,13 +180,14 @@ impl Chat<'_> {
         }
     }
 
-    /// The body of a question. One that nothing was changed in is the very bytes that came.
-    fn body<'c>(&'c self, ask: &'c Ask) -> SegmentedBody<'c> {
+    /// The body of a question to a model. One that nothing was changed in is the very bytes that came.
+    fn body<'c>(&'c self, ask: &'c Ask, step: Step<'_>) -> SegmentedBody<'c> {
         let history = self
             .restored
             .as_ref()
             .map(|restored| restored.0.messages.as_str());
-        let is_untouched = !self.is_loop()
+        let is_untouched = step.model().is_none()
+            && !self.is_loop()
             && history.is_none()
             && self.request.mcp_tools().is_empty()
             && self.request.member("toolway").is_none()
@@ -189,7 +195,8 @@ impl Chat<'_> {
         if is_untouched {
             return SegmentedBody::of(&self.input.body);
         }
-        ask::compose(&self.request, ask, &self.selected, history)
+        let model = step.model_json();
+        ask::compose(&self.request, ask, &self.selected, history, model)
     }
 
     /// The loop's state before its first question.
@@ -212,10 +219,24 @@ impl Chat<'_> {
             retry::RoundPosition::Later
         };
         self.rounds.fetch_add(1, Ordering::Relaxed);
-        let body = self.body(ask);
+        let before = self.route.at();
+        let foreign = self.foreign.load(Ordering::Relaxed);
+        let kept = (foreign > 0).then(|| ask.without_reasoning(foreign));
+        let kept = kept.as_ref().unwrap_or(ask);
+        let plain = OnceLock::new();
+        let body = |step: Step<'_>| {
+            let ask = match self.route.at() == before {
+                true => kept,
+                false => plain.get_or_init(|| ask.without_reasoning(ask.appended.len())),
+            };
+            self.body(ask, step)
+        };
         let headers = &self.input.headers;
         let model = self.request.model();
-        let incoming = self.upstream.chat(headers, model, &body, round).await?;
+        let incoming = self.route.ask(headers, model, body, round).await?;
+        if self.route.at() != before {
+            self.foreign.store(ask.appended.len(), Ordering::Relaxed);
+        }
         if ask.first {
             for warning in &incoming.warnings {
                 self.input.record.warn(warning);
@@ -265,7 +286,7 @@ impl Chat<'_> {
     /// What is wrong with the upstream's answer.
     pub(super) fn faulty(&self, error: StreamError) -> Failure {
         Failure::Answer {
-            upstream: self.upstream.config.name.clone(),
+            upstream: self.route.current().upstream.config.name.clone(),
             error,
         }
     }

@@ -3,7 +3,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, atomic::AtomicU32},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicUsize},
+    },
 };
 
 use tokio::time::{Instant, timeout, timeout_at};
@@ -11,7 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::byte_budget::Reservation;
 use crate::{
     store::{FoundUnder, Kind},
-    upstream::{model::Upstream, read_text},
+    upstream::{model::Route, read_text},
 };
 use toolway_core::{
     agent::parked::{self, Found, NoRoom, Restored},
@@ -69,13 +72,13 @@ impl Gateway {
         let parse = || ChatRequest::parse(&input.body, input.max_depth);
         let request = read_text(input.body.len(), parse).map_err(refused)?;
         let model = request.model();
-        let upstream = self.models.choose(model);
-        let upstream = upstream.ok_or_else(|| Failure::ModelNotFound {
+        let route = self.models.route(model, || self.seed());
+        let route = route.ok_or_else(|| Failure::ModelNotFound {
             model: model.to_owned(),
         })?;
         let catalog = self.catalog();
         let selected = match request_options::applies(&request) {
-            true => self.select(&request, input, upstream, &catalog)?,
+            true => self.select(&request, input, &route, &catalog)?,
             false => {
                 request_options::check(&request, &Selected::default())?;
                 Arc::default()
@@ -103,7 +106,8 @@ impl Gateway {
         Ok(Chat {
             gateway: self,
             input,
-            upstream,
+            route,
+            foreign: AtomicUsize::new(0),
             catalog,
             selected,
             asked_before,
@@ -135,7 +139,7 @@ impl Gateway {
         &self,
         request: &ChatRequest<'_>,
         input: &ChatInput,
-        upstream: &Upstream,
+        route: &Route<'_>,
         catalog: &Catalog,
     ) -> Result<Arc<Selected>, Failure> {
         let client = request.client_names();
@@ -156,7 +160,9 @@ impl Gateway {
             input.record.warn(&request_options::not_ready(&missing));
         }
         selection.prefer(request_options::forced(request.tool_choice(), catalog));
-        let max_tools = upstream.config.max_tools;
+        // Whichever model answers gets the same tools.
+        let least = route.upstreams().min_by_key(|upstream| upstream.max_tools);
+        let (max_tools, upstream) = least.map_or((0, ""), |it| (it.max_tools, it.name.as_str()));
         if catalog.offered().len() + client.len() > max_tools {
             selection.mention(request_options::mentioned(
                 request.messages().get(),
@@ -168,7 +174,7 @@ impl Gateway {
             .is_empty()
             .then(|| request_options::nothing_selected(request, input, &selection, &selected))
             .flatten();
-        let left_out = request_options::left_out(&selected, &upstream.config.name, max_tools);
+        let left_out = request_options::left_out(&selected, upstream, max_tools);
         for text in nothing.iter().chain(&left_out) {
             input.record.warn(text);
         }

@@ -59,6 +59,7 @@ pub(super) async fn pass_through(chat: &Chat<'_>, sink: Sink) -> Result<(), Fail
 /// An answer on its way to the client.
 struct Streamed<'a> {
     chat: &'a Chat<'a>,
+    mode: Mode,
     writer: ChatStream,
     sink: Sink,
     /// What is to be sent next.
@@ -72,7 +73,11 @@ impl AnswerForm for Streamed<'_> {
         self.drain().await;
         // Boxed like all that is done before the stream or seldom: its room is free again while the stream lasts.
         let asking = Box::pin(self.chat.ask(ask));
+        let before = self.chat.route.at();
         let mut incoming = Box::new(self.sink.keep_alive_while(asking).await?);
+        if self.chat.route.at() != before {
+            self.writer.read_as(self.chat.settings(self.mode));
+        }
         let Some(first) = self.next(&mut incoming).await? else {
             return Err(self.chat.faulty(StreamError::Ended));
         };
@@ -116,6 +121,7 @@ impl<'a> Streamed<'a> {
     fn new(chat: &'a Chat<'a>, mode: Mode, sink: Sink) -> Streamed<'a> {
         Streamed {
             chat,
+            mode,
             writer: ChatStream::new(chat.settings(mode)),
             sink,
             out: Vec::new(),

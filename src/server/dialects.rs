@@ -80,8 +80,7 @@ pub(super) async fn count_tokens(State(app): State<Arc<App>>, request: Request) 
     let model = body::read_object(&body)
         .ok()
         .and_then(|body| Some(body.get("model")?.as_str()?.to_owned()));
-    let upstream = model.and_then(|model| app.gateway.models().choose(&model));
-    if upstream.is_some_and(|upstream| upstream.config.api == Api::Anthropic) {
+    if model.is_some_and(|model| Face::Messages.is_native(&app, &model)) {
         return forward::forward(State(app), Request::from_parts(parts, Body::from(body))).await;
     }
     Json(json!({"input_tokens": body.len().div_ceil(4)})).into_response()
@@ -235,15 +234,13 @@ impl Face {
         }
     }
 
-    /// The upstream speaks this API, so that a request needs no translation where toolway has nothing to add.
+    /// Every upstream that may answer speaks this API, so that a request needs no translation where toolway has nothing
+    /// to add.
     fn is_native(self, app: &App, model: &str) -> bool {
-        let Some(upstream) = app.gateway.models().choose(model) else {
-            return false;
-        };
-        match self {
-            Face::Responses => matches!(upstream.config.api, Api::Auto | Api::Responses),
-            Face::Messages => upstream.config.api == Api::Anthropic,
-        }
+        app.gateway.models().all_of(model, |upstream| match self {
+            Face::Responses => matches!(upstream.api, Api::Auto | Api::Responses),
+            Face::Messages => upstream.api == Api::Anthropic,
+        })
     }
 
     async fn read(self, app: &App, principal: Principal, body: &[u8]) -> Result<Asked, Unreadable> {

@@ -2,6 +2,9 @@
 //!
 //! The path that the upstream receives is the normalized one that the request was routed by.
 
+mod model_name;
+mod named;
+
 use std::{
     sync::{Arc, OnceLock},
     task::{Poll, ready},
@@ -12,20 +15,21 @@ use axum::{
     BoxError,
     body::{Body, Bytes},
     extract::{Request, State},
-    http::{HeaderMap, Method, header},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use bytes::BytesMut;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-use serde::Deserialize;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use self::named::Named;
+use crate::body_buffer::BodyBuffer;
 use crate::byte_budget::{ByteBudget, Reservation};
 use crate::{
     gateway::{failure::Failure, record::Record},
     upstream::{
-        model::{ModelError, Upstream},
+        model::{Incoming, ModelError, Upstream},
         read_text,
     },
 };
@@ -86,23 +90,24 @@ async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response
     let ending = app.gateway.ending();
     let choosing = choose(app, &parts.method, &parts.headers, body);
     let chosen = ending.run_until_cancelled(choosing).await;
-    let (upstream, body) = chosen.unwrap_or_else(|| Err(Failure::ShuttingDown.into()))?;
+    let chosen = chosen.unwrap_or_else(|| Err(Failure::ShuttingDown.into()))?;
     let record = parts.extensions.get::<Arc<Record>>().cloned();
     let record = record.unwrap_or_default();
-    record.note(|details| details.upstream = Some(upstream.config.name.clone()));
-    let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
-    let url = upstream.url(path, parts.uri.query());
-    let mut outgoing = headers::to_upstream(&parts.headers, &app.config);
-    if let Some(length) = parts.headers.get(header::CONTENT_LENGTH) {
-        outgoing.insert(header::CONTENT_LENGTH, length.clone());
-    }
     // Why the body did not come to its end, which is no fault of the upstream then.
     let cut = Arc::new(OnceLock::new());
     let noted = Arc::clone(&cut);
-    let body = has_body.then_some(body.inspect_err(move |Incomplete(refusal)| {
-        let _ = noted.set(refusal.clone());
-    }));
-    let forwarding = upstream.forward(parts.method, url, &outgoing, body);
+    let forwarding = async {
+        let (upstream, body) = match chosen {
+            Chosen::One(upstream, body) => (upstream, body),
+            Chosen::Named(named) => return named.send(app, &parts, &record).await,
+        };
+        record.note(|details| details.upstream = Some(upstream.config.name.clone()));
+        let body = has_body.then_some(body.inspect_err(move |Incomplete(refusal)| {
+            let _ = noted.set(refusal.clone());
+        }));
+        let length = parts.headers.get(header::CONTENT_LENGTH).cloned();
+        send(app, &parts, upstream, length, body).await
+    };
     let forwarded = ending.run_until_cancelled(forwarding).await;
     let forwarded = forwarded.ok_or(Failure::ShuttingDown)?;
     let (status, incoming) = forwarded.map_err(|error| match cut.get() {
@@ -127,6 +132,24 @@ async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response
     let mut response = (status, Body::from_stream(pieces)).into_response();
     *response.headers_mut() = headers;
     Ok(response)
+}
+
+/// Sends a request with these headers to an upstream, and gives what that answers.
+async fn send(
+    app: &App,
+    parts: &Parts,
+    upstream: &Upstream,
+    length: Option<HeaderValue>,
+    body: Option<impl Stream<Item = Result<Bytes, Incomplete>> + Send + 'static>,
+) -> Result<(StatusCode, Incoming), ModelError> {
+    let path = parts.uri.path().strip_prefix("/v1/").unwrap_or_default();
+    let url = upstream.url(path, parts.uri.query());
+    let mut outgoing = headers::to_upstream(&parts.headers, &app.config);
+    if let Some(length) = length {
+        outgoing.insert(header::CONTENT_LENGTH, length);
+    }
+    let method = parts.method.clone();
+    upstream.forward(method, url, &outgoing, body).await
 }
 
 /// The pieces that come before the deadline; if there are more, the answer ends with an error.
@@ -186,34 +209,68 @@ fn is_own(path: &str) -> bool {
     mcp_sessions::is_below(path) || (path != "/v1/chat/completions" && is_chat_misspelt())
 }
 
+/// Who answers a request, and its body.
+enum Chosen<'a> {
+    One(&'a Upstream, BodyStream),
+    Named(Named<'a>),
+}
+
 /// The upstream for a request: the one that `X-Toolway-Upstream` names, the one that has the model which the
-/// body names, or the first. With one upstream nothing is looked at.
+/// body names, or the first. With one upstream and no name of one's own nothing is looked at.
 async fn choose<'a>(
     app: &'a App,
     method: &Method,
     headers: &HeaderMap,
     body: Body,
-) -> Result<(&'a Upstream, BodyStream), Unsent> {
+) -> Result<Chosen<'a>, Unsent> {
     let models = app.gateway.models();
     let pieces = body::pieces(body);
     if let Some(name) = headers.get("x-toolway-upstream") {
         let name = String::from_utf8_lossy(name.as_bytes());
         let upstream = models.named(&name).ok_or_else(|| unknown(&name))?;
-        return Ok((upstream, pieces));
+        return Ok(Chosen::One(upstream, pieces));
     }
     let first = models.all().first().ok_or_else(|| unknown("default"))?;
-    if models.all().len() == 1 || *method == Method::GET {
-        return Ok((first, pieces));
+    let is_only = models.all().len() == 1 && models.names().next().is_none();
+    if is_only || *method == Method::GET {
+        return Ok(Chosen::One(first, pieces));
     }
-    let peeked = peek(pieces, app.config.max_body_bytes, &app.bodies).await;
+    let max = app.config.max_body_bytes;
+    let peeked = peek(pieces, max, &app.bodies).await;
     let (model, pieces) = peeked.map_err(Unsent::Refused)?;
     match model {
+        Some(model) if models.is_name(&model) => {
+            let body = gather(pieces, max, &app.bodies).await;
+            let body = body.map_err(Unsent::Refused)?;
+            let place = read_text(body.len(), || model_name::place(&body));
+            let route = models.route(&model, || app.gateway.seed());
+            match route.zip(place) {
+                Some((route, name)) => Ok(Chosen::Named(Named { route, body, name })),
+                None => Err(Failure::ModelNotFound { model }.into()),
+            }
+        }
         Some(model) => match models.choose(&model) {
-            Some(upstream) => Ok((upstream, pieces)),
+            Some(upstream) => Ok(Chosen::One(upstream, pieces)),
             None => Err(Failure::ModelNotFound { model }.into()),
         },
-        None => Ok((first, pieces)),
+        None => Ok(Chosen::One(first, pieces)),
     }
+}
+
+/// The whole body, at most `max` bytes, which may have to be sent more than once.
+async fn gather(mut pieces: BodyStream, max: usize, budget: &ByteBudget) -> Result<Bytes, Refusal> {
+    let mut reservation = budget.take_nothing();
+    let mut whole = BodyBuffer::default();
+    while let Some(piece) = pieces.next().await {
+        whole.push(piece.map_err(|Incomplete(refusal)| refusal)?);
+        if whole.len() > max {
+            return Err(Refusal::BodyTooLarge(max));
+        }
+        if !reservation.grow_to(whole.len()) {
+            return Err(Refusal::OverBudget);
+        }
+    }
+    Ok(body::held(whole.into_bytes(), reservation))
 }
 
 /// The model that a body names, and the body with what was read of it put back. At most `max` bytes are held, reserved
@@ -227,7 +284,7 @@ async fn peek(
     let mut start = BytesMut::new();
     // Looked through whenever it has doubled, so that many small pieces cost no more than a few large ones.
     let mut enough = 1;
-    while start.len() < max && may_name_model(&start) {
+    while start.len() < max && model_name::may_be_there(&start) {
         match pieces.next().await {
             Some(Ok(piece)) => start.extend_from_slice(&piece),
             Some(Err(Incomplete(refusal))) => return Err(refusal),
@@ -237,19 +294,14 @@ async fn peek(
             return Err(Refusal::OverBudget);
         }
         if start.len() >= enough {
-            if let Some(model) = read_text(start.len(), || model_in(&start)) {
+            if let Some(model) = read_text(start.len(), || model_name::find(&start)) {
                 return Ok((Some(model), with_start(start, reservation, pieces).boxed()));
             }
             enough = 2 * start.len();
         }
     }
-    let model = read_text(start.len(), || model_in(&start));
+    let model = read_text(start.len(), || model_name::find(&start));
     Ok((model, with_start(start, reservation, pieces).boxed()))
-}
-
-/// It begins like a JSON object or a form; in anything else the model cannot be found.
-fn may_name_model(start: &[u8]) -> bool {
-    matches!(start.trim_ascii_start().first(), None | Some(b'{' | b'-'))
 }
 
 fn with_start(
@@ -261,111 +313,10 @@ fn with_start(
     stream::iter((!start.is_empty()).then_some(Ok(start))).chain(rest)
 }
 
-/// The model's name, from the start of a JSON object or of a multipart form.
-fn model_in(start: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(start);
-    if text.trim_start().starts_with('{') {
-        return model_in_json(&text);
-    }
-    model_in_form(&text)
-}
-
-fn model_in_form(text: &str) -> Option<String> {
-    let (boundary, _) = text.trim_start().split_once("\r\n")?;
-    let boundary = Some(boundary).filter(|boundary| boundary.len() > 2)?;
-    let mut parts = text
-        .split(boundary)
-        .filter_map(|part| part.split_once("\r\n\r\n"));
-    let is_model = |head: &str| {
-        head.split(['\r', ';'])
-            .any(|one| matches!(one.trim(), "name=\"model\"" | "name=model"))
-    };
-    let (_, value) = parts.find(|(head, _)| is_model(head))?;
-    let (value, _) = value.split_once("\r\n")?;
-    Some(value.trim().to_owned())
-}
-
-/// The member `model` at the top of an object, whole or cut off behind it.
-fn model_in_json(text: &str) -> Option<String> {
-    #[derive(Deserialize)]
-    struct ModelMember {
-        model: String,
-    }
-    if let Ok(body) = serde_json::from_str::<ModelMember>(text) {
-        return Some(body.model);
-    }
-    let mut depth = 0;
-    let mut rest = text.char_indices();
-    while let Some((at, c)) = rest.next() {
-        match c {
-            '{' | '[' => depth += 1,
-            '}' | ']' => depth -= 1,
-            '"' => {
-                let mut strings =
-                    serde_json::Deserializer::from_str(text.get(at..)?).into_iter::<String>();
-                let string = strings.next()?.ok()?;
-                let end = at + strings.byte_offset();
-                let after = text.get(end..)?.trim_start();
-                if depth == 1 && string == "model" && after.starts_with(':') {
-                    let value = after.get(1..)?;
-                    return serde_json::Deserializer::from_str(value)
-                        .into_iter::<String>()
-                        .next()?
-                        .ok();
-                }
-                while rest.clone().next().is_some_and(|(next, _)| next < end) {
-                    rest.next();
-                }
-            }
-            _ => {}
-        }
-    }
-    None
-}
-
 fn unknown(name: &str) -> Failure {
     Failure::Request {
         message: format!("there is no upstream named `{name}`"),
         param: None,
         code: "upstream_not_found",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(start: &str, expected: Option<&str>) {
-        assert_eq!(model_in(start.as_bytes()).as_deref(), expected);
-    }
-
-    #[test]
-    fn the_model_is_found_in_a_whole_object() {
-        check(r#"{"input": {"model": "no"}, "model": "m"}"#, Some("m"));
-        check(r#"{"input": "x"}"#, None);
-    }
-
-    #[test]
-    fn the_model_is_found_in_an_object_that_goes_on() {
-        check(
-            r#"{"a": [{"model": "no"}], "model": "m", "input": "lo"#,
-            Some("m"),
-        );
-        check(r#"{"a": "model", "mod"#, None);
-        check(r#"{"model": "m"#, None);
-    }
-
-    #[test]
-    fn the_model_is_found_in_a_form() {
-        let form = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-1\r\n--b";
-        check(form, Some("whisper-1"));
-        let behind = "--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\nname=\"model\"\r\n\r\nno\r\n\
-            --b\r\nContent-Disposition: form-data; name=model\r\n\r\nm\r\n--b--";
-        check(behind, Some("m"));
-        check(
-            "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhis",
-            None,
-        );
     }
 }

@@ -46,12 +46,13 @@ pub(super) async fn show(
     }
 }
 
-/// Each upstream's models that requests would reach, the first upstream first. An upstream that gives no list
+/// The names of one's own, then each upstream's models that requests would reach, the first upstream first. An upstream that gives no list
 /// is left out, except for the models that its configuration names; if none gives any, its failure is returned.
 async fn all(gateway: &Gateway, client: &ClientHeaders) -> Result<Vec<Value>, Failure> {
     let upstreams = gateway.models().all();
     let lists = join_all(upstreams.iter().map(|upstream| listed(upstream, client))).await;
-    let mut models: Vec<Value> = Vec::new();
+    let names = gateway.models().names();
+    let mut models: Vec<Value> = names.map(|name| described(name, "toolway")).collect();
     let mut failure = None;
     for (upstream, list) in upstreams.iter().zip(lists) {
         let named = list.unwrap_or_else(|error| {
@@ -94,6 +95,10 @@ fn configured(upstream: &Upstream) -> Vec<Value> {
         .models
         .iter()
         .filter(|pattern| !pattern.contains('*'));
-    let model = |id: &String| json!({"id": id, "object": "model", "created": 0, "owned_by": upstream.config.name});
-    full.map(model).collect()
+    full.map(|id| described(id, &upstream.config.name))
+        .collect()
+}
+
+fn described(id: &str, owner: &str) -> Value {
+    json!({"id": id, "object": "model", "created": 0, "owned_by": owner})
 }

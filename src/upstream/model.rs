@@ -5,6 +5,7 @@
 mod client_headers;
 mod error;
 mod incoming;
+mod named;
 mod native;
 pub mod retry;
 
@@ -34,12 +35,14 @@ use toolway_protocol::{
     tool::millis,
 };
 
+use self::named::Named;
 use self::native::{Learned, MAX_SEALED_BYTES};
 use self::retry::RoundPosition;
 pub use self::{
     client_headers::{ClientHeaders, is_credential},
     error::{ModelError, Refused},
     incoming::Incoming,
+    named::{NamedModel, Route, Step, TargetModel},
     native::{API_NAMES, Api},
 };
 
@@ -132,10 +135,11 @@ const ANTHROPIC_VERSION: (HeaderName, HeaderValue) = (
     HeaderValue::from_static("2023-06-01"),
 );
 
-/// All model providers, in the order of the configuration.
+/// All model providers, in the order of the configuration, and the names of one's own.
 #[derive(Debug)]
 pub struct Models {
     upstreams: Vec<Arc<Upstream>>,
+    named: Vec<Named>,
 }
 
 impl Models {
@@ -143,16 +147,19 @@ impl Models {
     ///
     /// # Errors
     /// When the TLS setup of the machine cannot be used.
-    pub fn new(configs: Vec<Config>) -> Result<Models, SetupError> {
+    pub fn new(configs: Vec<Config>, named: Vec<NamedModel>) -> Result<Models, SetupError> {
         let upstreams = configs
             .into_iter()
             .map(|config| Upstream::new(config).map(Arc::new));
+        let upstreams: Vec<_> = upstreams.collect::<Result<_, _>>()?;
+        let named = named.into_iter();
         Ok(Models {
-            upstreams: upstreams.collect::<Result<_, _>>()?,
+            named: named.map(|it| Named::new(it, &upstreams)).collect(),
+            upstreams,
         })
     }
 
-    /// The first whose patterns match the model.
+    /// The first whose patterns match the model; [`Models::route`] knows names of one's own as well.
     pub fn choose(&self, model: &str) -> Option<&Arc<Upstream>> {
         self.upstreams.iter().find(|upstream| upstream.has(model))
     }
@@ -524,6 +531,16 @@ impl Upstream {
             status,
             error,
             headers,
+        }))
+    }
+
+    /// An answer with an error status, of whose body nothing was read.
+    pub fn refused(&self, status: StatusCode, headers: &HeaderMap) -> ModelError {
+        ModelError::Refused(Box::new(Refused {
+            upstream: self.config.name.clone(),
+            status,
+            error: ErrorBody::from_upstream(status.as_u16(), None, b""),
+            headers: headers.clone(),
         }))
     }
 

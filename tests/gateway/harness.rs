@@ -99,6 +99,7 @@ impl Builder {
         let setup = Setup {
             config: config.gateway,
             upstreams: config.upstreams,
+            models: config.models,
             servers: config.servers,
             functions: config.functions,
             profiles: Vec::new(),

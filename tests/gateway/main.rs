@@ -45,6 +45,8 @@ mod log;
 mod mcp;
 /// Mixed turns: calls of the gateway's and of the client's own together.
 mod mixed;
+/// Models under names of one's own, with several behind a name.
+mod named;
 /// Models that speak another API than chat completions.
 mod native;
 /// The HTTP face as openapi.yaml describes it.

@@ -1,6 +1,9 @@
-//! Where and when calls run: which of them side by side, and which may be sent again.
+//! Where and when calls run: which of them side by side, and which may be sent again; [`targets`] has the same for
+//! models.
 //!
 //! Decides only; `gateway` runs what is decided here.
+
+pub mod targets;
 
 use std::time::Duration;
 

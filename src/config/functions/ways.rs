@@ -6,18 +6,13 @@ use http::Method;
 use serde_json::Value;
 
 use super::super::{
-    check::Check, keys::unknown, problem::Problem, raw::RawFunctions, values::Origin,
+    check::Check, keys::unknown, models::Providers, problem::Problem, raw::RawFunctions,
+    values::Origin,
 };
-use crate::upstream::{
-    function::{BackendKind, command, endpoint, prompt, request},
-    model,
-};
-use toolway_core::{
-    catalog,
-    translate::functions::{
-        request::{FUNCTION, RequestTemplate, parse_method},
-        template::Template,
-    },
+use crate::upstream::function::{BackendKind, command, endpoint, prompt, request};
+use toolway_core::translate::functions::{
+    request::{FUNCTION, RequestTemplate, parse_method},
+    template::Template,
 };
 use toolway_protocol::tool::Tool;
 
@@ -47,7 +42,7 @@ impl Check<'_> {
         path: &str,
         raw: &RawFunctions,
         tools: &[Tool],
-        upstreams: &[model::Config],
+        providers: Providers<'_>,
     ) -> Option<BackendKind> {
         let given = given(raw);
         let [way] = given[..] else {
@@ -65,7 +60,7 @@ impl Check<'_> {
             "command" => self.command(path, raw).map(BackendKind::Command),
             "openapi" => self.openapi(path, raw).map(BackendKind::OpenApi),
             _ => self
-                .prompt(path, raw, tools, upstreams)
+                .prompt(path, raw, tools, providers)
                 .map(BackendKind::Model),
         }
     }
@@ -253,10 +248,10 @@ impl Check<'_> {
         path: &str,
         raw: &RawFunctions,
         tools: &[Tool],
-        upstreams: &[model::Config],
+        providers: Providers<'_>,
     ) -> Option<prompt::Config> {
         let model = raw.model.clone()?;
-        self.check_model(&format!("{path}.model"), &model, upstreams);
+        self.check_model(&format!("{path}.model"), &model, providers);
         let at = format!("{path}.prompt");
         let Some(prompt) = raw.prompt.as_deref().filter(|it| !it.trim().is_empty()) else {
             self.problem(&at, "is missing: what the model is asked");
@@ -276,29 +271,23 @@ impl Check<'_> {
         Some(prompt::Config { model, prompt })
     }
 
-    fn check_model(&mut self, path: &str, model: &str, upstreams: &[model::Config]) {
-        let has = |upstream: &model::Config| {
-            upstream.models.is_empty()
-                || upstream.models.iter().any(|it| catalog::matches(it, model))
-        };
-        let found = upstreams.iter().enumerate().find(|(_, it)| has(it));
-        let Some((i, upstream)) = found else {
-            if !upstreams.is_empty() {
-                self.problem(path, format_args!("no upstream has the model `{model}`"));
-            }
-            return;
-        };
-        let of_upstream = format!("upstreams[{i}].");
-        let is_unset = |it: &&Problem| it.path.starts_with(&of_upstream);
-        if let Some(unset) = self.unset.iter().find(is_unset).cloned() {
-            return self.missing(path, unset);
+    fn check_model(&mut self, path: &str, model: &str, providers: Providers<'_>) {
+        let asked = providers.of(model);
+        if asked.is_empty() && !providers.upstreams.is_empty() {
+            self.problem(path, format_args!("no upstream has the model `{model}`"));
         }
-        if !upstream.has_own_key() && upstream.base_url.scheme() == "https" {
-            let name = &upstream.name;
-            self.warn(
-                path,
-                format_args!("the upstream `{name}` has no `api_key`, and a function has no client whose key could be passed on"),
-            );
+        for (i, upstream) in asked {
+            let of_upstream = format!("upstreams[{i}].");
+            let is_unset = |it: &&Problem| it.path.starts_with(&of_upstream);
+            if let Some(unset) = self.unset.iter().find(is_unset).cloned() {
+                self.missing(path, unset);
+            } else if !upstream.has_own_key() && upstream.base_url.scheme() == "https" {
+                let name = &upstream.name;
+                self.warn(
+                    path,
+                    format_args!("the upstream `{name}` has no `api_key`, and a function has no client whose key could be passed on"),
+                );
+            }
         }
     }
 }

@@ -13,7 +13,9 @@ use std::{
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::upstream::model::{ClientHeaders, ModelError, Models, Upstream, retry::RoundPosition};
+use crate::upstream::model::{
+    ClientHeaders, ModelError, Models, Route, Step, retry::RoundPosition,
+};
 use toolway_core::translate::{
     completion,
     functions::{output, request::FUNCTION, template::Template},
@@ -68,14 +70,19 @@ impl Prompt {
         function: &str,
         arguments: &JsonObject,
     ) -> Result<ToolResult, CallError> {
-        let Some(upstream) = self.models.choose(&self.config.model) else {
+        let Some(route) = self.models.route(&self.config.model, || self.seed()) else {
             return Err(unavailable("no upstream has the function's model", true));
         };
-        let answer = match self.ask(upstream, self.question(function, arguments)).await {
+        let answer = match self.ask(&route, self.question(function, arguments)).await {
             Ok(answer) => answer,
             Err(error) => return self.failed(&error),
         };
-        Ok(self.read(upstream, &answer))
+        Ok(self.read(route.current(), &answer))
+    }
+
+    fn seed(&self) -> u64 {
+        self.random
+            .hash_one(self.used.fetch_add(1, Ordering::Relaxed))
     }
 
     fn question(&self, function: &str, arguments: &JsonObject) -> String {
@@ -89,26 +96,26 @@ impl Prompt {
         filled.unwrap_or_default()
     }
 
-    async fn ask(&self, upstream: &Upstream, question: String) -> Result<Bytes, ModelError> {
-        let body = json!({
-            "model": self.config.model,
-            "messages": [{"role": "user", "content": question}],
-            "stream": false,
-        });
-        let body = body.to_string();
-        let body = SegmentedBody::of(body.as_bytes());
+    async fn ask(&self, route: &Route<'_>, question: String) -> Result<Bytes, ModelError> {
+        let body = |step: Step<'_>| {
+            let mut body = SegmentedBody::new();
+            body.json(&json!({
+                "model": step.model().unwrap_or(&self.config.model),
+                "messages": [{"role": "user", "content": question}],
+                "stream": false,
+            }));
+            body
+        };
         let no_client = ClientHeaders::default();
         // Asking twice does no harm, so the upstream may be asked again as in a round after the first.
-        let incoming = upstream
-            .chat(&no_client, &self.config.model, &body, RoundPosition::Later)
+        let incoming = route
+            .ask(&no_client, &self.config.model, body, RoundPosition::Later)
             .await?;
         incoming.read_all(self.limit).await
     }
 
-    fn read(&self, upstream: &Upstream, body: &[u8]) -> ToolResult {
-        let seed = self
-            .random
-            .hash_one(self.used.fetch_add(1, Ordering::Relaxed));
+    fn read(&self, step: Step<'_>, body: &[u8]) -> ToolResult {
+        let (upstream, seed) = (step.upstream, self.seed());
         let settings = Settings {
             mode: Mode::Loop,
             text_calls: upstream.config.text_tool_calls,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
+use toolway_core::route::targets::Unanswered;
 use toolway_protocol::openai::ErrorBody;
 
 /// Why a model provider gave no answer. In words for the log, which repeat none of the provider's: they may quote a key.
@@ -47,6 +48,19 @@ pub enum ModelError {
         /// What came instead.
         what: String,
     },
+}
+
+impl ModelError {
+    /// What it means for asking another model.
+    pub(super) fn unanswered(&self) -> Unanswered {
+        match self {
+            ModelError::Unreachable { .. } => Unanswered::Unreachable,
+            ModelError::Timeout { .. } => Unanswered::Silent,
+            ModelError::Broken { .. } => Unanswered::Broken,
+            ModelError::Refused(refused) => Unanswered::Refused(refused.status.as_u16()),
+            ModelError::Invalid { .. } => Unanswered::Invalid,
+        }
+    }
 }
 
 /// An error status of a model provider.

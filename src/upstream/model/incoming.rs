@@ -75,6 +75,22 @@ impl Incoming {
         .await
     }
 
+    /// The same answer once its first bytes are there.
+    ///
+    /// # Errors
+    /// When none come.
+    pub(super) async fn begun(mut self) -> Result<Incoming, ModelError> {
+        let Some(first) = self.next().await? else {
+            return Err(ModelError::Broken {
+                upstream: self.upstream.to_string(),
+                reason: "the answer is empty".to_owned(),
+            });
+        };
+        let rest = std::mem::replace(&mut self.body, Body::Other(stream::empty().boxed()));
+        self.body = Body::Other(stream::iter([Ok(first)]).chain(rest).boxed());
+        Ok(self)
+    }
+
     /// The whole body, at most `max` bytes.
     pub async fn read_all(mut self, max: usize) -> Result<Bytes, ModelError> {
         let mut whole = BodyBuffer::default();

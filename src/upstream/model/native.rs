@@ -60,6 +60,15 @@ pub enum Api {
 pub const API_NAMES: [&str; 4] = ["auto", "chat", "responses", "anthropic"];
 
 impl Api {
+    /// What it does not take of a chat completion.
+    pub fn not_taken(self) -> &'static [&'static str] {
+        match self {
+            Api::Auto | Api::Chat => &[],
+            Api::Responses => &responses::NOT_TAKEN,
+            Api::Anthropic => &anthropic::NOT_TAKEN,
+        }
+    }
+
     /// The API of this name.
     pub fn parse(name: &str) -> Option<Api> {
         Some(match name {

@@ -19,6 +19,8 @@ pub enum RoundPosition {
     First,
     /// A later one: sending the whole request again would run its tools again.
     Later,
+    /// Any one after whose failure another model is asked, so that it is not sent to this one again.
+    WithFallback,
 }
 
 /// The pause before the next attempt; `None` when there is none. `attempt` counts from 0.
@@ -28,7 +30,7 @@ pub fn pause(
     attempt: u32,
     retries: u32,
 ) -> Option<Duration> {
-    if attempt >= retries {
+    if attempt >= retries || round == RoundPosition::WithFallback {
         return None;
     }
     let growing = FIRST_PAUSE * 2u32.saturating_pow(attempt);
@@ -106,6 +108,11 @@ mod tests {
             Some(Duration::from_millis(500))
         );
         assert_eq!(pause(&error, RoundPosition::First, 2, 2), None);
+    }
+
+    #[test]
+    fn nothing_is_repeated_where_another_model_can_be_asked() {
+        check(&refused(503, &[]), RoundPosition::WithFallback, None);
     }
 
     #[test]

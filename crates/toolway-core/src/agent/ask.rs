@@ -1,15 +1,21 @@
 //! The body that goes to the model: the client's own, with tools, messages and tool choice put in.
 
+use serde_json::Value;
+
 use crate::catalog::Selected;
 use toolway_protocol::{
     openai::request::{Change, ChatRequest, splice_messages},
     segmented_body::SegmentedBody,
+    tool::JsonObject,
 };
 
 use super::{
     choice::{Offer, tool_choice},
     cut_results::read_more_tool,
 };
+
+/// The members of a message in which providers give thoughts; those of calls are in `extra_content`.
+const REASONING: [&str; 3] = ["reasoning", "reasoning_content", "reasoning_details"];
 
 /// One question to the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,15 +43,36 @@ impl Ask {
             read_more: false,
         }
     }
+
+    /// The same without the thoughts in the first `len` bytes of what is added: another provider's, which the one that is
+    /// asked now would not take.
+    pub fn without_reasoning(&self, len: usize) -> Ask {
+        let (before, after) = self.appended.split_at_checked(len).unwrap_or_default();
+        let messages = serde_json::from_str::<Vec<JsonObject>>(&format!("[{before}]"));
+        let messages = messages.unwrap_or_default().into_iter().map(|mut message| {
+            message.retain(|name, _| !REASONING.contains(&name.as_str()));
+            let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+            for call in calls.into_iter().flatten().filter_map(Value::as_object_mut) {
+                call.shift_remove("extra_content");
+            }
+            Value::Object(message).to_string()
+        });
+        let messages: Vec<String> = messages.collect();
+        Ask {
+            appended: messages.join(",") + after,
+            ..self.clone()
+        }
+    }
 }
 
 /// Writes the body of a question. `history`, a JSON array, replaces the client's messages where parked calls were
-/// restored.
+/// restored; `model`, a JSON text, the model where its upstream calls it otherwise than the client.
 pub fn compose<'c>(
     request: &ChatRequest<'c>,
     ask: &'c Ask,
     selected: &'c Selected,
     history: Option<&'c str>,
+    model: Option<&str>,
 ) -> SegmentedBody<'c> {
     let is_changed = history.is_some() || !ask.appended.is_empty();
     let messages = history.unwrap_or(request.messages().get());
@@ -58,6 +85,7 @@ pub fn compose<'c>(
     };
     let choice = tool_choice(request, ask.offer, ask.forces_choice, selected);
     let mut changes = vec![("toolway", Change::Remove)];
+    changes.extend(model.map(|model| ("model", Change::Set(model))));
     changes.extend(
         messages
             .as_ref()
@@ -128,7 +156,7 @@ mod tests {
     fn composed(members: &str, ask: &Ask, selected: &Selected, history: Option<&str>) -> String {
         let body = format!(r#"{{"model": "m", "messages": {MESSAGES}{members}}}"#);
         let request = ChatRequest::parse(body.as_bytes(), 32).unwrap();
-        let body = compose(&request, ask, selected, history).to_bytes();
+        let body = compose(&request, ask, selected, history, None).to_bytes();
         String::from_utf8(body.into()).unwrap()
     }
 
@@ -193,6 +221,20 @@ mod tests {
                 r#"{{"model":"m","messages":{MESSAGES},"logit_bias":{{"50256": -1e2}},"metadata":{{ "a" :"\/" }}}}"#
             )
         );
+    }
+
+    #[test]
+    fn thoughts_of_another_provider_are_left_out() {
+        let before = r#"{"role":"assistant","reasoning_content":"hm","tool_calls":[{"id":"c","extra_content":{"x":1}}]}"#;
+        let after = r#",{"role":"assistant","reasoning_content":"own"}"#;
+        let ask = Ask {
+            appended: [before, after].concat(),
+            ..later()
+        };
+        let expected = r#"{"role":"assistant","tool_calls":[{"id":"c"}]}"#;
+        let appended = ask.without_reasoning(before.len()).appended;
+        assert_eq!(appended, [expected, after].concat());
+        assert_eq!(Ask::first().without_reasoning(0), Ask::first());
     }
 
     #[test]

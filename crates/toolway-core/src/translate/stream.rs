@@ -331,6 +331,12 @@ impl ChatStream {
         }
     }
 
+    /// Reads the next round as these settings say, because another upstream answers. To be called between rounds.
+    pub fn read_as(&mut self, settings: Settings) {
+        self.round = RoundReader::new(&settings);
+        self.settings = settings;
+    }
+
     /// A good event was seen in this answer, so that its HTTP status is decided.
     pub fn has_begun(&self) -> bool {
         self.begun

@@ -314,3 +314,46 @@ proptest! {
         }
     }
 }
+
+/// A chat completion with this member, which may also be a part of a message.
+fn chat_with(member: &str) -> JsonObject {
+    let value = match member {
+        "n" => json!(2),
+        "stop" => json!(["x"]),
+        "verbosity" => json!("low"),
+        _ => json!({"some": "value"}),
+    };
+    let sound = json!({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}});
+    let content = match member {
+        "input_audio" => json!([sound]),
+        _ => json!("hello"),
+    };
+    let mut body = json!({"model": "m", "messages": [{"role": "user", "content": content}]});
+    if member != "input_audio" {
+        body[member] = value;
+    }
+    body.as_object().cloned().unwrap_or_default()
+}
+
+#[test]
+fn what_an_api_is_said_not_to_take_is_left_out_or_refused() {
+    let apis = [
+        (&anthropic::NOT_TAKEN[..], Source::Anthropic),
+        (&responses::NOT_TAKEN[..], Source::OpenAi),
+    ];
+    for (members, api) in apis {
+        for member in members {
+            let read = chat::read_request(chat_with(member));
+            if *member == "n" {
+                assert_eq!(read.unwrap_err().param, "n");
+                continue;
+            }
+            let request = read.unwrap();
+            let written = match api {
+                Source::Anthropic => anthropic::write_request(&request),
+                _ => responses::write_request(&request, false),
+            };
+            assert_eq!(written.left_out, [*member]);
+        }
+    }
+}

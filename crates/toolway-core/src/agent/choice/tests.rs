@@ -126,7 +126,7 @@ fn play(choice: &Value, own: &[&str], rounds: &[&[&str]]) -> (Vec<Question>, Vec
     let mut questions = Vec::new();
     let mut rounds = rounds.iter();
     loop {
-        let body = compose(&request, &ask, &selected, None).to_bytes();
+        let body = compose(&request, &ask, &selected, None, None).to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap();
         let name = |tool: &Value| tool["function"]["name"].as_str().unwrap().to_owned();
         let tools = body["tools"].as_array().map(Vec::as_slice);

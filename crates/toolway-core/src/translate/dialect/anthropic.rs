@@ -15,6 +15,22 @@ pub use self::{
 
 use toolway_protocol::openai::ErrorBody;
 
+/// What the API does not take of a chat completion, whatever the model: `n` above 1 is refused, the rest left out.
+pub const NOT_TAKEN: [&str; 12] = [
+    "n",
+    "seed",
+    "logit_bias",
+    "logprobs",
+    "top_logprobs",
+    "frequency_penalty",
+    "presence_penalty",
+    "prediction",
+    "audio",
+    "web_search_options",
+    "input_audio",
+    "verbosity",
+];
+
 /// The error types of the API and the statuses that they come with.
 const ERROR_TYPES: [(u16, &str); 10] = [
     (400, "invalid_request_error"),
