@@ -8,7 +8,7 @@ mod writer;
 
 pub use self::{
     events::EventReader,
-    items::{PageQuery, list, with_ids},
+    items::{PageQuery, for_upstream, list, with_ids},
     read::{Earlier, Read, References, ToolNames, expand, read_request},
     request::write_request,
     writer::ResponseWriter,
