@@ -205,6 +205,14 @@ fn routes(app: Arc<App>) -> Router {
             post(dialects::responses).fallback(forward::forward),
         )
         .route(
+            "/v1/responses/input_tokens",
+            post(dialects::input_tokens).fallback(forward::forward),
+        )
+        .route(
+            "/v1/responses/compact",
+            post(dialects::compact).fallback(forward::forward),
+        )
+        .route(
             "/v1/responses/{id}",
             get(responses::show)
                 .delete(responses::delete)

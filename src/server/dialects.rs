@@ -13,13 +13,14 @@ use axum::{
     Json,
     body::{Body, Bytes},
     extract::{Request, State},
-    http::{HeaderMap, StatusCode, request::Parts},
+    http::{HeaderMap, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::{
+    byte_budget::Reservation,
     gateway::{chat::ChatResponse, failure::Failure, record::Record, sink},
     store::{Principal, responses::KeptResponse},
     upstream::{model::Api, read_text},
@@ -30,7 +31,7 @@ use toolway_core::{
         self, AnswerWriter, Delta, GatewayCall, Unsupported,
         anthropic::{self, MessageWriter},
         chat::{self, ChunkReader},
-        responses::{self, References, ResponseWriter},
+        responses::{self, Earlier, References, ResponseWriter},
     },
 };
 use toolway_protocol::{
@@ -72,18 +73,151 @@ pub(super) async fn messages(State(app): State<Arc<App>>, request: Request) -> R
 /// Answers `POST /v1/messages/count_tokens` with an estimate: four bytes of the request count as a token. Where the
 /// upstream is Anthropic's, it counts itself.
 pub(super) async fn count_tokens(State(app): State<Arc<App>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
-    let body = match body::receive(&app, &parts.headers, body, app.config.max_body_bytes).await {
-        Ok(body) => body,
-        Err(refusal) => return refusal.into_response_in(Face::Messages.form()),
+    let face = Face::Messages;
+    let received = match receive(&app, request, face).await {
+        Ok(received) => received,
+        Err(refused) => return refused,
     };
-    let model = body::read_object(&body)
-        .ok()
-        .and_then(|body| Some(body.get("model")?.as_str()?.to_owned()));
-    if model.is_some_and(|model| Face::Messages.is_native(&app, &model)) {
-        return forward::forward(State(app), Request::from_parts(parts, Body::from(body))).await;
+    let body = body::read_object(&received.body).unwrap_or_default();
+    if model(&body).is_some_and(|model| face.is_native(&app, model)) {
+        return forward::forward(State(app), received.into_request()).await;
     }
-    Json(json!({"input_tokens": body.len().div_ceil(4)})).into_response()
+    Json(json!({"input_tokens": estimate(&received.body)})).into_response()
+}
+
+/// Answers `POST /v1/responses/input_tokens` in the same way. With no tool offered, an upstream that speaks Responses
+/// counts itself.
+pub(super) async fn input_tokens(State(app): State<Arc<App>>, request: Request) -> Response {
+    let face = Face::Responses;
+    let received = match receive(&app, request, face).await {
+        Ok(received) => received,
+        Err(refused) => return refused,
+    };
+    let asked = face.read(&app, received.principal(), &received.body).await;
+    let model = match &asked {
+        Ok(asked) => Some(asked.model.as_str()),
+        Err(unreadable) => unreadable.model.as_deref(),
+    };
+    let has_tools = !app.gateway.catalog().offered().is_empty();
+    let is_here = asked.as_ref().is_ok_and(|asked| asked.is_here);
+    if !has_tools && !is_here && model.is_some_and(|model| face.is_native(&app, model)) {
+        let response = forward::forward(State(Arc::clone(&app)), received.into_request()).await;
+        if has_route(&response) {
+            return response;
+        }
+    }
+    match asked {
+        Ok(asked) => {
+            let tokens = estimate(&asked.chat);
+            let counted = json!({"object": "response.input_tokens", "input_tokens": tokens});
+            Json(counted).into_response()
+        }
+        Err(unreadable) => failed(face, unreadable.failure),
+    }
+}
+
+fn estimate(body: &[u8]) -> usize {
+    body.len().div_ceil(4)
+}
+
+/// Answers `POST /v1/responses/compact`, which only an upstream that speaks Responses can: what it makes is for its own
+/// eyes.
+pub(super) async fn compact(State(app): State<Arc<App>>, request: Request) -> Response {
+    let face = Face::Responses;
+    let mut received = match receive(&app, request, face).await {
+        Ok(received) => received,
+        Err(refused) => return refused,
+    };
+    let body = read_text(received.body.len(), || body::read_object(&received.body));
+    let mut body = match body {
+        Ok(body) => body,
+        Err(failure) => return failed(face, failure),
+    };
+    let cannot = |message: String| {
+        let param = Some("model".to_owned());
+        let code = "unsupported_model";
+        failed(
+            face,
+            Failure::Request {
+                message,
+                param,
+                code,
+            },
+        )
+    };
+    let Some(model) = model(&body).map(str::to_owned) else {
+        return cannot("`model` is missing".to_owned());
+    };
+    if app.gateway.models().choose(&model).is_none() {
+        return failed(face, Failure::ModelNotFound { model });
+    }
+    let why = format!(
+        "the upstream of `{model}` does not speak Responses, and only such an upstream compacts"
+    );
+    if !face.is_native(&app, &model) {
+        return cannot(why);
+    }
+    let references = References::of(&body);
+    if !references.is_empty() {
+        let principal = received.principal();
+        match find_earlier(&app, principal, references).await {
+            Ok(found) => {
+                // What is not here may be at the upstream.
+                if responses::expand(&mut body, found.earlier, app.config.max_body_bytes).is_ok() {
+                    body.shift_remove("previous_response_id");
+                    if let Some(Value::Array(items)) = body.get_mut("input") {
+                        *items = responses::for_upstream(std::mem::take(items));
+                    }
+                    received.replace(body);
+                }
+            }
+            Err(NoRoom) => return failed(face, Failure::OverBudget),
+        }
+    }
+    let response = forward::forward(State(app), received.into_request()).await;
+    match has_route(&response) {
+        true => response,
+        false => cannot(why),
+    }
+}
+
+/// An upstream has an answer of its own, be it an error, and not merely no such path.
+fn has_route(response: &Response) -> bool {
+    !matches!(response.status().as_u16(), 404 | 405 | 501)
+}
+
+fn model(body: &JsonObject) -> Option<&str> {
+    body.get("model").and_then(Value::as_str)
+}
+
+/// A request whose body has come.
+struct Received {
+    parts: Parts,
+    body: Bytes,
+}
+
+impl Received {
+    fn principal(&self) -> Principal {
+        headers::principal(&self.parts.headers)
+    }
+
+    /// Gives it another body.
+    fn replace(&mut self, body: JsonObject) {
+        self.body = Value::Object(body).to_string().into();
+        let length = self.body.len().into();
+        self.parts.headers.insert(header::CONTENT_LENGTH, length);
+    }
+
+    fn into_request(self) -> Request {
+        Request::from_parts(self.parts, Body::from(self.body))
+    }
+}
+
+async fn receive(app: &App, request: Request, face: Face) -> Result<Received, Response> {
+    let (parts, body) = request.into_parts();
+    let body = body::receive(app, &parts.headers, body, app.config.max_body_bytes).await;
+    let body = body.map_err(|refusal| refusal.into_response_in(face.form()))?;
+    Ok(Received { parts, body })
 }
 
 /// Claude Code asks with HEAD whether anybody is there.
@@ -92,10 +226,9 @@ pub(super) async fn greet() -> StatusCode {
 }
 
 async fn complete(app: Arc<App>, request: Request, face: Face) -> Response {
-    let (parts, body) = request.into_parts();
-    let body = match body::receive(&app, &parts.headers, body, app.config.max_body_bytes).await {
-        Ok(body) => body,
-        Err(refusal) => return refusal.into_response_in(face.form()),
+    let Received { parts, body } = match receive(&app, request, face).await {
+        Ok(received) => received,
+        Err(refused) => return refused,
     };
     let principal = headers::principal(&parts.headers);
     let translated = face.read(&app, principal, &body).await;
@@ -116,8 +249,7 @@ async fn complete(app: Arc<App>, request: Request, face: Face) -> Response {
         }
         let request = Request::from_parts(parts.clone(), Body::from(body));
         let response = forward::forward(State(Arc::clone(&app)), request).await;
-        let has_route = !matches!(response.status().as_u16(), 404 | 405 | 501);
-        if has_route || (translated.is_err() && !is_elsewhere) {
+        if has_route(&response) || (translated.is_err() && !is_elsewhere) {
             return response;
         }
     }
@@ -250,10 +382,7 @@ impl Face {
             failure,
             is_elsewhere: false,
         })?;
-        let model = object
-            .get("model")
-            .and_then(Value::as_str)
-            .map(str::to_owned);
+        let model = model(&object).map(str::to_owned);
         let read = match self {
             Face::Responses => read_response(app, principal, object, body.len()).await,
             Face::Messages => {
@@ -325,14 +454,13 @@ async fn read_response(
     };
     let references = References::of(&body);
     let is_here = !references.is_empty();
-    let (mut reservation, mut loaded) = (app.bodies.take_nothing(), 0);
-    let mut reserve = |bytes| {
-        loaded += bytes;
-        reservation.grow_to(loaded)
-    };
-    let entries = app.gateway.entries();
-    let found = entries.find_earlier(principal, references, &mut reserve);
-    let (earlier, ancestors) = found.await?;
+    let found = find_earlier(app, principal, references).await?;
+    let Found {
+        earlier,
+        ancestors,
+        loaded,
+        reservation,
+    } = found;
     let id = format!("{:016x}{:016x}", app.gateway.seed(), app.gateway.seed());
     read_text(length + loaded, || {
         let input = responses::expand(&mut body, earlier, app.config.max_body_bytes)?;
@@ -368,6 +496,38 @@ async fn read_response(
             },
             is_here,
         })
+    })
+}
+
+/// What a request refers to.
+struct Found {
+    earlier: Earlier,
+    /// The responses that it continues.
+    ancestors: Vec<String>,
+    /// Bytes that were read.
+    loaded: usize,
+    /// Of the budget of bodies.
+    reservation: Reservation,
+}
+
+async fn find_earlier(
+    app: &App,
+    principal: Principal,
+    references: References,
+) -> Result<Found, NoRoom> {
+    let (mut reservation, mut loaded) = (app.bodies.take_nothing(), 0);
+    let mut reserve = |bytes| {
+        loaded += bytes;
+        reservation.grow_to(loaded)
+    };
+    let entries = app.gateway.entries();
+    let found = entries.find_earlier(principal, references, &mut reserve);
+    let (earlier, ancestors) = found.await?;
+    Ok(Found {
+        earlier,
+        ancestors,
+        loaded,
+        reservation,
     })
 }
 

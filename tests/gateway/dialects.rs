@@ -862,3 +862,76 @@ async fn what_only_anthropic_has_reaches_anthropic() {
     }
     gw.join().await;
 }
+
+#[tokio::test]
+async fn tokens_are_estimated_with_what_the_request_refers_to() {
+    let gw = over("chat", vec![say("one")]).await;
+    let text = "word ".repeat(1000);
+    let first = plain(&gw, "/v1/responses", json!({"model": "m", "input": text})).await;
+    let path = "/v1/responses/input_tokens";
+    let count = async |body| {
+        let counted = plain(&gw, path, body).await;
+        assert_eq!(counted["object"], "response.input_tokens");
+        counted["input_tokens"].as_u64().unwrap()
+    };
+    assert!(count(json!({"model": "m", "input": "short"})).await < 100);
+    let body = json!({"model": "m", "input": "short", "previous_response_id": first["id"]});
+    assert!((1000..2000).contains(&count(body).await));
+    let unknown = json!({"model": "m", "input": "x", "previous_response_id": "resp_1"});
+    let response = post(&gw, path, &unknown).await;
+    assert_eq!(response.status(), 400);
+    assert_eq!(gw.model.asked().len(), 1, "no model is asked");
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn without_tools_an_upstream_of_responses_counts_itself() {
+    let gw = toolway(Model::start([]).await).config(&upstream("responses"));
+    let gw = gw.start().await;
+    let body = json!({"model": "m", "input": "x"});
+    let response = post(&gw, "/v1/responses/input_tokens", &body).await;
+    assert_eq!(response.status(), 201, "the upstream's own answer");
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn an_upstream_of_responses_compacts_what_is_kept_here() {
+    let gw = over("responses", vec![say("one")]).await;
+    let first = plain(
+        &gw,
+        "/v1/responses",
+        json!({"model": "m", "input": "first"}),
+    )
+    .await;
+    let body = json!({"model": "m", "input": "x", "previous_response_id": first["id"]});
+    let response = post(&gw, "/v1/responses/compact", &body).await;
+    assert_eq!(response.status(), 201, "the upstream's own answer");
+    let echoed: Value = response.json().await.unwrap();
+    assert!(
+        echoed["uri"]
+            .as_str()
+            .unwrap()
+            .ends_with("/responses/compact")
+    );
+    let sent: Value = serde_json::from_str(echoed["body"].as_str().unwrap()).unwrap();
+    let input = sent["input"].as_array().unwrap();
+    assert_eq!(input.len(), 4, "{sent}");
+    assert_eq!(input[1]["encrypted_content"], "sealed 1");
+    assert!(sent.get("previous_response_id").is_none());
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn no_other_upstream_compacts() {
+    for (api, body, status, param) in [
+        ("chat", json!({"model": "m", "input": "x"}), 400, "model"),
+        ("responses", json!({"input": "x"}), 400, "model"),
+    ] {
+        let gw = over(api, Vec::new()).await;
+        let response = post(&gw, "/v1/responses/compact", &body).await;
+        assert_eq!(response.status(), status);
+        let error: Value = response.json().await.unwrap();
+        assert_eq!(error["error"]["param"], param, "{error}");
+        gw.join().await;
+    }
+}

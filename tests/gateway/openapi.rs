@@ -84,7 +84,9 @@ fn body_for(path: &str) -> Value {
         path if path.ends_with("/tool_responses") => json!({"tool_responses": []}),
         "/v1/tool_calls" => json!({"tool_calls": []}),
         "/tools/odd__add" => json!({"a": 1, "b": 2}),
-        "/v1/responses" => json!({"model": "m", "input": "hello"}),
+        "/v1/responses" | "/v1/responses/input_tokens" | "/v1/responses/compact" => {
+            json!({"model": "m", "input": "hello"})
+        }
         _ => json!({"model": "m", "messages": [{"role": "user", "content": "hello"}]}),
     }
 }

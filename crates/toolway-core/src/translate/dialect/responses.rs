@@ -10,7 +10,7 @@ mod writer;
 pub use self::{
     events::EventReader,
     gateway_tools::{GatewayTools, ListedTool},
-    items::{PageQuery, list, with_ids},
+    items::{PageQuery, for_upstream, list, with_ids},
     read::{Earlier, McpEntries, Read, References, ToolNames, expand, fill, read_request},
     request::write_request,
     writer::ResponseWriter,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::translate::dialect::Unsupported;
+use crate::translate::dialect::{Sealed, Source, Unsupported};
 
 /// Items of a page, where the client does not say.
 const LIMIT: usize = 20;
@@ -99,6 +99,27 @@ pub fn with_ids(mut items: Vec<Value>, prefix: &str) -> Vec<Value> {
     items
 }
 
+/// Items that toolway kept, for an upstream of this API: without the ids that toolway gave them, and with its own seals as
+/// it made them. What another provider thought says nothing to it.
+pub fn for_upstream(items: Vec<Value>) -> Vec<Value> {
+    let restored = items.into_iter().filter_map(|mut item| {
+        let id = item.as_object_mut()?.shift_remove("id");
+        if item["type"] != "reasoning" {
+            return Some(item);
+        }
+        let text = item["encrypted_content"].as_str()?;
+        let id = id.as_ref().and_then(Value::as_str);
+        let sealed = Sealed::unwrapped(text, Source::OpenAi, id);
+        if sealed.source != Source::OpenAi {
+            return None;
+        }
+        item["id"] = sealed.id.into();
+        item["encrypted_content"] = sealed.data.into();
+        Some(item)
+    });
+    restored.collect()
+}
+
 fn invalid(param: &str, message: &str) -> Unsupported {
     Unsupported {
         param: param.to_owned(),
@@ -139,6 +160,23 @@ mod tests {
             true,
         );
         check(&[("after", "a")], &[], false);
+    }
+
+    #[test]
+    fn an_upstream_gets_its_own_seals_back_and_no_others() {
+        let items = vec![
+            json!({"type": "message", "id": "msg_of_toolway", "role": "user", "content": "x"}),
+            json!({"type": "reasoning", "id": "rs_of_toolway", "encrypted_content": "toolway:openai:rs_1:sealed"}),
+            json!({"type": "reasoning", "id": "rs_2", "encrypted_content": "toolway:anthropic::signed"}),
+            json!({"type": "reasoning", "id": "rs_3", "summary": []}),
+            json!({"type": "compaction", "id": "cmp_1", "encrypted_content": "short"}),
+        ];
+        let expected = vec![
+            json!({"type": "message", "role": "user", "content": "x"}),
+            json!({"type": "reasoning", "encrypted_content": "sealed", "id": "rs_1"}),
+            json!({"type": "compaction", "encrypted_content": "short"}),
+        ];
+        assert_eq!(for_upstream(items), expected);
     }
 
     #[test]
