@@ -67,7 +67,7 @@ pub(super) struct ServerLine {
     pub(super) hides: Option<String>,
 }
 
-/// What came of trying to reach something.
+/// The result of a connection check.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Tried {
     /// Its name.
@@ -274,7 +274,7 @@ pub(super) fn check_text(config: &Config, inventory: Option<&Inventory>) -> Stri
     out
 }
 
-/// What is odd in the configuration, with the patterns that match no tool; offline also what would not be there.
+/// The warnings, with the patterns that match no tool; offline also the missing values.
 fn warnings(config: &Config, inventory: Option<&Inventory>) -> Vec<Problem> {
     let problem = |path: String, message: String| Problem { path, message };
     let mut all = config.warnings.clone();
@@ -308,7 +308,7 @@ fn warnings(config: &Config, inventory: Option<&Inventory>) -> Vec<Problem> {
     all
 }
 
-/// What is said of a pattern in `tools`.
+/// The message for a pattern in `tools`.
 pub(super) fn unmatched(pattern: &str) -> String {
     format!("pattern `{pattern}` matches no tool")
 }

@@ -70,7 +70,7 @@ impl Check<'_> {
             (None, Some(model)) => Some(vec![question(name, model, raw.description.as_deref())]),
             (file, _) => self.definitions(&key("definitions"), file.as_deref()),
         };
-        // Without the functions it cannot be told whether a way fits them; the rest of it still can.
+        // Without the functions it is unknown whether the backend fits them; the rest is still checked.
         let kind = self.way(path, raw, tools.as_deref().unwrap_or_default(), upstreams);
         let tools = match &kind {
             Some(BackendKind::OpenApi(api)) => Some(api.tools()),
@@ -86,7 +86,7 @@ impl Check<'_> {
         })
     }
 
-    /// A group that is not offered, because values that it needs are not there.
+    /// A group that is not offered, because required values are missing.
     fn unavailable(
         &self,
         path: &str,
@@ -95,7 +95,7 @@ impl Check<'_> {
         missing: &[Problem],
     ) -> Option<Config> {
         let [way] = ways::given(raw)[..] else {
-            // Said when the group was read.
+            // Already reported when the group was read.
             return None;
         };
         let kind = BackendKind::Unavailable {
@@ -112,7 +112,7 @@ impl Check<'_> {
         })
     }
 
-    /// The functions that a file defines. Every entry that is none is a problem: who wrote it wants it called.
+    /// The functions that a file defines. Every invalid entry is a problem.
     fn definitions(&mut self, path: &str, file: Option<&str>) -> Option<Vec<Tool>> {
         let Some(file) = file else {
             self.problem(path, "is missing: the file with the OpenAI `tools` array");

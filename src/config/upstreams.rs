@@ -1,4 +1,4 @@
-//! The model providers: what each must say, and how they stand to each other.
+//! The model providers: the rules for each, and the rules between them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -32,7 +32,7 @@ const TEXT_FORMS: [&str; 5] = [
     "harmony",
 ];
 
-/// The upstream that `--upstream URL` stands for.
+/// The upstream for `--upstream URL`.
 pub(super) fn from_url(written: &str) -> RawUpstream {
     RawUpstream {
         base_url: Some(written.to_owned()),
@@ -43,8 +43,8 @@ pub(super) fn from_url(written: &str) -> RawUpstream {
 impl Check<'_> {
     /// All upstreams; without any, OpenAI with the client's own key.
     ///
-    /// A client's key is meant for one provider. With one upstream that is the one; with several the
-    /// configuration has to name it, because which of them the client means cannot be told from the key.
+    /// A client's key is for one provider. With one upstream it is that one. With several the configuration has to name
+    /// it, because the key does not show which provider it is for.
     pub(super) fn upstreams(&mut self, raw: Vec<RawUpstream>) -> Vec<model::Config> {
         let raw = if raw.is_empty() {
             vec![from_url(DEFAULT_BASE_URL)]

@@ -1,4 +1,4 @@
-//! Every other `/v1/*` path: passed on, long bodies streamed in both directions.
+//! Every other `/v1/*` path: forwarded, with long bodies streamed in both directions.
 //!
 //! The path that the upstream receives is the normalized one that the request was routed by.
 
@@ -40,7 +40,7 @@ use super::{
     request_log::Failing,
 };
 
-/// Passes a request on and its answer back.
+/// Forwards a request and returns its answer.
 pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Response {
     // CONNECT is for proxies, and TRACE would show the upstream's key to the client.
     if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
@@ -96,7 +96,7 @@ async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response
     if let Some(length) = parts.headers.get(header::CONTENT_LENGTH) {
         outgoing.insert(header::CONTENT_LENGTH, length.clone());
     }
-    // Why the body did not come to its end, which is no fault of the upstream then.
+    // Why the body was not complete; then the upstream is not at fault.
     let cut = Arc::new(OnceLock::new());
     let noted = Arc::clone(&cut);
     let body = has_body.then_some(body.inspect_err(move |Incomplete(refusal)| {
@@ -112,7 +112,7 @@ async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response
     let headers = headers::to_client(&incoming.headers);
     let after = app.gateway.request_timeout();
     let noting = Arc::clone(&record);
-    // The client sees no more of it than that its answer breaks off.
+    // The client only sees that its answer breaks off.
     let pieces =
         until(deadline, after, incoming.into_stream()).inspect_err(move |failure| {
             match cut.get() {
@@ -129,7 +129,7 @@ async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response
     Ok(response)
 }
 
-/// The pieces that come before the deadline; if there are more, the answer ends with an error.
+/// The pieces that arrive before the deadline. After it, the answer ends with an error.
 fn until(
     deadline: Instant,
     after: Duration,
@@ -142,7 +142,7 @@ fn until(
     })
 }
 
-/// The pieces of an answer. If toolway ends before them, the last event of an event stream is an error; another body
+/// The pieces of an answer. If toolway shuts down first, an event stream ends with an error event, and any other body
 /// breaks off.
 fn until_ending(
     pieces: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static,
@@ -179,15 +179,15 @@ fn until_ending(
     })
 }
 
-/// The path is toolway's own, or may mean one to the upstream, where it would go past the tools, or show the id of a
-/// session.
+/// The path is toolway's own, or the upstream may read it as such a path. Forwarding it would bypass the tools or show
+/// the id of a session.
 fn is_own(path: &str) -> bool {
     let is_chat_misspelt = || paths::may_mean(path, &["v1", "chat", "completions"]);
     mcp_sessions::is_below(path) || (path != "/v1/chat/completions" && is_chat_misspelt())
 }
 
-/// The upstream for a request: the one that `X-Toolway-Upstream` names, the one that has the model which the
-/// body names, or the first. With one upstream nothing is looked at.
+/// The upstream for a request: the one that `X-Toolway-Upstream` names, else the one that serves the body's model, else
+/// the first. With a single upstream the request is not inspected.
 async fn choose<'a>(
     app: &'a App,
     method: &Method,
@@ -216,8 +216,8 @@ async fn choose<'a>(
     }
 }
 
-/// The model that a body names, and the body with what was read of it put back. At most `max` bytes are held, reserved
-/// from `budget`: SDKs write `model` behind an `input` of any length, and a form's file often stands before it.
+/// The model that a body names, and the complete body. At most `max` bytes are held, reserved from `budget`: SDKs write
+/// `model` after an `input` of any length, and in a form a file often comes before it.
 async fn peek(
     mut pieces: BodyStream,
     max: usize,
@@ -225,7 +225,7 @@ async fn peek(
 ) -> Result<(Option<String>, BodyStream), Refusal> {
     let mut reservation = budget.take_nothing();
     let mut start = BytesMut::new();
-    // Looked through whenever it has doubled, so that many small pieces cost no more than a few large ones.
+    // Searched only when the length has doubled, so that many small pieces cost no more than a few large ones.
     let mut enough = 1;
     while start.len() < max && may_name_model(&start) {
         match pieces.next().await {
@@ -247,7 +247,7 @@ async fn peek(
     Ok((model, with_start(start, reservation, pieces).boxed()))
 }
 
-/// It begins like a JSON object or a form; in anything else the model cannot be found.
+/// The body begins like a JSON object or a form; the model cannot be found in anything else.
 fn may_name_model(start: &[u8]) -> bool {
     matches!(start.trim_ascii_start().first(), None | Some(b'{' | b'-'))
 }

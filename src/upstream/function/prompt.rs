@@ -1,6 +1,6 @@
 //! Functions that are a question to a model: a prompt with the arguments in it, and the answer's text.
 //!
-//! The model is asked once and gets no tools, so that nothing here can go round in a circle.
+//! The model is asked once and gets no tools, so there can be no loop.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -98,7 +98,7 @@ impl Prompt {
         let body = body.to_string();
         let body = SegmentedBody::of(body.as_bytes());
         let no_client = ClientHeaders::default();
-        // Asking twice does no harm, so the upstream may be asked again as in a round after the first.
+        // Repeating the request does no harm, so it may be retried as in a later round.
         let incoming = upstream
             .chat(&no_client, &self.config.model, &body, RoundPosition::Later)
             .await?;
@@ -147,7 +147,7 @@ impl Prompt {
                 "the connection to the function's model was lost",
                 false,
             )),
-            // Its words may name keys and accounts.
+            // Its message may contain keys and account names.
             ModelError::Refused(refused) => Ok(output::failure(format!(
                 "the function's model answered with HTTP {}",
                 refused.status.as_u16()

@@ -40,7 +40,7 @@ pub(super) fn remove_credentials(headers: &mut HeaderMap) {
 pub struct ClientHeaders(Box<[(HeaderName, HeaderValue)]>);
 
 impl ClientHeaders {
-    /// Those that this upstream may see.
+    /// The headers that this upstream may see.
     pub(super) fn shown_to(&self, upstream: &Config) -> &[(HeaderName, HeaderValue)] {
         if upstream.client_key {
             return &self.0;
