@@ -1,10 +1,10 @@
-//! The command line: what is asked for, done, said and turned into an exit code.
+//! The command line: runs the commands and returns their exit codes.
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 0 it worked, 1 it failed,
 //! 2 the command line or the configuration is wrong (`clap` uses 2 as well), 130 it was stopped at once.
 //!
-//! `args` says what can be asked for, `run` starts what does the work, the others put what came out into
-//! words; they are plain functions from values to texts.
+//! `args` defines the command line, `run` starts the gateway, the others format results; they are pure functions from
+//! values to texts.
 
 mod announce;
 mod args;
@@ -40,7 +40,7 @@ use crate::{
 };
 use toolway_protocol::tool::CallError;
 
-/// Longest wait for threads that do not let go when everything else is done.
+/// Longest wait for blocked threads when everything else is done.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// How a command ended.
@@ -56,7 +56,7 @@ enum Exit {
     Stopped = 130,
 }
 
-/// Does what was asked for and says how it went.
+/// Runs the command and returns its outcome.
 pub fn run(cli: Cli) -> ExitCode {
     #[cfg(unix)]
     if let Some(program) = own_program() {
@@ -121,7 +121,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Check(asked) => check(&asked, &log),
         Command::Tools(asked) => {
             with_config(&asked.files.given(), &log.silent_by_default(), |config| {
-                // The answer says what the log would, and the line on the terminal stays whole.
+                // The answer reports the same as the log, and the line on the terminal is not interrupted.
                 let warnings = config.warnings.iter();
                 let warnings: String = warnings.map(problems::warning).collect();
                 let warnings = printable::line(&warnings).into_owned();
@@ -193,7 +193,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
     }
 }
 
-/// `toolway check`: every problem, then, unless offline, what the servers make of it.
+/// `toolway check`: every problem, then, unless offline, the state of the servers.
 fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
     let mut given = asked.listen.over(&asked.files);
     if asked.offline {
@@ -230,7 +230,7 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
     Ok(until(serve::signalled(), work)?.unwrap_or(Exit::Stopped))
 }
 
-/// This program, as it can be started again: on Linux also when its file has been replaced.
+/// The path of this program; on Linux it stays valid when the file has been replaced.
 #[cfg(unix)]
 fn own_program() -> Option<PathBuf> {
     match cfg!(target_os = "linux") {
@@ -239,7 +239,7 @@ fn own_program() -> Option<PathBuf> {
     }
 }
 
-/// Loads the configuration, starts the log, says what is odd, and goes on; or says what is wrong.
+/// Loads the configuration and starts the log. Prints warnings and continues, or prints the problems.
 fn with_config(
     given: &Given,
     log: &args::LogArgs,
@@ -273,8 +273,8 @@ fn has_colours() -> bool {
     anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never
 }
 
-/// Does the work; `None` when it was told to stop before the end. Nothing is left running: what is not done by
-/// then is dropped with the runtime, and with it every child is killed, its group included.
+/// Runs the work; `None` if it was stopped before the end. Nothing is left running: unfinished work is dropped with the
+/// runtime, and every child is killed with its process group.
 fn until<T>(
     told: impl Future<Output = ()>,
     work: impl Future<Output = anyhow::Result<T>>,
@@ -282,7 +282,7 @@ fn until<T>(
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         tokio::select! {
-            // First, so that it listens before the work has started anything.
+            // First, so that the signal handler exists before the work starts anything.
             biased;
             () = told => Ok(None),
             done = work => done.map(Some),
@@ -306,12 +306,12 @@ fn print(out: &str, err: &str) -> io::Result<()> {
     anstream::stderr().write_all(err.as_bytes())
 }
 
-/// The same on a thread of its own: signals are handled while a reader stalls.
+/// The same on a separate thread, so that signals are handled while a reader stalls.
 async fn show(out: String, err: String) -> anyhow::Result<()> {
     Ok(tokio::task::spawn_blocking(move || print(&out, &err)).await??)
 }
 
-/// The same for bytes that are not ours to change.
+/// The same for bytes that must not be changed.
 async fn show_raw(out: String) -> anyhow::Result<()> {
     let write = move || {
         let mut stdout = io::stdout().lock();
@@ -321,7 +321,7 @@ async fn show_raw(out: String) -> anyhow::Result<()> {
     Ok(tokio::task::spawn_blocking(write).await??)
 }
 
-/// Says why a command failed, without waiting for a reader that stalls.
+/// Prints why a command failed, without waiting for a reader that stalls.
 fn say_error(why: &str) {
     let text = format!("{}\n", terminal::error(why));
     match has_colours() {

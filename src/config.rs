@@ -1,10 +1,10 @@
-//! The configuration: what was written becomes what is true, or a list of everything that is wrong.
+//! The configuration: what was written, checked and completed, or a list of all its problems.
 //!
-//! [`RawConfig`] is the file as it stands there, [`Config`] is checked and complete. Each module below owns
-//! its own `Config`; this one puts them together, and nothing below imports it.
+//! [`RawConfig`] is the file as written; [`Config`] is checked and complete. Each module below owns its own `Config`;
+//! this one puts them together, and nothing below imports it.
 //!
-//! Nothing here reads the environment or a file by itself: both come in with [`Environment`], so that every
-//! rule can be tried without either. Nothing is started and nothing is logged here.
+//! Nothing here reads the environment or a file directly: both are passed in as [`Environment`], so that every rule can
+//! be tested without them. Nothing is started and nothing is logged here.
 //!
 //! Where to read next: `raw` has every key with its meaning, `servers` and `upstreams` the rules,
 //! `mcp_json` the files of other MCP clients.
@@ -53,7 +53,7 @@ const MEMORY: &str = ":memory:";
 /// Everything toolway needs to know to run, checked.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where and for whom it listens.
+    /// The listen address, and which clients are admitted.
     pub server: server::Config,
     /// The model providers, in the order they are tried; never empty.
     pub upstreams: Vec<upstream::model::Config>,
@@ -73,9 +73,9 @@ pub struct Config {
     pub telemetry: telemetry::Config,
     /// The files that were read.
     pub files: Vec<PathBuf>,
-    /// What works, but is probably not meant.
+    /// Settings that work, but are probably mistakes.
     pub warnings: Vec<Problem>,
-    /// What is meant, and worth a line in `toolway check`.
+    /// Notes for `toolway check`.
     pub notes: Vec<Problem>,
     /// Values of `api_keys` and of upstreams that are not set, where [`Keys`] allows that.
     pub unset: Vec<Problem>,
@@ -106,10 +106,10 @@ pub struct Given {
 /// are not, it counts as failed, in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keys {
-    /// They must: clients and models are served.
+    /// They must be set: clients and models are served.
     #[default]
     All,
-    /// They need not: no client shows a key, and no model is asked but for a function, which then counts as failed.
+    /// They need not be set: clients use no key, and models are used only by functions, which then count as failed.
     Used,
 }
 
@@ -183,7 +183,7 @@ impl Given {
         Some(stem.filter(is_free).unwrap_or("functions").to_owned())
     }
 
-    /// What is wrong with an option is said of the option, not of the key it stands for.
+    /// A problem with an option names the option, not the key that it sets.
     fn place(&self, problem: Problem, group: Option<&str>) -> Problem {
         let in_group =
             |key: &str| group.is_some_and(|name| problem.path == format!("functions.{name}.{key}"));
@@ -216,7 +216,7 @@ fn read_config(given: &Given, check: &mut Check<'_>) -> Option<(PathBuf, String)
 }
 
 impl Check<'_> {
-    /// Turns all that was written into a configuration, or gives back all that is wrong.
+    /// Builds the configuration, or returns all its problems.
     fn config(
         mut self,
         raw: RawConfig,

@@ -97,12 +97,12 @@ impl Default for Config {
     }
 }
 
-/// What a gateway is made of.
+/// The parts of a gateway.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     /// The bounds of the loop.
     pub config: Config,
-    /// Model providers; the first that has a model takes its requests.
+    /// Model providers; the first one that serves a model takes its requests.
     pub upstreams: Vec<model::Config>,
     /// Models under names of one's own; each name once, with models of these upstreams.
     pub models: Vec<model::NamedModel>,
@@ -209,7 +209,7 @@ impl Gateway {
         self.config.request_timeout
     }
 
-    /// How each server is.
+    /// The health of each server.
     pub fn health(&self) -> Vec<ServerHealth> {
         self.servers.health()
     }
@@ -294,7 +294,7 @@ impl Gateway {
         self.servers.shutdown().await;
     }
 
-    /// A number that no other answer of any process is likely to have.
+    /// A number that is very unlikely to repeat, within this process or another.
     pub fn seed(&self) -> u64 {
         self.random
             .hash_one(self.used.fetch_add(1, Ordering::Relaxed))
@@ -309,7 +309,7 @@ impl Gateway {
     }
 }
 
-/// Names, in one line of the log, the servers that were not ready within `start_wait`.
+/// Logs one line with the servers that were not ready within `start_wait`.
 async fn name_missing(servers: Arc<Servers>, start_wait: Duration) {
     let _ = timeout(start_wait, servers.settled()).await;
     let missing: Vec<&str> = servers.missing().map(ServerId::as_str).collect();

@@ -56,7 +56,7 @@ use self::{
     mcp::McpFace,
 };
 
-/// Where and for whom toolway listens.
+/// The listen address, and which clients are admitted.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The address. Default: 127.0.0.1:4242.
@@ -108,10 +108,10 @@ impl Default for Config {
 /// The header that names a request in answers and logs.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// How long the errors take to be sent with which requests end at the end of [`Config::shutdown_grace`].
+/// Time for sending the final errors to requests that are cut off at the end of [`Config::shutdown_grace`].
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// What every handler can reach.
+/// The state that all handlers share.
 pub(crate) struct App {
     gateway: Arc<Gateway>,
     config: Config,
@@ -145,7 +145,7 @@ pub async fn serve(
     let shutdown = async move {
         shutdown.await;
         told.is_stopping.store(true, Ordering::Relaxed);
-        // Streams of notifications would not end by themselves.
+        // Streams of notifications never end by themselves.
         told.mcp.stop();
         told.gateway.mcp_sessions().close();
         let _ = stopping.send(());

@@ -1,5 +1,5 @@
-//! The only modules that talk: to models over HTTP, to MCP servers over pipes and HTTP, and to whatever runs
-//! OpenAI-style functions.
+//! The modules that do network and process IO: to models over HTTP, to MCP servers over pipes and HTTP, and to the
+//! backends of OpenAI-style functions.
 
 mod child;
 pub mod function;
@@ -39,7 +39,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 /// Chooses the TLS implementation for the whole process; does nothing when that is done.
 pub fn install_tls() {
-    // An error means that a provider was installed before, which is as good.
+    // An error means that a provider is already installed, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
@@ -49,7 +49,7 @@ fn reason(error: reqwest::Error) -> String {
     wire::root(&error.without_url())
 }
 
-/// How a limit on results is spoken of: in MiB, or in bytes where that would be less than one.
+/// A result limit for messages: in MiB, or in bytes if it is less than one MiB.
 fn too_long(limit: usize) -> String {
     match limit >> 20 {
         0 => format!("the result is larger than {limit} bytes"),
@@ -63,10 +63,10 @@ fn check_values(result: &[u8]) -> Result<(), String> {
     checked.map_err(|error| format!("the result has {error}"))
 }
 
-/// Longest text that is read into values where other tasks may have to wait for it, in bytes.
+/// Longest text that is parsed on a runtime thread, in bytes.
 const LONG: usize = 256 << 10;
 
-/// Reads a text of this length. While a long one is read, the other tasks of this thread run elsewhere.
+/// Parses a text of this length. While a long one is parsed, other threads take over this thread's tasks.
 pub(crate) fn read_text<T>(length: usize, read: impl FnOnce() -> T) -> T {
     if length <= LONG {
         return read();

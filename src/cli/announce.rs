@@ -1,4 +1,4 @@
-//! What `serve` says when it starts: where to point a client, and where its requests go.
+//! The start message of `serve`: where to point a client, and where its requests go.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use crate::{
     upstream::mcp::{self, Transport},
 };
 
-/// The lines, in order. `address` is the one that was bound, which port 0 leaves open until then.
+/// The lines, in order. `address` is the bound address, which is known only then if the port is 0.
 pub(super) fn lines(config: &Config, address: SocketAddr) -> Vec<String> {
     let mut lines: Vec<String> = config
         .files

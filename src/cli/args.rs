@@ -1,4 +1,4 @@
-//! What can be asked for. The texts here are the manual: `--help` teaches, the README quotes it.
+//! The command line. The texts here are the manual: they are the output of `--help`, which the README quotes.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -250,7 +250,7 @@ pub(super) struct DemoArgs {
 }
 
 impl McpArgs {
-    /// What the configuration has to know of the command line.
+    /// The overrides for the configuration.
     pub(super) fn given(&self) -> Given {
         Given {
             functions: self.functions.clone(),
@@ -271,7 +271,7 @@ impl FileArgs {
         &self.mcp
     }
 
-    /// What the configuration has to know of the command line.
+    /// The overrides for the configuration.
     pub(super) fn given(&self) -> Given {
         Given {
             config: self.config.clone(),

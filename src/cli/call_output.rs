@@ -18,8 +18,7 @@ pub(super) struct CallReport {
     pub(super) err: String,
 }
 
-/// What standard output is. To a terminal nothing goes that steers it or is hidden by it; a pipe gets a tool's text byte
-/// for byte.
+/// The kind of standard output. A terminal gets no control characters; a pipe gets a tool's text byte for byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Output {
     Terminal,
@@ -42,12 +41,12 @@ impl Output {
     }
 }
 
-/// The tool was called and does not say that it failed.
+/// The tool was called and did not report a failure.
 pub(super) fn has_worked(outcome: &CallOutcome) -> bool {
     outcome.as_ref().is_ok_and(|result| !result.is_error)
 }
 
-/// The answer for people: texts as they are, the rest in a line each. `servers` are those that there are.
+/// The answer as text: texts unchanged, everything else as one line each. `servers` are all servers.
 pub(super) fn text(outcome: &CallOutcome, servers: &[ServerLine], output: Output) -> CallReport {
     let result = match outcome {
         Ok(result) => result,
@@ -58,7 +57,7 @@ pub(super) fn text(outcome: &CallOutcome, servers: &[ServerLine], output: Output
             };
         }
     };
-    // Standard error is for people, wherever it goes.
+    // Standard error is always sanitized, even if it is not a terminal.
     let output = match result.is_error {
         true => Output::Terminal,
         false => output,
@@ -125,7 +124,7 @@ fn failure(error: &CallError, servers: &[ServerLine]) -> String {
     text
 }
 
-/// Where a tool could be that was not found.
+/// A hint where a missing tool could be.
 fn what_there_is(servers: &[ServerLine]) -> String {
     if servers.is_empty() {
         return line("no MCP server is configured; `--mcp FILE` takes the file of another client");
@@ -174,7 +173,7 @@ fn line(text: &str) -> String {
     }
 }
 
-/// The answer for scripts: `CallToolResult` in MCP's words, or the error a model would read.
+/// The answer as JSON: MCP's `CallToolResult`, or the error that a model would read.
 pub(super) fn json(outcome: &CallOutcome) -> serde_json::Result<String> {
     let value = match outcome {
         Ok(result) => {

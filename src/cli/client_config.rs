@@ -31,8 +31,7 @@ pub(super) fn lines(client: KnownClient, asked: &McpArgs) -> Result<(String, Str
     Ok((format!("{settings:#}\n"), advice))
 }
 
-/// The environment variables that make a difference to the servers and functions of a configuration, without those for
-/// which it has a default.
+/// The environment variables that the servers and functions of a configuration use, without those that have a default.
 fn variables(given: &Given, environment: &Environment<'_>) -> BTreeSet<String> {
     let asked = RefCell::new(BTreeSet::new());
     let note = |name: &str| {
@@ -67,7 +66,7 @@ fn arguments(asked: &McpArgs, folder: &Path) -> Result<Vec<String>> {
     let mut args = vec!["mcp".to_owned()];
     let mut add = |option: &str, file: &Path| -> Result<()> {
         let path = folder.join(file);
-        // Without `.` and `..`; on Windows that would be a form of path that few programs take.
+        // Without `.` and `..`, but not canonicalized, because few programs on Windows accept that form.
         let plain = match cfg!(windows) {
             true => std::path::absolute(&path),
             false => path.canonicalize(),

@@ -73,7 +73,7 @@ pub(super) struct ServerLine {
     pub(super) hides: Option<String>,
 }
 
-/// What came of trying to reach something.
+/// The result of a connection check.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Tried {
     /// Its name.
@@ -365,7 +365,7 @@ fn warnings(config: &Config, inventory: Option<&Inventory>) -> Vec<Problem> {
     all
 }
 
-/// What is said of a pattern in `tools`.
+/// The message for a pattern in `tools`.
 pub(super) fn unmatched(pattern: &str) -> String {
     format!("pattern `{pattern}` matches no tool")
 }

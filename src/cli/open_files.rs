@@ -1,18 +1,18 @@
-//! The limit of open files: raised at the start, and what is served side by side is made to fit it.
+//! The limit of open files: raised at the start, and the number of requests is lowered to fit it.
 //!
 //! A request takes two descriptors, one for its client and one for its model; without enough of them, no client
 //! can connect any more. Children inherit the raised limit.
 
 use crate::{config::Config, server};
 
-/// What toolway has open besides connections: the listener, the runtime, pipes, files that are read.
+/// The files that toolway needs besides connections: the listener, the runtime, pipes, files that are read.
 const OWN: u64 = 64;
 
-/// What a server or a group of functions has open besides its calls.
+/// The files that a server or a group of functions needs besides its calls.
 const OF_SERVER: u64 = 8;
 
-/// Raises the limit of open files as far as the system allows, and lowers the bounds of `config` to what it suffices
-/// for. Both are logged.
+/// Raises the limit of open files as far as the system allows, and lowers the bounds of `config` to fit it. Both are
+/// logged.
 pub(super) fn fit(config: &mut Config) {
     let Some(limit) = raise() else { return };
     let of_servers = config.servers.iter().map(|it| it.parallel_calls);
@@ -34,11 +34,11 @@ pub(super) fn fit(config: &mut Config) {
     config.server.mcp.max_streams = bounds.streams;
 }
 
-/// What is served side by side.
+/// What toolway serves at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OpenFileLimits {
     requests: usize,
-    /// Streams of what is said unasked.
+    /// Streams of notifications.
     streams: usize,
     /// Connections without a request.
     idle: usize,
@@ -53,13 +53,13 @@ impl OpenFileLimits {
         }
     }
 
-    /// The files that this takes.
+    /// The number of files that this needs.
     fn files(self) -> u64 {
         2 * self.requests as u64 + self.streams as u64 + self.idle as u64
     }
 
-    /// As much of this as `limit` files suffice for, of which `others` are taken by something else: an eighth each for
-    /// streams and idle connections, the rest for requests; always one.
+    /// The part of this that fits into `limit` files, of which `others` are used otherwise: an eighth each for streams
+    /// and idle connections, the rest for requests; each at least one.
     fn within(self, limit: u64, others: u64) -> OpenFileLimits {
         let free = limit.saturating_sub(others);
         if self.files() <= free {
@@ -79,7 +79,7 @@ impl OpenFileLimits {
 /// Most that the limit is raised to. Children inherit it, and some close every descriptor up to it when they start.
 const MOST: u64 = 1 << 20;
 
-/// Raises the soft limit to the hard one, at most to [`MOST`]; the limit then. Nothing where there is no such limit.
+/// Raises the soft limit to the hard one, at most to [`MOST`], and returns it; `None` where there is no such limit.
 #[cfg(unix)]
 fn raise() -> Option<u64> {
     use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};

@@ -1,4 +1,4 @@
-//! The servers that are still starting, on a terminal.
+//! Shows the servers that are still starting, on a terminal.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -12,13 +12,13 @@ use super::terminal;
 use crate::gateway::Gateway;
 use crate::health::State;
 
-/// How often the line is written anew.
+/// How often the line is redrawn.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Takes the line away.
+/// Removes the line.
 const CLEAR: &str = "\r\x1b[K";
 
-/// Does the work; on a terminal a line of standard error says which servers it waits for.
+/// Runs the work. On a terminal, a line on standard error shows the servers it waits for.
 pub(super) async fn while_waiting<T>(gateway: &Gateway, work: impl Future<Output = T>) -> T {
     if !io::stderr().is_terminal() {
         return work.await;

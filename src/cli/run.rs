@@ -1,4 +1,4 @@
-//! The seam between the command line and the gateway: what `check`, `tools` and `call` have it do.
+//! Runs the gateway for the commands `check`, `tools` and `call`.
 //!
 //! Nothing is printed here; other modules write the results.
 
@@ -33,8 +33,7 @@ use toolway_core::{
 };
 use toolway_protocol::tool::ServerId;
 
-/// How much longer than their own `start_timeout` servers are waited for: a process that never answered is stopped
-/// within 5 s.
+/// How long to wait for servers beyond their `start_timeout`: a process that never answered is stopped within 5 s.
 const GRACE: Duration = Duration::from_secs(6);
 
 /// Longest wait for an upstream's list of models.
@@ -65,7 +64,7 @@ pub(super) async fn survey_all(config: &Config) -> Result<Inventory> {
         };
         let tried = Tried {
             name: upstream.config.name.clone(),
-            // The log leaves these words out; a person who checks needs them.
+            // The log omits these messages, but `check` shows them.
             error: error.map(|error| match &error {
                 ModelError::Refused(refused) => format!("{error}: {}", refused.error.message),
                 error => error.to_string(),
@@ -156,7 +155,7 @@ async fn settled(config: &Config) -> Result<Arc<Gateway>> {
     let slowest = config.servers.iter().map(|server| server.start_timeout);
     let start_wait = slowest.max().unwrap_or_default() + GRACE;
     let mut config = config.clone();
-    // What is late is said here, and not in the log.
+    // Delays are reported here, not in the log.
     config.gateway.start_wait = start_wait;
     let gateway = serve::gateway(&config, Entries::default())?;
     let settled = gateway.settled(Instant::now() + start_wait);

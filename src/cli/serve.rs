@@ -1,4 +1,4 @@
-//! `toolway serve`: bind, say where, serve, drain.
+//! `toolway serve`: bind, print the address, serve, drain.
 
 #[cfg(unix)]
 use std::{future::poll_fn, task::Poll};
@@ -33,7 +33,7 @@ pub(super) async fn run(mut config: Config, stop: CancellationToken) -> Result<(
     Ok(())
 }
 
-/// Binds an address, with a word on what to do when it is taken.
+/// Binds an address; the error for a used one has advice.
 pub(super) fn bind(address: SocketAddr) -> Result<TcpListener> {
     server::bind(address).map_err(|error| {
         let hint = match error.kind() {
@@ -82,7 +82,7 @@ async fn say_where(config: &Config, listener: &TcpListener) -> Result<()> {
 pub(super) async fn told_twice(stop: CancellationToken) {
     signalled().await;
     let mut again = pin!(any_of(&[]));
-    // It listens from here on, before the message that a second one is heard.
+    // The handler is installed before the message that announces it.
     if poll!(again.as_mut()).is_pending() {
         tracing::info!("Stopping; a second signal ends toolway at once");
         stop.cancel();
@@ -90,7 +90,7 @@ pub(super) async fn told_twice(stop: CancellationToken) {
     }
 }
 
-/// Ends with the next Ctrl-C, SIGTERM, SIGQUIT or SIGHUP.
+/// Waits for the next Ctrl-C, SIGTERM, SIGQUIT or SIGHUP.
 pub(super) async fn signalled() {
     #[cfg(unix)]
     let hangup: &[SignalKind] = match ignores_hangup() {
@@ -102,7 +102,7 @@ pub(super) async fn signalled() {
     any_of(hangup).await;
 }
 
-/// Ends with the next Ctrl-C, SIGTERM or SIGQUIT, or with one of these signals.
+/// Waits for the next Ctrl-C, SIGTERM or SIGQUIT, or for one of these signals.
 #[cfg(unix)]
 async fn any_of(others: &[SignalKind]) {
     let usual = [
@@ -130,8 +130,8 @@ async fn any_of(_: &[()]) {
     }
 }
 
-/// SIGHUP was ignored when the process was started, as `nohup` does it, and then stays so. Where that cannot be told,
-/// its meaning is left alone: the process ends by it, or does not.
+/// SIGHUP was ignored when the process was started, as `nohup` does it, and then stays so. If that is unknown, the
+/// signal's disposition is left unchanged.
 #[cfg(unix)]
 fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -44,7 +44,7 @@ fn styled(style: Style, text: &str) -> String {
     format!("{style}{}{style:#}", safe(text))
 }
 
-/// A text from outside without what would steer a terminal or be hidden by it.
+/// An external text without control characters and invisible characters.
 pub(super) fn safe(text: &str) -> String {
     printable::text(text).into_owned()
 }

@@ -1,4 +1,4 @@
-//! What is being checked: the problems so far, and the small rules that every part uses.
+//! The state of a check: the problems so far, and the small rules that all parts share.
 
 use std::{
     fmt::Display,
@@ -16,19 +16,19 @@ use super::{
     raw::{RawConfig, RawDuration},
 };
 
-/// Collects everything that is wrong while a configuration is being read.
+/// Collects all problems while a configuration is being read.
 pub(super) struct Check<'a> {
     /// The environment and the files.
     pub(super) environment: &'a Environment<'a>,
     /// The folder that relative paths in the configuration file start from.
     pub(super) base: PathBuf,
-    /// What is wrong.
+    /// The problems.
     pub(super) problems: Vec<Problem>,
-    /// What is probably not meant.
+    /// Probable mistakes.
     pub(super) warnings: Vec<Problem>,
-    /// What is meant, and worth a line.
+    /// Notes.
     pub(super) notes: Vec<Problem>,
-    /// Values that are not there, of the part that is being read.
+    /// Missing values of the part that is being read.
     pub(super) missing: Vec<Problem>,
     /// Missing values that are no problem, because of `keys`: of `api_keys` and of upstreams.
     pub(super) unset: Vec<Problem>,
@@ -39,7 +39,7 @@ pub(super) struct Check<'a> {
 /// The longest time that may be configured: a day.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// The shortest: anything less is a slip of the unit.
+/// The shortest; anything less is probably a wrong unit.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 impl<'a> Check<'a> {
@@ -71,7 +71,7 @@ impl<'a> Check<'a> {
         });
     }
 
-    /// Notes a value that is not there; [`Check::settle_missing`] says what that costs.
+    /// Notes a missing value; [`Check::settle_missing`] decides the consequence.
     pub(super) fn missing(&mut self, path: impl Display, message: impl Display) {
         self.missing.push(Problem {
             path: path.to_string(),
@@ -79,7 +79,7 @@ impl<'a> Check<'a> {
         });
     }
 
-    /// Values that are not there are problems of the part that was read, unless its keys are not asked for.
+    /// Missing values become problems of the part that was read, unless its keys are not required.
     pub(super) fn settle_missing(&mut self) {
         let missing = std::mem::take(&mut self.missing);
         match self.keys {
@@ -88,7 +88,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Reads one part; beside it the values that it needs and that are not there.
+    /// Reads one part; also returns the required values that are missing.
     pub(super) fn reading<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> (T, Vec<Problem>) {
         let before = std::mem::take(&mut self.missing);
         let part = read(self);
@@ -201,7 +201,7 @@ impl<'a> Check<'a> {
         N::try_from(written).unwrap_or(default)
     }
 
-    /// A time within the bounds that hold for every time, or the default.
+    /// A duration within the general bounds, or the default.
     pub(super) fn time(
         &mut self,
         path: impl Display,

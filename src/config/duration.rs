@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("`{text}` is too long"))
 }
 
-/// Writes a time as one would write it by hand.
+/// Formats a duration as in the configuration.
 pub(super) fn show(time: Duration) -> String {
     let ms = time.as_millis();
     match ms {

@@ -35,7 +35,7 @@ impl Environment<'static> {
     }
 }
 
-/// Longest file that is read, in bytes: a device or a disk image is no configuration.
+/// Longest file that is read, in bytes, so that a device or a disk image is refused.
 const MAX_FILE: u64 = 32 << 20;
 
 fn read_file(path: &Path) -> io::Result<FileText> {

@@ -87,7 +87,7 @@ impl Check<'_> {
         })
     }
 
-    /// A group that is not offered, because values that it needs are not there.
+    /// A group that is not offered, because required values are missing.
     fn unavailable(
         &self,
         path: &str,
@@ -96,7 +96,7 @@ impl Check<'_> {
         missing: &[Problem],
     ) -> Option<Config> {
         let [way] = ways::given(raw)[..] else {
-            // Said when the group was read.
+            // Already reported when the group was read.
             return None;
         };
         let kind = BackendKind::Unavailable {
@@ -113,7 +113,7 @@ impl Check<'_> {
         })
     }
 
-    /// The functions that a file defines. Every entry that is none is a problem: who wrote it wants it called.
+    /// The functions that a file defines. Every invalid entry is a problem.
     fn definitions(&mut self, path: &str, file: Option<&str>) -> Option<Vec<Tool>> {
         let Some(file) = file else {
             self.problem(path, "is missing: the file with the OpenAI `tools` array");

@@ -1,7 +1,7 @@
-//! JSON as editors write it: with comments, trailing commas and a byte-order mark.
+//! JSON with comments, trailing commas and a byte-order mark, as some editors write it.
 
-/// Plain JSON of the same length: what JSON does not know becomes spaces, so that line and column of an
-/// error stay right.
+/// Plain JSON of the same length: everything that is not JSON becomes spaces, so that the line and column of an error
+/// stay right.
 pub(super) fn to_json(text: &str) -> String {
     let mut out: Vec<char> = text.chars().collect();
     if out.first() == Some(&'\u{feff}') {

@@ -1,4 +1,4 @@
-//! Tables read key by key, so that one wrong key hides no other, and the known key nearest to an unknown one.
+//! Reads tables key by key, so that one wrong key does not hide another; finds the known key nearest to an unknown one.
 
 use std::fmt;
 
@@ -49,7 +49,7 @@ impl Check<'_> {
     }
 }
 
-/// What is said about a key that is none of `known`.
+/// The message for a key that is not in `known`.
 fn unknown_key(key: &str, known: &[&str]) -> String {
     if key == "mcpServers" {
         return "servers stand under `[servers.NAME]` here; a file of another client is given with `--mcp`".into();
@@ -57,7 +57,7 @@ fn unknown_key(key: &str, known: &[&str]) -> String {
     unknown("key", key, known)
 }
 
-/// What is said about a word that is none of `known`.
+/// The message for a word that is not in `known`.
 pub(super) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     match nearest(word, known) {
         Some(near) => format!("unknown {what} `{word}`; did you mean `{near}`?"),
@@ -65,7 +65,7 @@ pub(super) fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     }
 }
 
-/// The known word that is a few slips of the hand away from `word`.
+/// The known word that is a few typing errors away from `word`.
 pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let word = word.to_ascii_lowercase().replace('-', "_");
     known
@@ -76,7 +76,7 @@ pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, k)| k)
 }
 
-/// How many letters have to be added, taken away, changed or swapped with their neighbour.
+/// The edit distance: letters added, removed, changed or swapped with their neighbour.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![(0..=b.len()).collect::<Vec<_>>()];
@@ -138,14 +138,14 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The names of the fields of a struct, as serde knows them: no second list has to be kept.
+/// The names of a struct's fields, as serde knows them, so that no second list is needed.
 pub(super) fn fields_of<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
     let mut found: &'static [&'static str] = &[];
     _ = T::deserialize(FieldNames(&mut found));
     found
 }
 
-/// A deserializer that only listens to which fields are asked for.
+/// A deserializer that only records the requested fields.
 struct FieldNames<'a>(&'a mut &'static [&'static str]);
 
 /// The way out of a [`FieldNames`] run.

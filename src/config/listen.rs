@@ -1,4 +1,4 @@
-//! Where and for whom it listens, the bounds of the loop, and the log.
+//! The listen address and its clients, the bounds of the loop, and the log.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -14,7 +14,7 @@ use crate::{gateway, server, telemetry, upstream::model};
 const GIB: i64 = 1 << 30;
 
 impl Check<'_> {
-    /// Where and for whom toolway listens.
+    /// The listen address, and which clients are admitted.
     pub(super) fn listen(&mut self, raw: &RawConfig) -> server::Config {
         let default = server::Config::default();
         let bind = self.bind(raw.bind.as_deref(), default.bind);
@@ -197,7 +197,7 @@ impl Check<'_> {
         config
     }
 
-    /// What goes wrong between the keys of the gateway and those of the upstreams.
+    /// Conflicts between the gateway's keys and those of the upstreams.
     pub(super) fn compare_keys(&mut self, server: &server::Config, upstreams: &[model::Config]) {
         let is_open = server.api_keys.is_empty() && !server.bind.ip().to_canonical().is_loopback();
         for (i, upstream) in upstreams.iter().enumerate() {
@@ -234,7 +234,7 @@ impl Check<'_> {
     }
 }
 
-/// Why no `Host` header is ever this, and what to write instead; the port of the header is not looked at.
+/// Why a `Host` header never has this value, and what to write instead. The port of the header is ignored.
 fn what_is_no_host(text: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-._:[]*".contains(c);
     if text.is_empty() || !text.chars().all(fits) {
@@ -251,7 +251,7 @@ fn what_is_no_host(text: &str) -> Option<String> {
     }
 }
 
-/// Scheme, host and port as a browser writes them: no path, and no port that is the scheme's own.
+/// Scheme, host and port as a browser writes them: no path, and no default port.
 fn is_origin(text: &str) -> bool {
     let Ok(url) = Url::parse(text) else {
         return false;

@@ -47,7 +47,7 @@ const UNDERSTOOD: [&str; 20] = [
 /// Keys that switch a server off, and the value that does.
 const SWITCHES: [(&str, bool); 3] = [("disabled", true), ("enabled", false), ("isActive", false)];
 
-/// Keys that say which tools run without asking a person. toolway does not ask.
+/// Keys that list the tools that run without approval. toolway never asks for approval.
 const APPROVALS: [&str; 4] = ["alwaysAllow", "autoApprove", "autoApproveTools", "trust"];
 
 /// Keys that are for people.
@@ -119,7 +119,7 @@ impl Check<'_> {
         servers
     }
 
-    /// What `${workspaceFolder}` stands for: the folder above `.vscode` or `.cursor`, else where toolway runs.
+    /// The value of `${workspaceFolder}`: the folder above `.vscode` or `.cursor`, else toolway's working directory.
     fn workspace(&self, file: &Path) -> PathBuf {
         let path = self.environment.folder.join(file);
         let editor = path
@@ -146,7 +146,7 @@ impl Check<'_> {
                     return Some(self.switched_off(path, format_args!("`{key}` is {value} there")));
                 }
                 Some(_) => {}
-                // The person who wrote it may have meant to switch it off.
+                // It may have been meant to be switched off.
                 None => self.missing(format_args!("{path}.{key}"), "must be true or false"),
             }
         }
@@ -329,7 +329,7 @@ impl Check<'_> {
         Some(texts)
     }
 
-    /// A name in our alphabet, different from those before it.
+    /// A valid name that differs from those before it.
     fn fitting_name(&mut self, path: &str, name: &str, taken: &mut BTreeSet<String>) -> String {
         let mut fitting = fit(name);
         let mut number = 2;
@@ -350,7 +350,7 @@ impl Check<'_> {
     }
 }
 
-/// The transport in our words. `local` and `remote` say no more than `command` and `url` do.
+/// The transport by toolway's name. `local` and `remote` say no more than `command` and `url` do.
 fn known_kind(written: &str) -> Option<String> {
     let plain = written.to_ascii_lowercase().replace(['-', '_', ' '], "");
     let ours = match plain.as_str() {
@@ -389,7 +389,7 @@ fn is_bare_variable(text: &str) -> bool {
     })
 }
 
-/// A switch as people write it.
+/// A boolean, also in its other spellings.
 fn as_bool(value: &Value) -> Option<bool> {
     match as_text(value)?.trim().to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" => Some(true),

@@ -77,7 +77,7 @@ impl Check<'_> {
         let mut servers = Vec::new();
         for one in written.filter(|one| one.raw.enabled != Some(false)) {
             if one.is_toolway_itself() {
-                // It would start itself again and again.
+                // toolway would start itself again and again.
                 self.warn(&one.path, "is toolway itself, and left out");
                 continue;
             }
@@ -249,7 +249,8 @@ impl Check<'_> {
         }
     }
 
-    /// Other clients have transports that toolway has not; a server with one of them costs itself only.
+    /// Other clients have transports that toolway does not support; a server with one of them is skipped, the rest
+    /// still work.
     fn kind(&mut self, path: &str, written: &str, origin: &Origin) -> Option<ServerKind> {
         match written {
             "stdio" => Some(ServerKind::Stdio),
@@ -396,7 +397,7 @@ impl Check<'_> {
     }
 }
 
-/// Why a server or a group of functions is not there: the missing values, by their paths within its entry.
+/// Why a server or a group of functions is unavailable: its missing values, by their paths within its entry.
 pub(super) fn missing_values(path: &str, missing: &[Problem]) -> String {
     let within = |problem: &Problem| {
         let place = problem.path.strip_prefix(path).unwrap_or(&problem.path);

@@ -1,4 +1,4 @@
-//! The model providers: what each must say, and how they stand to each other.
+//! The model providers: the rules for each, and the rules between them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -37,7 +37,7 @@ const TEXT_FORMS: [&str; 5] = [
     "harmony",
 ];
 
-/// The upstream that `--upstream URL` stands for.
+/// The upstream for `--upstream URL`.
 pub(super) fn from_url(written: &str) -> RawUpstream {
     RawUpstream {
         base_url: Some(written.to_owned()),

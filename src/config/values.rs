@@ -1,6 +1,6 @@
-//! Texts that stand for other texts: `env:NAME`, `file:PATH`, and `${NAME}` within a text.
+//! Texts that refer to other texts: `env:NAME`, `file:PATH`, and `${NAME}` within a text.
 //!
-//! What comes out may be a secret, so no message repeats it; messages name the variable or the file.
+//! The value may be a secret, so no message repeats it; messages name the variable or the file.
 
 use std::{
     fmt::Display,
@@ -10,7 +10,7 @@ use std::{
 use super::check::Check;
 use crate::secret::Secret;
 
-/// Where a value was written, which decides what it may refer to and how.
+/// Where a value was written, which decides what it may refer to.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
     /// In `toolway.toml`: a whole value may be `env:NAME` or `file:PATH`.
@@ -25,7 +25,7 @@ pub(super) enum Origin {
 }
 
 impl Check<'_> {
-    /// A key that should not stand in the file as it is.
+    /// A key that should not be written in the file in plain text.
     pub(super) fn key(&mut self, path: &str, written: &str) -> Option<Secret> {
         if !written.starts_with("env:") && !written.starts_with("file:") && !written.contains("${")
         {
@@ -132,7 +132,7 @@ impl Check<'_> {
         }
     }
 
-    /// The text of a file without the line end that editors and `echo` leave.
+    /// The text of a file without the final line end that editors and `echo` add.
     pub(super) fn file(&mut self, path: &str, file: &str, origin: &Origin) -> Option<String> {
         let name = match (file.strip_prefix("~/"), (self.environment.env)("HOME")) {
             (Some(rest), Some(home)) => Path::new(&home).join(rest),
@@ -163,11 +163,11 @@ impl Check<'_> {
     }
 }
 
-/// Why a text that stands for a value gives none.
+/// Why a reference has no value.
 enum NoValue {
-    /// The text can stand for nothing.
+    /// The reference is invalid.
     Wrong(String),
-    /// What it stands for is not there.
+    /// The value does not exist.
     Missing(String),
 }
 

@@ -1,7 +1,7 @@
-//! What tools are run by: MCP servers and groups of functions. A name is one or the other, never both.
+//! What runs tools: MCP servers and groups of functions. A name belongs to one or the other, never both.
 //!
-//! The only place of `gateway` that calls them (`tests/layers.rs` sees to it), and no tool is called without leave
-//! of [`policy`](toolway_core::policy).
+//! This is the only module of `gateway` that calls them (`tests/cli/layers.rs` checks it), and no tool is called unless
+//! [`policy`](toolway_core::policy) admits it.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::upstream::{
 use toolway_core::policy::Admitted;
 use toolway_protocol::tool::{CallError, JsonObject, ServerId, ToolResult};
 
-/// Everything that calls can go to.
+/// All backends.
 pub(super) struct Backends {
     servers: Arc<Servers>,
     functions: Functions,
 }
 
-/// What an MCP client may ask, and of which server.
+/// A request of an MCP client, and the server it is for.
 #[derive(Clone, Debug)]
 pub(super) enum Method {
     /// `tools/call` of this tool.
@@ -66,7 +66,7 @@ impl Backends {
         &self.functions
     }
 
-    /// Calls a tool where it is. Dropping the future cancels the call.
+    /// Calls a tool at its backend. Dropping the future cancels the call.
     pub(super) async fn call(
         &self,
         tool: &Admitted,
@@ -92,7 +92,7 @@ impl Backends {
         self.functions.call(tool, arguments, options)
     }
 
-    /// Makes a request of a server and gives its result as it came. Dropping the future cancels the request.
+    /// Sends a request to a server and returns the raw result. Dropping the future cancels the request.
     pub(super) fn request(
         &self,
         method: &Method,

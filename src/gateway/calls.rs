@@ -23,7 +23,7 @@ use toolway_protocol::{
     tool::{CallError, ToolResult, millis},
 };
 
-/// How a call is bounded.
+/// The limits of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallLimits {
     /// Longest silence of an attempt.
@@ -37,7 +37,7 @@ pub(super) struct CallLimits {
 pub(super) struct AdmittedCall<'a> {
     /// The tool.
     pub tool: &'a Admitted,
-    /// Within which it may be repeated; without them it is not.
+    /// Its limits if it may be repeated; `None` if it may not.
     pub repeat_within: Option<CallLimits>,
     /// The number of the session whose caller lends the tool.
     pub session: Option<u64>,
@@ -54,7 +54,7 @@ pub(super) struct FinishedCall<T> {
 
 /// The result of a call, in the form in which it travels.
 pub(super) trait LoggedResult {
-    /// Its word in the log.
+    /// The status that the log shows.
     fn status(&self) -> &'static str;
 }
 
@@ -78,7 +78,7 @@ impl LoggedResult for Value {
     }
 }
 
-/// Has `policy` decide about a call of a tool that its client is shown.
+/// Asks `policy` whether a tool that the client is shown may be called.
 ///
 /// # Errors
 /// [`CallError::Denied`].
@@ -91,8 +91,8 @@ pub(super) fn admit(tool: &Arc<Offered>) -> Result<Admitted, CallError> {
 }
 
 impl AdmittedCall<'_> {
-    /// Makes the call with `attempt`, once more where [`route::repeat_after`] allows it; attempts share the counter of
-    /// their sends. Dropping the future cancels it.
+    /// Runs the call with `attempt`, and repeats it where [`route::repeat_after`] allows that. All attempts share one
+    /// counter of sends. Dropping the future cancels the call.
     pub(super) async fn run<T: LoggedResult, F: Future<Output = Result<T, CallError>>>(
         self,
         mut attempt: impl FnMut(Sends) -> F,
@@ -103,7 +103,7 @@ impl AdmittedCall<'_> {
             let outcome = attempt(sends.clone()).await;
             attempts = attempts.max(sends.so_far());
             match self.pause(&outcome, attempts) {
-                // Rare, so its timer has no room in the future of every call.
+                // Boxed, because it is rare and its timer would enlarge the future of every call.
                 Some(pause) => Box::pin(sleep(pause)).await,
                 None => break outcome,
             }
@@ -117,7 +117,7 @@ impl AdmittedCall<'_> {
         }
     }
 
-    /// The pause before the call is made again, if it is.
+    /// The pause before the call is repeated, or `None` if it is not repeated.
     fn pause<T>(&self, outcome: &Result<T, CallError>, attempts: u32) -> Option<Duration> {
         let (error, limits) = (outcome.as_ref().err()?, self.repeat_within?);
         let left = limits.deadline.saturating_duration_since(Instant::now());

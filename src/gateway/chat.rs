@@ -1,4 +1,4 @@
-//! One chat on its way: what was asked, which tools it is offered, and what was parked for it.
+//! One chat in progress: its request, the tools it is offered, and the turns that were parked for it.
 
 use std::sync::{
     Arc, OnceLock,
@@ -51,7 +51,7 @@ use super::{
     sink::ResponseBody,
 };
 
-/// A chat request as the HTTP face took it.
+/// A chat request as the HTTP face received it.
 pub struct ChatInput {
     /// The client's headers that may go on to the upstream.
     pub headers: ClientHeaders,
@@ -95,7 +95,7 @@ pub enum ChatResponse {
     },
 }
 
-/// A chat on its way: what was asked, by whom, and what applies to it.
+/// A chat in progress: the request, its client, and what applies to it.
 pub(super) struct Chat<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) input: &'a ChatInput,
@@ -132,7 +132,7 @@ impl Drop for Chat<'_> {
 }
 
 impl Chat<'_> {
-    /// A gateway tool applies, or a result that was cut can be read on in.
+    /// A gateway tool applies, or the rest of a cut result can be read.
     pub(super) fn is_loop(&self) -> bool {
         !self.selected.tools.is_empty()
             || (self.request.n() == 1
@@ -211,7 +211,7 @@ impl Chat<'_> {
         )
     }
 
-    /// Puts a question to the model; the answer's head is there when this ends.
+    /// Sends a request to the model and returns when the head of the answer has arrived.
     pub(super) async fn ask(&self, ask: &Ask) -> Result<Incoming, Failure> {
         let round = if ask.first {
             retry::RoundPosition::First
@@ -245,7 +245,7 @@ impl Chat<'_> {
         Ok(incoming)
     }
 
-    /// Readies the calls of a turn.
+    /// Prepares the calls of a turn.
     pub(super) fn start(&self, lanes: Vec<Vec<Job>>) -> RunningCalls<'_> {
         let calls: usize = lanes.iter().map(Vec::len).sum();
         let calls = u32::try_from(calls).unwrap_or(u32::MAX);
@@ -258,7 +258,7 @@ impl Chat<'_> {
         RunningCalls::new(&self.gateway.backends, lanes, limits, config.parallel_calls)
     }
 
-    /// Waits for what belongs to this request, as long as the request may take and toolway does not end.
+    /// Waits for a part of this request, until the deadline of the request or the end of toolway.
     pub(super) async fn in_time<T>(
         &self,
         awaited: impl Future<Output = Result<T, Failure>>,
@@ -291,12 +291,12 @@ impl Chat<'_> {
         }
     }
 
-    /// The loop has nothing left to do and no end. This is a defect of toolway; it is reported so that no client hangs.
+    /// The loop has no effect left and has not ended. This is a bug in toolway; it is reported so that no client hangs.
     pub(super) fn lost_track(&self) -> Failure {
         self.faulty(StreamError::Ended)
     }
 
-    /// Stores what the client cannot know until it sends the results of its own calls.
+    /// Stores the turns that the client does not see, until it sends the results of its own calls.
     pub(super) async fn park(&self, parked: parked::Parked) {
         let messages = self.request.messages();
         let turn = NewTurn {

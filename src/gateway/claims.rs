@@ -12,7 +12,7 @@ use std::{
 /// Most ids of parked turns that are remembered.
 const MAX_PARKED: usize = 20_000;
 
-/// The ids that are in use, by their hashes: a call whose id only has the hash of another gets a new id, too.
+/// The hashes of the ids in use. A call whose id merely has the same hash as another also gets a new id.
 #[derive(Debug, Default)]
 pub(super) struct ClaimedIds {
     hasher: RandomState,
@@ -48,7 +48,7 @@ pub(super) struct Claims<'a> {
 }
 
 impl Claims<'_> {
-    /// Claims an id. False if a parked turn, or another answer that is on its way, has it.
+    /// Claims an id. Returns false if a parked turn or another running answer has it.
     pub(super) fn claim(&self, id: &str) -> bool {
         let id = self.all.hasher.hash_one(id);
         let mut own = self.own();

@@ -42,14 +42,14 @@ impl Gateway {
     /// Dropping the future, or the body it gives, ends the model call and cancels every running tool.
     pub async fn chat(self: &Arc<Gateway>, input: ChatInput) -> Result<ChatResponse, Failed> {
         let gateway = self.clone();
-        // The whole story, `Some` with a plain answer, `None` when it was streamed into the sink. It is written here,
-        // since in a function of its own the sink would lie twice for as long as an answer lasts.
+        // The whole loop: `Some` with a plain answer, `None` when the answer was streamed into the sink. It is not a
+        // function of its own, because the future would then hold the sink twice.
         let answer = |sink: Sink| async move {
             gateway.wait_until_ready(&input).await;
             let chat = &gateway.prepare(&input).await.map_err(Failed::from)?;
             match (chat.is_loop(), chat.request.stream()) {
-                // Boxed, for each of them takes kilobytes for as long as an answer lasts, and would take as much as
-                // the largest.
+                // Boxed, because each takes kilobytes while an answer lasts, and unboxed each would take as much as the
+                // largest.
                 (false, true) => Box::pin(stream::pass_through(chat, sink))
                     .await
                     .map(|()| None),
@@ -198,7 +198,7 @@ impl Gateway {
     /// Waits until the servers whose tools this request may be offered are ready or have failed, or the start is over.
     async fn wait_for_tools(&self, input: &ChatInput) {
         let Some(missing) = self.awaited(input) else {
-            // It wants no tools, or is refused by `prepare`.
+            // It wants no tools, or `prepare` refuses it.
             return;
         };
         let settled = self.servers.settled_of(&missing);
@@ -282,7 +282,7 @@ fn selection(
     Selection::parse(tools, servers, request.mcp_tools(), catalog.servers())
 }
 
-/// The loop ended without an answer. This is a defect of toolway; it is reported so that no client hangs.
+/// The loop ended without an answer. This is a bug in toolway; it is reported so that no client hangs.
 fn nothing() -> Failure {
     Failure::Answer {
         upstream: "toolway".to_owned(),

@@ -103,7 +103,7 @@ impl Gateway {
             }
         }
         match effect {
-            // What the model would be asked next holds the results.
+            // The next request to the model holds the results.
             Some(Effect::Ask(ask)) => executed(&ask.appended),
             Some(Effect::Run(_) | Effect::Finish(_) | Effect::NoAnswer) | None => Vec::new(),
         }

@@ -1,4 +1,4 @@
-//! Why a request got no answer; `server::error` gives each its status and its words.
+//! Why a request got no answer; `server::error` maps each to a status and a message.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The word for it in the log.
+    /// The value of `outcome` in the log.
     pub fn as_str(self) -> &'static str {
         match self {
             Outcome::Completed => "completed",
@@ -41,7 +41,7 @@ impl Outcome {
         }
     }
 
-    /// The operator should look at it.
+    /// An operator should look at it.
     pub fn is_failure(self) -> bool {
         match self {
             Outcome::UpstreamFailed
@@ -75,7 +75,7 @@ pub enum Failure {
     /// The model provider failed.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The model provider's answer carries an error, or makes no sense.
+    /// The model provider's answer contains an error or is invalid.
     #[error("{error} (upstream `{upstream}`)")]
     Answer {
         /// The upstream's name.
@@ -88,7 +88,7 @@ pub enum Failure {
         "the requests that are being served have too many bytes together; try again in a moment"
     )]
     OverBudget,
-    /// toolway is about to end, and the request has not ended before.
+    /// toolway is shutting down, and the request did not end in time.
     #[error("toolway is shutting down; the request was not finished")]
     ShuttingDown,
     /// The whole request took too long.
@@ -100,7 +100,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// How a request ends that fails so.
+    /// The outcome of a request that fails this way.
     pub fn outcome(&self) -> Outcome {
         match self {
             Failure::Request { .. } | Failure::ModelNotFound { .. } | Failure::OverBudget => {

@@ -1,4 +1,4 @@
-//! What models are offered and what not, as JSON: the answer of `/tools` and of `toolway tools --json`.
+//! Which tools models are offered, and which not, as JSON: the output of `/tools` and of `toolway tools --json`.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ fn tool(offered: &Offered) -> Value {
     listed
 }
 
-/// A tool that an upstream is not offered, for want of room.
+/// A tool that does not fit into the number of tools that an upstream takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SurplusTool {
     /// Its offered name.
@@ -49,7 +49,7 @@ pub struct SurplusTool {
     pub reason: String,
 }
 
-/// What an upstream would not be offered by a request that says nothing about tools.
+/// The tools that an upstream is not offered when a request does not select tools.
 pub fn left_out(catalog: &Catalog, upstream: &Upstream) -> Vec<SurplusTool> {
     let max_tools = upstream.config.max_tools;
     let selected = catalog.select(&Selection::everything(), &[], max_tools);

@@ -1,4 +1,4 @@
-//! The catalog of the moment: made anew whenever a server's tools change, and read by every request.
+//! The current catalog: rebuilt whenever a server's tools change, and read by every request.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::listing;
 /// Most tools that one line of the log names.
 const MAX_NAMED: usize = 20;
 
-/// The catalog of the moment.
+/// The current catalog.
 pub(super) struct LiveCatalog {
     shared: Arc<CatalogState>,
     /// The task ends with this.
@@ -28,10 +28,10 @@ struct CatalogState {
     models: Arc<Models>,
     catalog: ArcSwap<Catalog>,
     index: ArcSwap<FeatureIndex>,
-    /// What the catalog was made of. Who makes one holds this, so that a late one never replaces a newer; who waits for
-    /// it wants the one that is being made, and keeps no thread.
+    /// The inputs of the catalog. The task that builds a catalog holds this lock, so that a late build never replaces a
+    /// newer one. A task that waits for the lock needs the catalog that is being built, and blocks no thread.
     made_of: Arc<Mutex<ListedServers>>,
-    /// Has seen the tools that the catalog was made of, and tells where others came since.
+    /// Has seen the tools that the catalog was built from, and reports later changes.
     seen: ArcSwap<watch::Receiver<Arc<Vec<ServerTools>>>>,
 }
 
@@ -43,7 +43,7 @@ struct ListedServers {
 }
 
 impl LiveCatalog {
-    /// Takes up the functions, and what the servers list, now and whenever it changes.
+    /// Builds the catalog from the functions and the servers' lists, now and after each change.
     ///
     /// Must be called within a Tokio runtime.
     pub(super) fn follow(
@@ -84,12 +84,12 @@ impl LiveCatalog {
         self.shared.index.load_full()
     }
 
-    /// Servers have listed tools that are not in the catalog yet. Costs next to nothing, so that every chat can ask.
+    /// Whether servers have listed tools that are not in the catalog yet. Cheap enough to call for every chat.
     pub(super) fn is_behind(&self) -> bool {
         self.shared.seen.load().has_changed().unwrap_or(false)
     }
 
-    /// Takes up what the servers list without waiting until the news have come round.
+    /// Reads the servers' lists now, without waiting for a notification of the change.
     pub(super) async fn renew(&self) {
         renew(&self.shared).await;
     }
@@ -102,8 +102,8 @@ async fn follow(shared: Arc<CatalogState>) {
     }
 }
 
-/// Makes the catalog anew if something has changed. Schemas are compiled on a thread of their own; when this is dropped
-/// they are compiled all the same.
+/// Rebuilds the catalog if something has changed. Schemas are compiled on a separate thread, which finishes even if
+/// this future is dropped.
 async fn renew(shared: &Arc<CatalogState>) {
     let mut made_of = shared.made_of.clone().lock_owned().await;
     if shared.is_made_of(&made_of) && !shared.seen.load().has_changed().unwrap_or(false) {

@@ -1,7 +1,7 @@
-//! What MCP clients get: which endpoint shows what, and what comes of each of their requests.
+//! The MCP server side: what each endpoint shows, and how each request is answered.
 //!
-//! The faces (`server::mcp` over HTTP and pipes) do the protocol around it: versions, sessions, streams, ids. They
-//! hand a request over with its [`RequestContext`] and get the raw result, already in the form of the client's version.
+//! The faces (`server::mcp` over HTTP and pipes) handle the protocol: versions, sessions, streams, ids. They pass each
+//! request with its [`RequestContext`] and get the raw result, already in the form of the client's version.
 //!
 //! Read next: `view`, what an endpoint shows; `ask`, how a server turns to the client while it works.
 
@@ -40,19 +40,19 @@ pub struct RequestContext {
     pub view: Arc<View>,
     /// The version that client and face speak.
     pub version: Version,
-    /// Who is asked, where a server asks back. On a version without a handshake only its capabilities count:
-    /// [`Gateway::request`] then gives an `input_required` result in place of asking.
+    /// The client that answers a server's requests. On a version without a handshake only its capabilities count:
+    /// [`Gateway::request`] then returns an `input_required` result.
     pub caller: Arc<dyn Caller>,
-    /// Which log messages of a server's it wants while it works, where the requests themselves do not say it.
+    /// The log level for messages of servers during its requests, if the requests do not carry one.
     pub logs: Option<Level>,
-    /// Tells clients apart that must not answer for each other: a session, or the key that was shown.
+    /// Separates clients that must not answer for each other: a session, or the key of the request.
     pub owner: String,
-    /// What the request takes of the budget of bytes. Whatever keeps its parameters keeps this.
+    /// The request's reservation in the byte budget. Whatever keeps the parameters keeps this.
     pub(crate) reservation: Option<Arc<Reservation>>,
 }
 
 impl RequestContext {
-    /// Has a request for a server say which log messages its client wants.
+    /// Writes the log level that the client wants into a request for a server.
     fn ask_for_logs(&self, params: &mut JsonObject) {
         if let Some(level) = self.logs {
             stateless::ask_for_logs(params, level);
@@ -74,7 +74,7 @@ pub struct Description {
     pub instructions: Option<String>,
 }
 
-/// What a client subscribes to, or has a level for.
+/// What a notification is about, and so which clients receive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topic {
     /// `notifications/tools/list_changed`.
@@ -89,7 +89,7 @@ pub enum Topic {
     Log(String),
 }
 
-/// A notification for those whom the topic concerns.
+/// A notification for the clients of a topic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notice {
     /// What it is about.
@@ -140,7 +140,7 @@ impl Gateway {
         params: JsonObject,
         progress: Option<mpsc::Sender<Progress>>,
     ) -> Result<Value, RpcError> {
-        // The futures of what is seldom asked are boxed: every call would carry them along.
+        // The futures of rare methods are boxed, because they would enlarge the future of every call.
         match method {
             "tools/call" => call::call(self, context, params, progress).await,
             "tools/list" => {
@@ -188,7 +188,7 @@ impl Gateway {
         view.tool(&self.catalog(), name).cloned()
     }
 
-    /// What happens from now on. Bounded: a receiver that is too slow learns how much it missed.
+    /// Events from now on. Bounded: a receiver that is too slow learns how many it missed.
     pub fn events(&self) -> broadcast::Receiver<Arc<BackendEvent>> {
         self.notifications.subscribe()
     }
@@ -198,7 +198,7 @@ impl Gateway {
         event.notice(view)
     }
 
-    /// Has a resource watched. Its changes come as [`BackendEvent`].
+    /// Subscribes to a resource. Its changes arrive as [`BackendEvent`].
     ///
     /// # Errors
     /// When there is no such resource, or its server cannot be asked.
@@ -240,7 +240,7 @@ impl Gateway {
         self.wait_at_start(view, self.servers.acquainted()).await;
     }
 
-    /// Many clients list once and never again, or know a name from another time.
+    /// Many clients list only once, or use a name that they know from earlier.
     async fn wait_at_start(&self, view: &View, known: impl Future<Output = ()>) {
         if view.session().is_none() && Instant::now() < self.start_ends {
             let _ = timeout_at(self.start_ends, known).await;

@@ -80,13 +80,13 @@ struct SessionIndex {
 /// Why a session was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenSessionError {
-    /// The order is at fault.
+    /// The request is at fault.
     #[error(transparent)]
     SessionRequest(#[from] Failure),
     /// There are [`MAX_SESSIONS`], or they hold too much together.
     #[error("too many MCP sessions are open; end those that are done, or try again later")]
     Full,
-    /// The key has its share of them, which is half where there are several keys.
+    /// The key has its share, which is half of them if there are several keys.
     #[error("this key has half of all MCP sessions, which is its share; end those that are done")]
     Share,
     /// A function cannot be offered.
@@ -103,7 +103,7 @@ pub enum OpenSessionError {
     /// Compiling panicked.
     #[error("the functions could not be compiled")]
     Broken,
-    /// toolway stops.
+    /// toolway is shutting down.
     #[error("the gateway is stopping")]
     Stopping,
 }
@@ -128,14 +128,14 @@ impl McpSessions {
         }
     }
 
-    /// Says how many keys there are that open sessions.
+    /// Sets the number of keys that can open sessions.
     pub fn share_among(&self, keys: usize) {
         let is_shared = Sharing::among(keys) == Sharing::Several;
         self.inner.is_shared.store(is_shared, Ordering::Relaxed);
     }
 
-    /// Opens a session for a caller, as the body of its request orders it (see [`session_request::read`]). Schemas are
-    /// compiled on a thread of their own. Dropping the future opens none.
+    /// Opens a session as the body of the request describes it (see [`session_request::read`]). Schemas are compiled on
+    /// a thread of their own. Dropping the future opens none.
     ///
     /// # Errors
     /// See [`OpenSessionError`].
@@ -213,12 +213,12 @@ impl McpSessions {
         self.inner.ended.subscribe()
     }
 
-    /// How many there are.
+    /// The number of sessions.
     pub fn len(&self) -> usize {
         self.inner.lock().by_id.len()
     }
 
-    /// There are none.
+    /// There are no sessions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -256,7 +256,7 @@ impl SessionTable {
         self.ended.send_modify(|ended| *ended += 1);
     }
 
-    /// Ends the sessions whose time is up, and says when the next one's is.
+    /// Ends expired sessions and returns when the next one expires.
     fn sweep(&self) -> Option<Instant> {
         loop {
             let (end, session) = {
@@ -273,7 +273,7 @@ impl SessionTable {
 }
 
 impl SessionIndex {
-    /// There is a place for one more session of this owner, with definitions of so many bytes.
+    /// Checks that there is room for one more session of this owner, with definitions of `bytes` bytes.
     fn has_place(
         &self,
         owner: Principal,
@@ -319,7 +319,7 @@ impl SessionIndex {
     }
 }
 
-/// What is fixed about a session that begins now.
+/// The unchanging facts of a session that begins now.
 fn about(order: &SessionRequest) -> SessionInfo {
     let created = SystemTime::now()
         .duration_since(UNIX_EPOCH)

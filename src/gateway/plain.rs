@@ -46,7 +46,7 @@ pub(super) async fn run(chat: &Chat<'_>) -> Result<(HeaderMap, Bytes), Failed> {
 /// Answers a chat that no gateway tool applies to: the upstream's own bytes, mended where they are broken.
 pub(super) async fn pass_through(chat: &Chat<'_>) -> Result<(HeaderMap, Bytes), Failed> {
     let first = Ask::first();
-    // Pinned where it lies: handed over it would be copied, and lie there twice.
+    // Pinned in place, because moving it would store it twice.
     let reading = pin!(read(chat, &first));
     let (headers, body) = chat.in_time(reading).await?;
     chat.note_usage(usage::counts_in(&body));

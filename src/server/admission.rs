@@ -12,12 +12,12 @@ pub(super) const HEAD: u32 = 10;
 /// Longest time that a connection is kept without a request, in seconds.
 pub(super) const IDLE: u32 = 75;
 
-/// For so many seconds a connection is not closed for others: many clients that come at once need that long to be
-/// heard.
+/// For this many seconds a new connection is not closed to make room, so that many clients that connect at once can all
+/// send a request.
 pub(super) const YOUNG: u32 = 2;
 
-/// An address, as connections are counted by it: IPv4 as a whole, IPv6 by its first 64 bits, of which a network
-/// gives each customer at least one value.
+/// The unit in which connections are counted: a whole IPv4 address, or the first 64 bits of an IPv6 address, because a
+/// network gives each customer at least a /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Peer(u64);
 
@@ -37,7 +37,7 @@ pub(super) enum Awaiting {
     Request,
     /// The rest of a request's head.
     Head,
-    /// The rest of bodies of requests, each of which has a deadline of its own.
+    /// The rest of the request bodies; each has its own deadline.
     Bodies,
     /// Nothing: at least one complete request is being answered.
     Nothing,
@@ -79,7 +79,7 @@ pub(super) fn by_age(mut connections: Vec<Snapshot>, now: u32) -> Vec<u64> {
     connections.iter().map(|it| it.id).collect()
 }
 
-/// The oldest connection that can be closed, not younger than `young` seconds. Of the same age it is the one that was
+/// The oldest connection that can be closed and is at least `young` seconds old. Among equals it is the one that was
 /// accepted first.
 pub(super) fn oldest<'a>(
     connections: impl IntoIterator<Item = &'a Snapshot>,
@@ -92,7 +92,7 @@ pub(super) fn oldest<'a>(
     closable.min_by_key(|it| (it.since, it.id))
 }
 
-/// The connection that makes room where there is none: the oldest of the address with the most unfinished requests.
+/// The connection to close when there is no room: the oldest of the address with the most unfinished requests.
 pub(super) fn oldest_of_largest(
     connections: &[Snapshot],
     now: u32,
@@ -108,8 +108,8 @@ pub(super) fn oldest_of_largest(
     oldest(its, now, young)
 }
 
-/// The connections that are to be closed now: those that are overdue, and the oldest of each address that has more
-/// than `most` unfinished requests.
+/// The connections to close now: the overdue ones, and the oldest of each address with more than `most` unfinished
+/// requests.
 pub(super) fn to_close(mut connections: Vec<Snapshot>, now: u32, most: usize) -> Vec<u64> {
     let is_overdue = |it: &mut Snapshot| it.is_overdue(now);
     let mut closed: Vec<u64> = connections
@@ -136,8 +136,8 @@ pub(super) fn to_close(mut connections: Vec<Snapshot>, now: u32, most: usize) ->
     closed
 }
 
-/// How many places of `places` one key may take where there are several. A key and the functions that it lends leave
-/// some for others.
+/// How many of `places` one key may take if there are several keys. A key together with the functions that it lends
+/// leaves some for others.
 pub(super) fn share_of_key(places: usize) -> usize {
     places - places * 3 / 8
 }
@@ -147,7 +147,7 @@ pub(super) fn share_of_lent(places: usize) -> usize {
     places.div_ceil(4)
 }
 
-/// How many unfinished requests one address may have, where so many connections can be open.
+/// How many unfinished requests one address may have, given the maximum number of connections.
 pub(super) fn share_of_peer(connections: usize) -> usize {
     connections.div_ceil(2)
 }

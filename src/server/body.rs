@@ -25,13 +25,14 @@ use crate::byte_budget::{ByteBudget, Reservation};
 /// Longest wait for the next [`LEAST`] bytes of a body, or for its end.
 const WINDOW: Duration = Duration::from_secs(30);
 
-/// So many bytes must come within [`WINDOW`]: a body that drips is given up, one that comes over a slow line is not.
+/// At least this many bytes must arrive within [`WINDOW`]. A body on a slow line passes; one that is sent byte by byte
+/// does not.
 const LEAST: usize = 30 * 1024;
 
-/// Up to this length a body is copied out of the buffer it was read into, in bytes.
+/// Bodies up to this length, in bytes, are copied out of the buffer they were read into.
 pub(super) const SHORT: usize = 4096;
 
-/// A body did not arrive whole, and why.
+/// Why a body did not arrive completely.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the body of the request did not arrive")]
 pub(super) struct Incomplete(pub(super) Refusal);
@@ -49,7 +50,7 @@ pub(super) fn read_object(body: &[u8]) -> Result<JsonObject, Failure> {
         .map_err(|error| invalid(format!("the body is not a JSON object: {error}")))
 }
 
-/// A failure of a body that makes no sense.
+/// The failure for an invalid body.
 pub(super) fn invalid(message: String) -> Failure {
     Failure::Request {
         message,
@@ -71,10 +72,10 @@ pub(super) fn pieces(body: Body) -> BodyStream {
     pieces.boxed()
 }
 
-/// How fast a body comes. What the reader does between two pieces is not counted.
+/// How fast a body arrives. The reader's own work between two pieces is not counted.
 #[derive(Clone, Copy, Debug, Default)]
 struct BodyPace {
-    /// How long the current window was waited for, and what came in it.
+    /// The time waited in the current window, and the bytes that arrived in it.
     waited: Duration,
     came: usize,
 }
@@ -111,8 +112,8 @@ impl BodyPace {
     }
 }
 
-/// The framing of a body is broken, a chunk's length for instance; of any other body that breaks off the client is
-/// gone.
+/// The framing of a body is broken, for example the length of a chunk. If any other body breaks off, the client has
+/// left.
 fn is_malformed(error: &(dyn std::error::Error + 'static)) -> bool {
     let of_framing = [io::ErrorKind::InvalidInput, io::ErrorKind::InvalidData];
     let causes = iter::successors(Some(error), |error| error.source());
@@ -169,7 +170,7 @@ async fn read(
         }
     }
     let whole = whole.into_bytes();
-    // A short body lies in the connection's buffer, which is not to be kept for as long as the request takes.
+    // A short body lies in the connection's buffer, which should not be kept until the request ends.
     Ok(match whole.len() <= SHORT {
         true => Bytes::copy_from_slice(&whole),
         false => held(whole, reservation),

@@ -39,7 +39,7 @@ pub(super) async fn complete(State(app): State<Arc<App>>, request: Request) -> R
         Ok(input) => input,
         Err(failure) => return error::response(failure.into()),
     };
-    // With it goes the buffer that the head of the request was read into.
+    // This also drops the buffer that the head of the request was read into.
     drop(parts);
     match app.gateway.chat(input).await {
         Ok(ChatResponse::Plain { headers, body }) => {
@@ -115,7 +115,7 @@ impl Chosen {
     }
 }
 
-/// All values of a header that may come several times.
+/// All values of a header that may occur several times.
 fn joined(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Failure> {
     let values = headers.get_all(name).iter();
     let values: Result<Vec<&str>, _> = values

@@ -1,4 +1,4 @@
-//! The open connections and the requests on them: what each waits for, and which are closed for it.
+//! The open connections and their requests: what each waits for, and which connections are closed for that.
 //!
 //! A request of a chat or of MCP takes its place of `max_requests` when its body is complete, so that unfinished
 //! bodies keep no other request out. Read next: `admission`, the rules.
@@ -33,11 +33,11 @@ const HEAD: u8 = 1;
 /// HTTP/2, which reads heads and other frames alike.
 const HTTP_2: u8 = 2;
 
-/// HTTP/2 may send up to so many bytes without a request, such as PING frames and their answers.
+/// An HTTP/2 client may send up to this many bytes without a request, such as PING frames and their answers.
 const PROBE: usize = 128;
 
-/// So many requests in a row that a client of HTTP/2 gives up, and its connection is closed: each has cost us work, and
-/// next to nothing to the client.
+/// When an HTTP/2 client cancels this many requests in a row, its connection is closed: each one costs toolway work,
+/// and the client almost nothing.
 const MAX_GIVEN_UP: u32 = 1000;
 
 /// The bounds of all connections.
@@ -47,9 +47,9 @@ pub(super) struct Config {
     pub(super) max: usize,
     /// Most requests that are served side by side.
     pub(super) max_requests: usize,
-    /// How many keys clients may show.
+    /// The number of API keys.
     pub(super) keys: usize,
-    /// Longest time in which a client takes nothing of what is there for it.
+    /// Longest time for which a client reads nothing of what is ready for it.
     pub(super) stall: Duration,
 }
 
@@ -67,19 +67,19 @@ pub(super) struct Connections {
 
 #[derive(Default)]
 struct ConnectionTable {
-    /// How many there ever were.
+    /// The number of connections accepted so far.
     accepted: u64,
     open: HashMap<u64, OpenConnection>,
-    /// How many each address has.
+    /// The number of connections per address.
     by_peer: HashMap<Peer, usize>,
-    /// Those of addresses that have their share, as they were looked at since the last sweep.
+    /// The connections of addresses that have reached their share, collected since the last sweep.
     crowds: HashMap<Peer, Crowd>,
 }
 
-/// The connections of one address. The clock stands between two sweeps, so no other of them becomes old enough to be
-/// closed before the next one, and the table is not walked for each that comes in.
+/// The connections of one address. The clock advances only with a sweep, so no further connection becomes old enough to
+/// be closed before the next sweep, and the table is not scanned for each new connection.
 struct Crowd {
-    /// Unfinished requests; what was finished since then is not taken off.
+    /// Unfinished requests; those that finished since are not subtracted.
     unfinished: usize,
     /// Connections that could be closed, the oldest last.
     closable: Vec<u64>,
@@ -127,8 +127,8 @@ impl Connections {
         self.max
     }
 
-    /// Adds a connection. If its address has its share, the oldest unfinished connection of that address is closed;
-    /// whether one was.
+    /// Adds a connection. If its address has reached its share, the oldest unfinished connection of that address is
+    /// closed. Returns whether one was closed.
     pub(super) fn add(self: &Arc<Self>, address: IpAddr) -> (RegisteredConnection, bool) {
         let peer = Peer::of(address);
         let mut table = self.table();
@@ -157,15 +157,15 @@ impl Connections {
         (RegisteredConnection(connection), has_made_room)
     }
 
-    /// Names the task of a connection, which is aborted to close it.
+    /// Sets the task of a connection, which is aborted to close the connection.
     pub(super) fn runs_in(&self, id: u64, task: AbortHandle) {
         if let Some(open) = self.table().open.get_mut(&id) {
             open.task = Some(task);
         }
     }
 
-    /// Closes the connection that has the least claim to its place, not younger than `young` seconds; false if there
-    /// is none.
+    /// Closes the connection that makes room first, if it is at least `young` seconds old. Returns false if there is
+    /// none.
     pub(super) fn make_room(&self, young: u32) -> bool {
         let mut table = self.table();
         let all: Vec<_> = table.snapshots().collect();
@@ -202,7 +202,7 @@ impl Connections {
         }
     }
 
-    /// Not every connection has a request under way, so that one could make room.
+    /// Some connection has no request in progress and could make room.
     pub(super) fn has_unfinished(&self) -> bool {
         let table = self.table();
         table.snapshots().any(|it| it.awaiting != Awaiting::Nothing)
@@ -218,14 +218,14 @@ impl Connections {
 }
 
 impl ConnectionTable {
-    /// Those that can be closed: not the one that is coming in, nor those that are closed already.
+    /// The connections that can be closed: not the new one, and none that is closed already.
     fn snapshots(&self) -> impl Iterator<Item = Snapshot> {
         let running = self.open.values().filter(|open| open.task.is_some());
         running.map(|open| open.connection.snapshot())
     }
 
-    /// Closes the oldest unfinished connection of an address that has its share of unfinished requests, since another
-    /// of its connections comes in.
+    /// Closes the oldest unfinished connection of an address that has reached its share of unfinished requests, to make
+    /// room for a new connection of that address.
     fn make_room_of(&mut self, peer: Peer, share: usize, now: u32) -> bool {
         let mut crowd = self.crowds.remove(&peer).unwrap_or_else(|| {
             let own: Vec<_> = self.snapshots().filter(|it| it.peer == peer).collect();
@@ -251,7 +251,7 @@ impl ConnectionTable {
         has_made_room
     }
 
-    /// Its task is gone a little later, and its entry with it.
+    /// The task ends a little later and removes the entry.
     fn close(&mut self, id: u64) -> bool {
         let task = self.open.get_mut(&id).and_then(|open| open.task.take());
         task.as_ref().map(AbortHandle::abort).is_some()
@@ -263,7 +263,7 @@ impl Connection {
         self.id
     }
 
-    /// Longest time in which its client takes nothing of what is there for it.
+    /// Longest time for which its client reads nothing of what is ready for it.
     pub(super) fn stall(&self) -> Duration {
         self.all.stall
     }
@@ -276,7 +276,7 @@ impl Connection {
         }
     }
 
-    /// The client took so many bytes. In HTTP/2 they may be no more than a probe, which keeps nothing alive.
+    /// The client read this many bytes. In HTTP/2 they may be only a probe, which keeps nothing alive.
     pub(super) fn sent(&self, bytes: usize) {
         if bytes > PROBE || self.stage.load(Relaxed) != HTTP_2 {
             self.touch();
@@ -342,8 +342,8 @@ impl Drop for RegisteredConnection {
     }
 }
 
-/// One request, from its head until its response was sent. It holds the request's place, and its connection is not
-/// idle as long as it is there.
+/// One request, from its head until its response was sent. It holds the request's place. Its connection is not idle
+/// while it exists.
 pub(super) struct Ticket {
     connection: Arc<Connection>,
     state: Mutex<TicketState>,
@@ -353,7 +353,7 @@ pub(super) struct Ticket {
 struct TicketState {
     /// The body of the request has come.
     is_complete: bool,
-    /// The answer was given whole; known of HTTP/2 only, where a connection outlives what it gives up.
+    /// The answer was sent completely. Known for HTTP/2 only, where a connection outlives a cancelled request.
     is_answered: bool,
     place: TicketPlace,
 }
@@ -487,14 +487,14 @@ impl http_body::Body for Arriving {
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        // Who knows its length does not ask for its end.
+        // A reader that knows the length does not poll for the end.
         if self.body.is_end_stream() {
             let _ = self.ticket.body_is_complete();
         }
     }
 }
 
-/// A body came to its end, and there is no place for its request.
+/// The body is complete, but there is no place for its request.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("no place for the request")]
 pub(super) struct NoPlace(pub(super) Refusal);
@@ -581,7 +581,7 @@ mod tests {
         come(&mut open);
         second().await;
         assert!(come(&mut open));
-        // What is being answered keeps its place, although it was idle when the sweep looked.
+        // A request in progress keeps its place, although the connection was idle at the sweep.
         let ticket = open[1].0.0.begin();
         ticket.body_is_complete().unwrap();
         assert!(come(&mut open));

@@ -1,4 +1,4 @@
-//! Pages of other origins that may call and read the answers: those that `cors_origins` lists, by default none.
+//! CORS: pages of the origins in `cors_origins` may call and read the answers. Default: none.
 //!
 //! The protocol is the Fetch standard's (<https://fetch.spec.whatwg.org/#http-cors-protocol>). Keys travel in a header
 //! that the page sets itself, so answers never allow what the standard calls credentials.
@@ -37,7 +37,7 @@ pub(super) fn allows(config: &Config, origin: &str) -> bool {
     listed.any(|listed| listed == "*" || listed.eq_ignore_ascii_case(origin))
 }
 
-/// A browser asks whether a page may send a request. It asks without a key, and no upstream is asked.
+/// The request is a CORS preflight. It carries no key and reaches no upstream.
 pub(super) fn is_preflight(request: &Request) -> bool {
     request.method() == Method::OPTIONS
         && request

@@ -49,7 +49,7 @@ pub enum Refusal {
     OverBudget,
     /// Too many requests of this key, or of all borrowed sessions, are being served.
     KeyOverloaded,
-    /// toolway is about to end.
+    /// toolway is shutting down.
     ShuttingDown,
     /// A handler panicked.
     Internal,

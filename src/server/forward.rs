@@ -1,4 +1,4 @@
-//! Every other `/v1/*` path: passed on, long bodies streamed in both directions.
+//! Every other `/v1/*` path: forwarded, with long bodies streamed in both directions.
 //!
 //! The path that the upstream receives is the normalized one that the request was routed by.
 
@@ -44,7 +44,7 @@ use super::{
     request_log::Failing,
 };
 
-/// Passes a request on and its answer back.
+/// Forwards a request and returns its answer.
 pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Response {
     // CONNECT is for proxies, and TRACE would show the upstream's key to the client.
     if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
@@ -117,7 +117,7 @@ async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response
     let headers = headers::to_client(&incoming.headers);
     let after = app.gateway.request_timeout();
     let noting = Arc::clone(&record);
-    // The client sees no more of it than that its answer breaks off.
+    // The client only sees that its answer breaks off.
     let pieces =
         until(deadline, after, incoming.into_stream()).inspect_err(move |failure| {
             match cut.get() {
@@ -165,7 +165,7 @@ fn until(
     })
 }
 
-/// The pieces of an answer. If toolway ends before them, the last event of an event stream is an error; another body
+/// The pieces of an answer. If toolway shuts down first, an event stream ends with an error event, and any other body
 /// breaks off.
 fn until_ending(
     pieces: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static,
@@ -202,8 +202,8 @@ fn until_ending(
     })
 }
 
-/// The path is toolway's own, or may mean one to the upstream, where it would go past the tools, or show the id of a
-/// session.
+/// The path is toolway's own, or the upstream may read it as such a path. Forwarding it would bypass the tools or show
+/// the id of a session.
 fn is_own(path: &str) -> bool {
     let is_chat_misspelt = || paths::may_mean(path, &["v1", "chat", "completions"]);
     mcp_sessions::is_below(path) || (path != "/v1/chat/completions" && is_chat_misspelt())
@@ -282,7 +282,7 @@ async fn peek(
 ) -> Result<(Option<String>, BodyStream), Refusal> {
     let mut reservation = budget.take_nothing();
     let mut start = BytesMut::new();
-    // Looked through whenever it has doubled, so that many small pieces cost no more than a few large ones.
+    // Searched only when the length has doubled, so that many small pieces cost no more than a few large ones.
     let mut enough = 1;
     while start.len() < max && model_name::may_be_there(&start) {
         match pieces.next().await {

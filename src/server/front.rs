@@ -1,4 +1,4 @@
-//! What every request goes through: its id, its place, and what a panic costs. Its line in the log is `request_log`'s.
+//! What every request passes through: its id, its place, and the handling of panics. `request_log` writes its log line.
 
 use std::{
     borrow::Cow,
@@ -37,7 +37,7 @@ use toolway_core::translate::{dialect::anthropic, paths};
 /// Longest id that a client can give its request, in bytes: it goes into every line of the log about it.
 const LONGEST_ID: usize = 256;
 
-/// What the paths begin with whose bodies are read before anything is done, besides chats and MCP.
+/// Prefixes of the paths whose bodies are read completely before any work, besides chats and MCP.
 const READ_WHOLE: [&str; 4] = ["/v1/responses", "/v1/messages", "/v1/tool_calls", "/tools/"];
 
 /// Answers a request.
@@ -77,7 +77,7 @@ fn hide_credentials(headers: &mut HeaderMap) {
     }
 }
 
-/// The work on a request, whose answer a listed page may read.
+/// The work on a request, with CORS headers on the answer if the page's origin is listed.
 fn admitted(
     app: &Arc<App>,
     routes: Router,
@@ -94,7 +94,7 @@ fn admitted(
     Box::pin(work.map(|response| cors::readable(response, origin)))
 }
 
-/// The work on a request that has its place, or will have it; or the answer to one that may not come in.
+/// The work on a request that has a place or will get one, or the answer to a request that is refused.
 fn checked(
     app: &Arc<App>,
     routes: Router,
@@ -129,8 +129,7 @@ fn checked(
     Box::pin(ready(refused))
 }
 
-/// Nothing is done before the body is complete. Other bodies are passed on as they come, which takes a connection to
-/// an upstream.
+/// The body is read completely before any work. Other bodies are streamed, which takes a connection to an upstream.
 fn is_read_whole(request: &Request) -> bool {
     let path = request.uri().path();
     let is_read = READ_WHOLE.iter().any(|start| path.starts_with(start));
@@ -153,7 +152,7 @@ fn held(mut response: Response, ticket: Arc<Ticket>, mut log: RequestLog) -> Res
     })
 }
 
-/// What is asked all the time goes past the router, which costs more than reading the request does.
+/// Chats and MCP messages skip the router, which would cost more than reading the request.
 fn work(app: &Arc<App>, routes: Router, request: Request) -> BoxFuture<'static, Response> {
     if chat::is_meant(&request) {
         return Box::pin(chat::complete(State(Arc::clone(app)), request));
@@ -167,8 +166,8 @@ fn work(app: &Arc<App>, routes: Router, request: Request) -> BoxFuture<'static, 
     }))
 }
 
-/// Gives the request's path its one form, so that everything that is decided by it is decided by what an upstream
-/// would receive. False: it has none.
+/// Normalizes the request's path, so that every decision uses the path that an upstream would receive. Returns false if
+/// the path cannot be normalized.
 fn normalize_path(request: &mut Request) -> bool {
     let uri = request.uri();
     let path = match paths::normalize(uri.path()) {
@@ -216,7 +215,7 @@ fn own_id(seed: u64) -> HeaderValue {
 
 fn span(id: &HeaderValue, request: &Request, is_clear: bool) -> Span {
     let id = id.to_str().unwrap_or_default();
-    // Where a secret begins in a path that is not clear cannot be told.
+    // In a path that cannot be normalized, the position of a secret is unknown.
     let path = match is_clear {
         true => mcp_sessions::without_secrets(request.uri().path()),
         false => Cow::Borrowed("[refused]"),
@@ -231,7 +230,7 @@ fn span(id: &HeaderValue, request: &Request, is_clear: bool) -> Span {
 
 /// A body that holds its request's ticket, and whose work is logged as the request's.
 struct Tracked {
-    // First, so that what is dropped with it is noted before `log` is.
+    // First, so that everything that its drop notes is there before `log` is dropped.
     body: Body,
     /// Bytes until the body is complete, where that is known; hyper asks for nothing after them.
     left: Option<u64>,

@@ -1,8 +1,8 @@
-//! Who may come in: the bound on requests, the `Host` and `Origin` checks, the key.
+//! Which requests are admitted: the limit of requests, the `Host` and `Origin` checks, the key.
 //!
-//! Without keys every client that reaches toolway may call, but no web page: a page that got a name of its own to point
-//! here (DNS rebinding) shows itself by its `Host`, any other page by its `Origin` or `Sec-Fetch-Site`. Which pages
-//! may call from elsewhere, and read the answers, `cors_origins` says (`cors`).
+//! Without keys every client that reaches toolway may call, but no web page. A page that uses DNS rebinding is
+//! recognized by its `Host`, any other page by its `Origin` or `Sec-Fetch-Site`. `cors_origins` lists the pages that
+//! may call and read the answers (`cors`).
 
 use std::{net::IpAddr, sync::atomic::Ordering};
 
@@ -15,10 +15,10 @@ use crate::secret::Secret;
 
 use super::{App, Config, cors, error::Refusal, headers::shown_key, mcp_sessions, places::Holder};
 
-/// From where a browser's page asks.
+/// The header in which a browser says where a request comes from.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Who takes a place for the request, if it needs one. `key` is the [`position`] of the key that was shown.
+/// The holder of the request's place, if it needs one. `key` is the [`position`] of the key in the request.
 pub(super) fn admit(
     app: &App,
     request: &Request,
@@ -32,7 +32,7 @@ pub(super) fn admit(
         return Err(Refusal::ShuttingDown);
     }
     match mcp_sessions::token(request.uri().path()) {
-        // The token is the key. Who has none that is known gets no further, and takes no place.
+        // The token is the key. Without a known token the request is refused and takes no place.
         Some(token) => {
             let known = app.gateway.mcp_sessions().find(token);
             known.ok_or(Refusal::NoSession)?;
@@ -42,18 +42,18 @@ pub(super) fn admit(
     }
 }
 
-/// What monitors ask answers without a key; `/health` says less then. It takes no place either: a busy process counts
-/// as healthy, and must not be restarted for it.
+/// Probes need no key; without one `/health` shows less. They take no place either: a busy process counts as healthy
+/// and must not be restarted.
 pub(super) fn is_open(path: &str) -> bool {
     matches!(path, "/livez" | "/readyz" | "/health")
 }
 
-/// A valid key was shown, or none is needed.
+/// The request has a valid key, or none is needed.
 pub(super) fn key(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
     holder(config, position(config, headers)).map(|_| ())
 }
 
-/// Whose places the client takes that has shown this key.
+/// The holder for a client with this key.
 fn holder(config: &Config, key: Option<usize>) -> Result<Holder, Refusal> {
     if config.api_keys.is_empty() {
         return Ok(Holder::Anyone);
@@ -61,7 +61,7 @@ fn holder(config: &Config, key: Option<usize>) -> Result<Holder, Refusal> {
     key.map(Holder::Key).ok_or(Refusal::Unauthorized)
 }
 
-/// Whose places an admitted request takes, by its path and headers.
+/// The holder for an admitted request, by its path and headers.
 pub(super) fn holder_of(config: &Config, path: &str, headers: &HeaderMap) -> Holder {
     match mcp_sessions::token(path) {
         Some(_) => Holder::Borrower,
@@ -69,7 +69,8 @@ pub(super) fn holder_of(config: &Config, path: &str, headers: &HeaderMap) -> Hol
     }
 }
 
-/// Which of `api_keys` was shown. All are compared, so that the time does not tell which.
+/// The index of the request's key in `api_keys`. All keys are compared, so that the time does not reveal which one
+/// matched.
 pub(super) fn position(config: &Config, headers: &HeaderMap) -> Option<usize> {
     if config.api_keys.is_empty() {
         return None;
@@ -82,17 +83,18 @@ pub(super) fn position(config: &Config, headers: &HeaderMap) -> Option<usize> {
     })
 }
 
-/// The request names this host, and no page sent it that may not.
+/// Checks that the request names this host and does not come from a page that may not send it.
 ///
-/// A browser names the host that led it here, also one that was made to point here (DNS rebinding). Without keys such
-/// a page could do what every client can, so the host must be one that no other party can own.
+/// A browser sends the host name that it resolved, even one that an attacker made resolve to this address (DNS
+/// rebinding). Without keys such a page could do everything that a client can, so only hosts that an attacker cannot
+/// own are allowed.
 pub(super) fn source(config: &Config, request: &Request) -> Result<(), Refusal> {
     let host = host(request)?;
-    // HTTP/1.0 has no `Host`, nor do browsers speak it any more; load balancers probe with it.
+    // HTTP/1.0 has no `Host`. Browsers no longer speak it, but load balancers probe with it.
     let is_old_probe =
         host.is_empty() && request.version() == Version::HTTP_10 && is_open(request.uri().path());
     let own = without_port(host);
-    // Only a client of a proxy writes the whole URL into an HTTP/1 request, and toolway is none.
+    // Only clients of a proxy send the whole URL in an HTTP/1 request, and toolway is not a proxy.
     let is_for_proxy = request.version() < Version::HTTP_2 && request.uri().authority().is_some();
     let is_checked = config.api_keys.is_empty() || is_for_proxy;
     if is_checked && !is_old_probe && !is_own(config, own) {
@@ -100,7 +102,7 @@ pub(super) fn source(config: &Config, request: &Request) -> Result<(), Refusal> 
     }
     let headers = request.headers();
     if !headers.contains_key(header::ORIGIN) {
-        // What a page loads without CORS, an image for instance, has no `Origin`.
+        // Requests without CORS, such as for an image, have no `Origin`.
         let sites = headers.get_all(&SITE).iter();
         let mut sites = sites.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
         let is_cross = |site: &[u8]| site.trim_ascii().eq_ignore_ascii_case(b"cross-site");
@@ -137,8 +139,8 @@ fn host(request: &Request) -> Result<&str, Refusal> {
     Ok(target.or(header).unwrap_or_default())
 }
 
-/// No foreign page can be served under this name: loopback, a listed name, or, where others can reach
-/// toolway, an IP address, which no name server can be made to give out.
+/// No foreign page can have this host: loopback, a listed name, or, if toolway is reachable by others, an IP address,
+/// because DNS rebinding needs a host name.
 fn is_own(config: &Config, host: &str) -> bool {
     let is_far = !config.bind.ip().to_canonical().is_loopback();
     is_loopback(host) || (is_far && ip(host).is_some()) || is_listed(config, host)

@@ -27,17 +27,17 @@ const OF_THIS_HOP: [HeaderName; 11] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-/// What a browser says about itself and its user; no upstream needs it.
+/// Headers in which a browser describes itself and its user; no upstream needs them.
 const OF_THE_BROWSER: [HeaderName; 3] = [header::COOKIE, header::ORIGIN, header::REFERER];
 
-/// Headers that say whose conversation it is.
+/// Headers that identify the owner of a conversation.
 const OF_THE_PRINCIPAL: [HeaderName; 3] = [
     header::AUTHORIZATION,
     HeaderName::from_static("api-key"),
     HeaderName::from_static("x-api-key"),
 ];
 
-/// The client's headers that go on to an upstream; which of them are for one only, the upstream knows.
+/// The client's headers for an upstream. The upstream knows which of them only one upstream may see.
 pub(super) fn to_upstream(client: &HeaderMap, config: &Config) -> HeaderMap {
     filtered(client, goes_on(client, config))
 }
@@ -47,7 +47,7 @@ fn goes_on(client: &HeaderMap, config: &Config) -> impl Fn(&HeaderName) -> bool 
     let has_keys = !config.api_keys.is_empty();
     let is_ours = move |name: &HeaderName| {
         name.as_str().starts_with("x-toolway-")
-            // With keys of its own, toolway is whom the client shows its key to.
+            // If toolway has `api_keys`, the client's key is meant for toolway.
             || (has_keys && is_credential(name))
     };
     let named = named_by_connection(client);
@@ -60,7 +60,7 @@ fn goes_on(client: &HeaderMap, config: &Config) -> impl Fn(&HeaderName) -> bool 
 }
 
 /// The headers for a chat, whose body toolway writes itself. They are copied, because the client's lie in the buffer of
-/// its connection, which is not to be kept for as long as an answer takes.
+/// its connection, which should not be kept until the answer ends.
 pub(super) fn to_model(client: &HeaderMap, config: &Config) -> ClientHeaders {
     let goes_on = goes_on(client, config);
     let kept = client.iter().filter(|(name, _)| {
@@ -78,8 +78,8 @@ pub(super) fn to_model(client: &HeaderMap, config: &Config) -> ClientHeaders {
         .collect()
 }
 
-/// Puts a key that was sent as Anthropic's clients do where other providers look for it; one of Anthropic's own gets it
-/// back in its place.
+/// Moves a key from Anthropic's header to the header that other providers read. An Anthropic upstream gets it back in
+/// Anthropic's header.
 pub(super) fn move_key(client: &mut HeaderMap) {
     if client.contains_key(header::AUTHORIZATION) {
         return;
@@ -95,8 +95,8 @@ pub(super) fn move_key(client: &mut HeaderMap) {
     }
 }
 
-/// The upstream's headers that come back. Its own request id keeps a place beside toolway's. Cookies do not come back,
-/// since none goes on, nor does what the upstream allows to pages of other origins: that is for `cors_origins` to say.
+/// The upstream's headers that come back. Its own request id keeps a place beside toolway's. Cookies are dropped, since
+/// none are sent, and so are the upstream's CORS headers: `cors_origins` decides.
 pub(super) fn to_client(upstream: &HeaderMap) -> HeaderMap {
     let named = named_by_connection(upstream);
     // The length stays: the body goes through as it is.
@@ -113,24 +113,24 @@ pub(super) fn to_client(upstream: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Whose conversation it is: a hash of the credentials, so that no client gets another's.
+/// The owner of a conversation: a hash of the credentials, so that no client gets another's conversation.
 pub(super) fn principal(client: &HeaderMap) -> Principal {
     let mut hasher = SipHasher13::new();
     for name in &OF_THE_PRINCIPAL {
         let value = client.get(name).map_or(&b""[..], HeaderValue::as_bytes);
-        // No header has this byte, so that no two lists of values are the same bytes.
+        // No header contains this byte, so two different lists of values never give the same bytes.
         hasher.write(value);
         hasher.write(&[0]);
     }
     hasher.finish()
 }
 
-/// The key that was shown, right or wrong: as a bearer token, or in the header that Anthropic's SDKs use.
+/// The request's key, valid or not: as a bearer token, or in the header that Anthropic's SDKs use.
 pub(super) fn shown_key(headers: &HeaderMap) -> Option<&str> {
     bearer(headers).or_else(|| headers.get("x-api-key")?.to_str().ok())
 }
 
-/// The bearer token that was shown.
+/// The request's bearer token.
 pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, key) = value.split_once(' ')?;

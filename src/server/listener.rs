@@ -1,8 +1,8 @@
-//! Connections that do not wait for ever: one that sends no request, half a request, or stops reading is closed.
+//! Accepts connections and bounds their waits: one that sends no request, half a request, or stops reading is closed.
 //!
-//! Everything behind a response is driven by its body, and the body only while the socket takes bytes. Without
-//! a bound on that, a client that does not read would hold its place, its model and its tools for good. And what
-//! has sent no request yet has no place that could be counted, so the connections themselves are (`connections`).
+//! A response's work is driven by its body, and the body only while the socket accepts bytes. Without a limit, a client
+//! that does not read would keep its place, its model call and its tools for ever. A connection without a request has
+//! no place, so connections are counted too (`connections`).
 
 use std::{
     convert::Infallible,
@@ -41,24 +41,24 @@ use super::{
     stalled,
 };
 
-/// Longest time in which a client takes not a single byte of what is there for it.
+/// Longest time for which a client reads no byte of what is ready for it.
 pub(super) const STALL: Duration = Duration::from_secs(60);
 
 /// How long requests are still answered after their client has closed its sending side. On a plain connection a client
 /// that waits for its last answers looks like one that has left.
 const LEAVING: Duration = Duration::from_millis(250);
 
-/// Longest time until a new connection has sent its first byte, or all of [`PREFACE`], after which HTTP/2 minds the
-/// time itself.
+/// Longest time until a new connection has sent its first byte, or all of [`PREFACE`]; after that hyper's HTTP/2
+/// timeouts apply.
 const FIRST_BYTES: Duration = Duration::from_secs(30);
 
-/// How HTTP/2 begins (RFC 9113, 3.4), and no request of HTTP/1.
+/// The preface of HTTP/2 (RFC 9113, 3.4). No HTTP/1 request begins like it.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Pause until a part of [`PREFACE`] is looked at again.
+/// Pause before a partial [`PREFACE`] is checked again.
 const PEEK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Requests of one HTTP/2 connection that can be under way; hyper bounds floods of resets by itself.
+/// Most concurrent requests of one HTTP/2 connection; hyper itself limits floods of resets.
 const STREAMS: u32 = 200;
 
 /// How often connections are checked for deadlines.
@@ -67,10 +67,10 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// Pause when the process is out of file descriptors and the like.
 const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 
-/// Pause until the log says again that connections are refused.
+/// Shortest interval between log lines about refused connections.
 const WARN_AGAIN: Duration = Duration::from_secs(30);
 
-/// Longest wait for the place of a connection that was closed to make room.
+/// Longest wait for a connection that was closed to make room.
 const ROOM: Duration = Duration::from_secs(1);
 
 /// Connections that may wait to be accepted. The system lowers it to what it allows (`net.core.somaxconn`).
@@ -91,8 +91,8 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
     }?;
-    // So that connections of a process that has ended do not keep the next one from the address. On Windows the
-    // option would let two processes have it.
+    // So that connections left by an earlier process do not block the address. On Windows the option would let two
+    // processes bind it.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
@@ -118,7 +118,7 @@ pub(super) async fn serve<A, F>(
             // A socket that refuses the option still works.
             let _ = stream.set_nodelay(true);
             let (answer, watcher) = (answer.clone(), graceful.watcher());
-            // Boxed, for its room is free again when the connection has begun.
+            // Boxed, so that its memory is free again once the connection has begun.
             let begun = Box::pin(stopping.clone().run_until_cancelled_owned(begun(stream)));
             let id = registered.0.id();
             let task = tokio::spawn(async move {
@@ -146,7 +146,7 @@ pub(super) async fn serve<A, F>(
     }
 }
 
-/// Closes what is overdue, for ever.
+/// Closes overdue connections, for ever.
 async fn sweep(connections: &Connections) {
     loop {
         sleep(SWEEP).await;
@@ -159,9 +159,9 @@ struct Acceptor {
     listener: TcpListener,
     connections: Arc<Connections>,
     places: Arc<Semaphore>,
-    /// Given up for a moment when there is no other file descriptor, so that a waiting client can be refused.
+    /// A spare file descriptor: closed when no other is free, so that a waiting client can be accepted and refused.
     spare: Option<File>,
-    /// When it was last said that there is none.
+    /// When the log last reported that none is free.
     warned: Option<Instant>,
 }
 
@@ -178,8 +178,8 @@ impl Acceptor {
         }
     }
 
-    /// The next connection and its place. Where there is none, an unfinished connection makes room; if there is none
-    /// of these either, the new one is refused.
+    /// The next connection and its place. If there is no place, an unfinished connection makes room; if there is none,
+    /// the new one is refused.
     async fn next(&mut self) -> (TcpStream, OwnedSemaphorePermit, RegisteredConnection) {
         loop {
             let (stream, address) = match self.listener.accept().await {
@@ -214,7 +214,7 @@ impl Acceptor {
         if !self.connections.has_unfinished() {
             return None;
         }
-        // So many came at once that none is old enough.
+        // So many clients connected at once that no connection is old enough.
         match self.place_soon().await {
             Some(place) => Some(place),
             None if self.connections.make_room(0) => self.place_soon().await,
@@ -254,7 +254,7 @@ fn refuse(stream: TcpStream) {
     let Ok(mut stream) = stream.into_std() else {
         return;
     };
-    // What is not read when it is closed makes the system reset the connection, and the answer would be lost.
+    // Closing a socket with unread bytes resets the connection, and the answer would be lost.
     let _ = stream.read(&mut [0; 4096]);
     let _ = stream.write(NO_ROOM);
     let _ = stream.shutdown(Shutdown::Write);
@@ -284,15 +284,15 @@ enum HttpVersion {
     Http2,
 }
 
-/// A connection when its first bytes are there, which stay unread; nothing if they do not come.
+/// Waits for the first bytes of a connection, without reading them; `None` if none arrive.
 ///
-/// hyper-util could tell the versions apart as well, but it keeps twice the room for each connection then.
+/// hyper-util could detect the version as well, but then needs twice the memory for each connection.
 async fn begun(stream: TcpStream) -> Option<(TcpStream, HttpVersion)> {
     let version = timeout(FIRST_BYTES, version(&stream)).await.ok()??;
     Some((stream, version))
 }
 
-/// What a client speaks, once it is clear; nothing if it has closed the connection.
+/// The client's protocol, once it is known; `None` if the client has closed the connection.
 async fn version(stream: &TcpStream) -> Option<HttpVersion> {
     let mut first = [0; PREFACE.len()];
     loop {
@@ -300,14 +300,14 @@ async fn version(stream: &TcpStream) -> Option<HttpVersion> {
         match &first[..came] {
             [] => return None,
             PREFACE => return Some(HttpVersion::Http2),
-            // Nothing tells when more has arrived than what was seen.
+            // The system does not report when more than the peeked bytes has arrived.
             part if PREFACE.starts_with(part) => sleep(PEEK_AGAIN).await,
             _ => return Some(HttpVersion::Http1),
         }
     }
 }
 
-/// Serves a connection to its end. However it ends, there is no one left to report it to.
+/// Serves a connection to its end. An error at the end cannot be reported to the client.
 async fn connection<A, F>(
     stream: TcpStream,
     version: HttpVersion,
@@ -331,9 +331,9 @@ async fn connection<A, F>(
                 let mut server = http1::Builder::new();
                 // Deadlines are those of `connections`.
                 server.header_read_timeout(None);
-                // Whether the client is gone is `Attended`'s to hear.
+                // `Attended` notices when the client leaves.
                 server.half_close(true);
-                // Boxed, because hyper keeps the room for as long as an answer is sent.
+                // Boxed, because hyper keeps the future in memory while an answer is sent.
                 let service = move |request| {
                     let (answering, _) = begin(request);
                     Box::pin(answering.map(Ok::<_, Infallible>))
@@ -353,14 +353,14 @@ async fn connection<A, F>(
                 let (answering, ticket) = begin(request);
                 Box::pin(stalled::watched(answering, ticket))
             };
-            // Boxed, because it takes twice the room of HTTP/1.
+            // Boxed, because it takes twice the memory of HTTP/1.
             let connection = server.serve_connection(stream, service_fn(service));
             Box::pin(watcher.watch(connection)).await
         }
     };
 }
 
-/// The failure is that of one connection, which went away before it was accepted.
+/// The error concerns only one connection, which was closed before it was accepted.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -370,10 +370,10 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// The stream of a client that may go away while it is answered: then what is sent to it fails.
+/// A stream that notices when the client leaves during an answer: writes then fail.
 ///
-/// hyper finds that out as well, but by reading, and holds 8 KB for what it could read instead. Like hyper it does not
-/// hear what comes after bytes that are not read yet, those of a next request for instance.
+/// hyper notices that as well, but by reading into a buffer of 8 KB. Like hyper, this sees nothing behind unread bytes,
+/// such as the next request.
 struct Attended {
     stream: TcpStream,
     /// The reader has received the end of the stream.
@@ -426,7 +426,7 @@ impl AsyncWrite for Attended {
         self.stream.is_write_vectored()
     }
 
-    /// hyper asks for this whenever it has done what it could, so also while an answer is waited for.
+    /// hyper calls this whenever it has nothing else to do, so also while it waits for an answer.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.has_ended
             && let Poll::Ready(0) = self.stream.poll_peek(cx, &mut ReadBuf::new(&mut [0]))?
@@ -444,8 +444,8 @@ impl AsyncWrite for Attended {
     }
 }
 
-/// A stream whose writes fail when nothing of them was taken for [`Connection::stall`]. It notes for its connection
-/// what comes and goes.
+/// A stream whose writes fail when the client accepted no bytes for [`Connection::stall`]. It reports reads and writes
+/// to its connection.
 struct Bounded<S> {
     stream: S,
     connection: Arc<Connection>,
@@ -462,7 +462,7 @@ impl<S> Bounded<S> {
         }
     }
 
-    /// Gives a write back as it is, unless it has waited for too long.
+    /// Returns the result of a write, or an error if the write has waited for too long.
     fn bounded(
         &mut self,
         cx: &mut Context<'_>,

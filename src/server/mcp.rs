@@ -1,7 +1,7 @@
-//! The face for MCP clients over Streamable HTTP, in both eras; the client decides by how it comes.
+//! The face for MCP clients over Streamable HTTP, in both eras; the client's first request decides which.
 //!
-//! This is our own server side, because a gateway passes results on as they came. Everything that is decided by
-//! rules alone is in `toolway_protocol::mcp`; what a request brings about is the gateway's (`gateway::mcp`).
+//! It does not use rmcp's server side, because a gateway passes results on unchanged. The pure rules are in
+//! `toolway_protocol::mcp`; `gateway::mcp` executes the requests.
 //!
 //! Read next: `legacy_sse` (HTTP+SSE, at `/sse`), `handshake` (2024-11-05 to 2025-11-25, with `sessions` and
 //! `client_session`), `stateless` (2026-07-28, with `stateless_request` and `listen`), `outbox` and `events` for what is
@@ -72,9 +72,9 @@ pub struct Config {
     pub max_sessions: usize,
     /// How long a session may be idle. Default: 1 h.
     pub session_idle: Duration,
-    /// Most streams of what is said unasked (GET, `subscriptions/listen`). Default: 1024.
+    /// Most streams of notifications (GET, `subscriptions/listen`). Default: 1024.
     pub max_streams: usize,
-    /// How long a client waits for the one message of an answer before it gets a stream. Default: 5 s.
+    /// How long an answer may take before it becomes a stream instead of one JSON message. Default: 5 s.
     pub stream_after: Duration,
     /// How often an SSE comment goes out while nothing else does. Default: 15 s.
     pub keepalive: Duration,
@@ -92,16 +92,16 @@ impl Default for Config {
     }
 }
 
-/// What this face remembers.
+/// The state of this face.
 pub(super) struct McpFace {
     gateway: Arc<Gateway>,
     config: Config,
     sessions: Sessions,
     /// Those at `/sse`.
     legacy: Arc<LegacySessions>,
-    /// Free places for streams that last.
+    /// Free places for lasting streams.
     streams: Arc<Places>,
-    /// Cancelled when toolway stops, so that streams that last end.
+    /// Cancelled when toolway stops, so that lasting streams end.
     stopping: CancellationToken,
 }
 
@@ -114,7 +114,7 @@ struct RequestHead {
 }
 
 impl McpFace {
-    /// For clients that may show so many keys.
+    /// For this many keys.
     pub(super) fn new(gateway: Arc<Gateway>, config: Config, keys: usize) -> McpFace {
         let sharing = Sharing::among(keys);
         McpFace {
@@ -127,24 +127,24 @@ impl McpFace {
         }
     }
 
-    /// Ends the streams that last.
+    /// Ends the lasting streams.
     pub(super) fn stop(&self) {
         self.stopping.cancel();
     }
 
-    /// toolway stops.
+    /// toolway is shutting down.
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.is_cancelled()
     }
 
-    /// Ends idle sessions, and those of lent functions that are no more, for ever.
+    /// Ends idle sessions, and sessions of lent functions that have ended, for ever.
     pub(super) async fn sweep(&self) {
         self.sessions
             .sweep(self.gateway.mcp_sessions().ends())
             .await;
     }
 
-    /// How many sessions there are, and how many streams that last.
+    /// The number of sessions and of lasting streams.
     pub(super) fn counts(&self) -> (usize, usize) {
         let sessions = self.sessions.count() + self.legacy.count();
         (sessions, self.streams.taken())
@@ -260,7 +260,7 @@ async fn post(app: &App, head: &RequestHead, body: axum::body::Body) -> Response
     }
 }
 
-/// Reads a message of a client, and what it takes of the budget; or gives the answer to one that cannot be read.
+/// Reads a client's message and reserves its bytes, or returns the error answer.
 async fn read(
     app: &App,
     view: &View,
@@ -294,8 +294,8 @@ async fn read(
     Ok((incoming.map_err(malformed)?, reservation.map(Arc::new)))
 }
 
-/// Longest message to an endpoint, in bytes, and its largest size. A client that knows the URL of lent functions has
-/// shown no key, so these are smaller there.
+/// Longest message to an endpoint, in bytes, and its largest size. Clients of lent functions have no key, so their
+/// limits are smaller.
 fn bounds(config: &super::Config, view: &View) -> (usize, JsonSize) {
     let most = JsonSize::up_to_depth(config.max_body_depth);
     match view.is_lent() {
@@ -336,7 +336,7 @@ async fn dispatch(
     }
 }
 
-/// A request that stands for itself says so, in its body or in its header.
+/// The request is of the stateless era, which its body or header says.
 pub(super) fn is_stateless(headers: &HeaderMap, request: &rpc::RpcRequest) -> bool {
     match toolway_protocol::mcp::stateless::protocol_version(&request.params) {
         Some(version) => !Version::parse(version).is_some_and(Version::has_handshake),
@@ -366,7 +366,7 @@ pub(super) fn client_name(params: &JsonObject) -> &str {
     head(name.and_then(Value::as_str).unwrap_or_default())
 }
 
-/// As much of a client's word as a line of the log takes.
+/// A client's word, shortened for the log.
 fn head(word: &str) -> &str {
     if word.len() <= MAX_WORD {
         return word;
@@ -375,7 +375,7 @@ fn head(word: &str) -> &str {
     &word[..whole.unwrap_or(0)]
 }
 
-/// One line of the log: which method, which tool; never with what.
+/// Logs one line with the method and the tool; never the arguments.
 pub(super) fn note(request: &rpc::RpcRequest, session: &str) {
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;

@@ -1,4 +1,4 @@
-//! `/v1/mcp_sessions`: a caller lends its own functions to agents elsewhere for a limited time.
+//! `/v1/mcp_sessions`: a caller lends its own functions to other agents for a limited time.
 //!
 //! This is the caller's side: open, look, read the calls, answer them, end. The agents' side is an MCP server
 //! at `/mcp/s/TOKEN`. What a session is and does stands in `gateway::mcp_sessions`.
@@ -170,8 +170,7 @@ pub(super) fn token(path: &str) -> Option<&str> {
     Some(rest.split('/').next().unwrap_or_default())
 }
 
-/// The path belongs to the sessions, even where nothing is there, or may mean one that does: it is not for an upstream
-/// to see.
+/// The path is below the sessions' paths, or an upstream may read it so. Such a path is never forwarded.
 pub(super) fn is_below(path: &str) -> bool {
     paths::may_begin_with(path, &["v1", "mcp_sessions"])
 }
@@ -202,8 +201,8 @@ fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty())
 }
 
-/// Whose sessions a request may see: those of the key that it shows. Without keys nobody can be told from
-/// anybody else, and an id that nobody can guess is all there is.
+/// The owner whose sessions a request may see: its key. Without keys clients cannot be told apart, and only the secret
+/// id protects a session.
 pub(super) fn owner(app: &App, headers: &HeaderMap) -> Principal {
     match bearer(headers) {
         Some(key) if !app.config.api_keys.is_empty() => {
@@ -239,7 +238,7 @@ fn described(session: &LendingSession, base: &str) -> Value {
     })
 }
 
-/// Where the caller reached toolway, and where agents will: its `Host`, and the scheme that a proxy names.
+/// The base URL for the caller and its agents: the `Host` of the request, and the scheme that a proxy names.
 ///
 /// Both come from the caller and are shown to no other client, so a wrong one harms only its sender.
 fn base(headers: &HeaderMap, uri: &Uri) -> Result<String, Failure> {
@@ -261,7 +260,7 @@ fn base(headers: &HeaderMap, uri: &Uri) -> Result<String, Failure> {
     Ok(format!("{scheme}://{host}"))
 }
 
-/// Neither a proxy nor a browser may cache what gives the access of a key.
+/// Neither a proxy nor a browser may cache ids and tokens, which grant access like a key.
 fn keep_secret(headers: &mut HeaderMap) {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }
@@ -287,7 +286,7 @@ fn refused(error: OpenSessionError) -> Response {
     }
 }
 
-/// The events as server-sent events, with a comment at the beginning and in every silence.
+/// The events as server-sent events, with a comment at the start and during silence.
 fn stream(
     events: SessionEvents,
     keepalive: Duration,

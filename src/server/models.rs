@@ -19,7 +19,7 @@ use crate::{
 
 use super::{App, error, headers};
 
-/// Longest wait for one upstream's list; the others' are shown without it.
+/// Longest wait for one upstream's list; after that the other lists are returned without it.
 const MODELS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Every model that a request can name.

@@ -1,4 +1,4 @@
-//! Places of which one key may take a share only: those of requests at work, and those of streams that last.
+//! Places with a share per key: those of running requests, and those of lasting streams.
 
 use std::sync::{
     Arc,
@@ -15,19 +15,19 @@ pub(super) struct Places {
     by_key: Box<[AtomicUsize]>,
 }
 
-/// Who has sent a request, as far as places are counted.
+/// The holder of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     /// A client that needs no key.
     Anyone,
-    /// One that has shown this one of `api_keys`.
+    /// A client with this one of `api_keys`.
     Key(usize),
     /// One that has the URL of a session with another client's functions.
     Borrower,
 }
 
 impl Places {
-    /// `max` places, for clients that may show so many keys.
+    /// `max` places for this many keys.
     pub(super) fn new(max: usize, keys: usize) -> Places {
         Places {
             max,
@@ -79,7 +79,7 @@ impl Places {
         }
     }
 
-    /// Where the places of this client are counted. One key alone may take every place.
+    /// The counter of this client. A single key may take every place.
     fn counted(&self, holder: Holder) -> Option<&AtomicUsize> {
         let keys = self.by_key.len() - 1;
         match holder {

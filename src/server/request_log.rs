@@ -20,10 +20,10 @@ use toolway_protocol::tool::millis;
 /// Longest text from a client or an upstream in the line, in bytes.
 const MAX_TEXT: usize = 500;
 
-/// What the client should know about its request, although it is answered.
+/// A warning for the client about a request that is answered.
 const WARNING: HeaderName = HeaderName::from_static("x-toolway-warning");
 
-/// Goes with a response that tells of a failure, and says which.
+/// An extension of an error response: the failure.
 #[derive(Clone, Debug)]
 pub(super) struct Failing {
     pub(super) outcome: Outcome,
@@ -31,7 +31,7 @@ pub(super) struct Failing {
     pub(super) error: String,
 }
 
-/// Goes with a response that may last for hours and is not one of the requests that are counted.
+/// An extension of a lasting stream, which does not count as a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lasting;
 
@@ -53,7 +53,7 @@ pub(super) struct RequestLog {
     is_probe: bool,
     is_head: bool,
     is_complete: bool,
-    /// Its answer is one of MCP, which ends with an error where toolway stops.
+    /// Its answer is one of MCP, which ends with an error if toolway stops.
     is_mcp: bool,
     /// See [`OpenEnded`].
     is_lasting: bool,
@@ -83,17 +83,17 @@ impl RequestLog {
         }
     }
 
-    /// What is logged for the request is logged within it.
+    /// The span of all log lines of the request.
     pub(super) fn span(&self) -> &Span {
         &self.span
     }
 
-    /// Where the gateway notes what it knows.
+    /// The record that the gateway fills.
     pub(super) fn record(&self) -> Arc<Record> {
         Arc::clone(&self.record)
     }
 
-    /// Reads the head of the response; gives how many bytes of its body make it complete, where that is known.
+    /// Notes the head of the response; returns the length of its body, if known.
     pub(super) fn answered(&mut self, response: &mut Response) -> Option<u64> {
         self.status = Some(response.status().as_u16());
         let marks = response.extensions();

@@ -1,4 +1,4 @@
-//! Answers over HTTP/2 of which the client takes nothing.
+//! Answers over HTTP/2 that the client does not read.
 //!
 //! An HTTP/1 client that does not read is noticed at its socket (`listener::Bounded`). In HTTP/2 one stream can wait
 //! for its window (RFC 9113, 5.2) for ever while its connection is alive, and its body, with the model call and the
@@ -35,11 +35,11 @@ enum PollOutcome {
 }
 
 thread_local! {
-    /// What the task that is polled on this thread has come to so far.
+    /// The outcome so far of the task that is polled on this thread.
     static STEP: Cell<PollOutcome> = const { Cell::new(PollOutcome::Blocked) };
 }
 
-/// Runs the tasks of one connection: one for each of its streams, which may wait so long for the client.
+/// Runs the tasks of one connection: one for each stream, with a limit on the wait for the client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Streams(pub(super) Duration);
 

@@ -1,4 +1,4 @@
-//! `GET /livez`, `/readyz`, `/health` and `/tools`: what is there, and how it is.
+//! `GET /livez`, `/readyz`, `/health` and `/tools`: the state of toolway and its tools.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -25,7 +25,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, &'static
     }
 }
 
-/// 200 as soon as requests can be served; says how each server is to those who may know.
+/// 200 as soon as requests can be served. Shows the state of each server to clients with a valid key.
 pub(super) async fn health(State(app): State<Arc<App>>, headers: HeaderMap) -> Json<Value> {
     let mut answer = json!({"status": "ok", "version": env!("CARGO_PKG_VERSION")});
     if guard::key(&app.config, &headers).is_ok() {

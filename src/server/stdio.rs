@@ -72,7 +72,7 @@ const MAX_UNREAD: usize = 256;
 /// The same in bytes.
 const MAX_UNREAD_BYTES: usize = 64 << 20;
 
-/// A client for which so many answers wait, and which reads none of them for so long, counts as gone.
+/// A client that reads nothing for this long while answers wait counts as gone.
 const LONGEST_STALL: Duration = Duration::from_secs(60);
 
 /// How long the last answers may take to be written.
@@ -97,11 +97,11 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let (sender, mut lines) = mpsc::channel(WAITING);
-    // On their own, because a line that is read in part must not be dropped.
+    // In their own task, because a partly read line must not be dropped.
     let reading = tokio::spawn(read(input, config.max_line_bytes, sender));
     let stopping = CancellationToken::new();
     let mut pipe = ClientPipe::new(gateway, view, OWNER.to_owned(), stopping.clone());
-    // Looked at in three places, and it ends once.
+    // Used in three places, but it can be awaited only once.
     let mut writing = tokio::spawn(write(output, pipe.outbox.reader(0))).fuse();
     let mut shutdown = pin!(shutdown.fuse());
     // Runs from when toolway stops or the input ends.
@@ -204,26 +204,26 @@ async fn write(mut output: impl AsyncWrite + Unpin, mut said: OutboxReader) -> i
     }
 }
 
-/// One client's messages, both ways over one connection. Dropping it ends all that it works on.
+/// One client's messages, in both directions of one connection. Dropping it cancels all its requests.
 pub(super) struct ClientPipe {
     gateway: Arc<Gateway>,
     view: Arc<View>,
-    /// Whose requests these are.
+    /// The owner of the requests.
     owner: String,
     /// What the client is sent.
     pub(super) outbox: Arc<Outbox>,
-    /// The requests that stand for themselves.
+    /// The requests of the stateless era.
     running: Arc<ActiveRequests>,
-    /// The conversation, once there was an `initialize`.
+    /// The client after `initialize`.
     session: Option<Arc<ClientSession>>,
     at_work: JoinSet<()>,
-    /// What the message that is being received takes of the budget.
+    /// The reservation of the message that is being received.
     reservation: Option<Arc<Reservation>>,
     stopping: CancellationToken,
 }
 
 impl ClientPipe {
-    /// A connection of a client that sees this. `stopping` ends what lasts until it is cancelled.
+    /// A connection of a client that sees `view`. Cancelling `stopping` ends its subscriptions.
     pub(super) fn new(
         gateway: Arc<Gateway>,
         view: Arc<View>,
@@ -243,7 +243,7 @@ impl ClientPipe {
         }
     }
 
-    /// Nothing is at work. Clears away what has ended.
+    /// Returns whether nothing is running. Removes tasks that have ended.
     pub(super) fn is_idle(&mut self) -> bool {
         while self.at_work.try_join_next().is_some() {}
         self.at_work.is_empty()
@@ -267,7 +267,7 @@ impl ClientPipe {
         }
     }
 
-    /// Takes what the client sent; answers go to the feed. What it takes of the budget is held until they are there.
+    /// Handles a message of the client; answers go to the outbox. The message's reservation is held until then.
     pub(super) fn receive(
         &mut self,
         incoming: MessageOrBatch,
@@ -281,7 +281,7 @@ impl ClientPipe {
         self.reservation = None;
     }
 
-    /// How much is at work: requests, and what lasts as long as the connection.
+    /// The number of running tasks: requests, and tasks that last as long as the connection.
     pub(super) fn at_work(&self) -> usize {
         self.at_work.len()
     }
@@ -339,7 +339,7 @@ impl ClientPipe {
         }
     }
 
-    /// A request of the conversation.
+    /// A request after `initialize`.
     fn request(&mut self, request: RpcRequest) {
         super::mcp::note(&request, self.short());
         let Some(session) = self.session.clone() else {
@@ -381,7 +381,7 @@ impl ClientPipe {
         }
     }
 
-    /// A request that stands for itself.
+    /// A request of the stateless era.
     fn once(&mut self, request: RpcRequest) {
         super::mcp::note(&request, self.short());
         let RpcRequest { id, method, params } = request;
@@ -416,7 +416,7 @@ impl ClientPipe {
         });
     }
 
-    /// As much of the owner as the log may have: it can be the id of a session.
+    /// The part of the owner that may be logged: it can be the id of a session.
     fn short(&self) -> &str {
         self.owner.get(..8).unwrap_or(&self.owner)
     }
@@ -427,7 +427,7 @@ impl ClientPipe {
     }
 }
 
-/// A request that stands for itself says so.
+/// The request is of the stateless era, which its `_meta` says.
 fn is_stateless(request: &RpcRequest) -> bool {
     match stateless::protocol_version(&request.params) {
         Some(version) => !Version::parse(version).is_some_and(Version::has_handshake),

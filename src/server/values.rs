@@ -1,4 +1,4 @@
-//! A request's body read into values: within the budget of bytes, and a long one off the runtime's threads.
+//! Reads a request's body into values: within the byte budget, and long bodies off the runtime's threads.
 
 use axum::body::Bytes;
 
@@ -28,7 +28,7 @@ pub(super) async fn read<T: Send + 'static>(
     if bytes.len() <= LONG {
         return within(&app.bodies, &bytes, read);
     }
-    // Rare, and not worth a place in the future of every request.
+    // Boxed, because it is rare and would enlarge the future of every request.
     Box::pin(async move {
         let parsing = app.parsing.clone().acquire_owned().await;
         let budget = app.bodies.clone();

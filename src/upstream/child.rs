@@ -1,8 +1,8 @@
-//! A child process, and the end of it and of everything that it has started.
+//! A child process, and the termination of it and of everything that it started.
 //!
-//! `npx` and its like start the real server as a grandchild, and some servers start helpers that leave the process
-//! group, so a program is started by a [`reaper`] of its own. Where toolway is a library, and where there is no Unix,
-//! it is started directly; then its process group is stopped, or the program alone.
+//! `npx` and similar programs start the real server as a grandchild, and some servers start helpers that leave the
+//! process group. So each program is started by its own [`reaper`]. Where toolway is a library, or not on Unix, the
+//! program is started directly; then only its process group, or only the program, is stopped.
 
 #[cfg(unix)]
 pub mod reaper;
@@ -34,7 +34,7 @@ use tokio::{
 use self::reaper::Report;
 use crate::secret::Secret;
 
-/// What a child gets of toolway's own environment.
+/// The variables of toolway's environment that a child inherits.
 const INHERITED: [&str; 9] = [
     "PATH", "HOME", "LANG", "LC_ALL", "TERM", "USER", "LOGNAME", "SHELL", "TMPDIR",
 ];
@@ -63,7 +63,7 @@ pub(super) struct Process {
     hold: Hold,
 }
 
-/// By what a program is stopped.
+/// How a program is stopped.
 enum Hold {
     /// The child is the program, and the leader of its group.
     Direct(ProcessGroup),
@@ -130,7 +130,7 @@ fn is_program(file: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Why a program cannot be started, with a word on what to do where that is known.
+/// Why a program cannot be started, with advice if there is any.
 pub(super) fn not_started(command: &str, cwd: Option<&Path>, error: &std::io::Error) -> String {
     let is_path = command.contains('/');
     let why = match cwd {
@@ -138,7 +138,7 @@ pub(super) fn not_started(command: &str, cwd: Option<&Path>, error: &std::io::Er
         Some(cwd) if !cwd.is_dir() => {
             format!("there is no folder `{}` to run it in", cwd.display())
         }
-        // Of a script it may be the interpreter that is not there.
+        // For a script, the missing file may be its interpreter.
         _ if is_path => error.to_string(),
         _ => "it is not in `PATH`; is it installed?".to_owned(),
     };
@@ -197,7 +197,7 @@ impl Process {
             if let Some(status) = reaped.ended().await {
                 return Ok(status);
             }
-            // The reaper was killed, and its number is not another's before it is waited for.
+            // The reaper was killed. Its process id is not reused before it is waited for.
             reaped.group.kill();
         }
         self.child.wait().await
@@ -211,7 +211,7 @@ impl Process {
                 if group.terminate() {
                     let deadline = Instant::now() + AFTER_TERM;
                     while group.is_alive() && Instant::now() < deadline {
-                        // Reaping the child is what lets the group become empty.
+                        // The group becomes empty only when the child is reaped.
                         let _ = self.child.try_wait();
                         sleep(Duration::from_millis(20)).await;
                     }
@@ -258,7 +258,7 @@ impl Reaped {
         let our_reports = pipe::Receiver::from_owned_fd(our_reports.into())?;
         let child = {
             let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-            // Unlike what they are copies of, these are inherited.
+            // Unlike the originals, these copies are inherited.
             let (orders, reports) = (dup(&orders)?, dup(&reports)?);
             let numbers = [orders.as_raw_fd(), reports.as_raw_fd()];
             builder
@@ -314,7 +314,7 @@ impl Reaped {
         }
     }
 
-    /// Asks everything to end; false when nothing is left.
+    /// Sends SIGTERM to everything; returns false when nothing is left.
     fn terminate(&mut self) -> bool {
         let orders = self.orders.as_mut();
         orders.is_some_and(|orders| orders.write_all(&[reaper::TERMINATE]).is_ok())
@@ -358,7 +358,7 @@ impl ProcessGroup {
         ProcessGroup(GroupNumber::of(child))
     }
 
-    /// Asks every process of the group to end; false when there is none.
+    /// Sends SIGTERM to every process of the group; returns false when there is none.
     fn terminate(&self) -> bool {
         self.0.signal(nix::sys::signal::Signal::SIGTERM)
     }

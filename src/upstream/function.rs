@@ -1,13 +1,12 @@
 //! OpenAI-style functions: defined in the configuration, and run in one of several ways.
 //!
-//! [`Functions`] is all that others see. A group of functions has one way to be run, and each way is a file:
-//! [`endpoint`] is the webhook that takes `tool_calls`, [`request`] one HTTP request for each function,
-//! [`command`] a program, [`prompt`] a question to a model, and [`openapi`] an API with a document. A new one is a
-//! variant of [`BackendKind`] and of `Runner`.
+//! [`Functions`] is the whole interface. Each group of functions is run in one way, and each way is a file:
+//! [`endpoint`] is the webhook that takes `tool_calls`, [`request`] one HTTP request for each function, [`command`] a
+//! program, [`prompt`] a question to a model, and [`openapi`] an API with a document. A new one is a variant of
+//! [`BackendKind`] and of `Runner`.
 //!
-//! Nothing here changes while toolway runs: a group has its tools from the start, and there is nothing to
-//! start or to restart. What a backend does wrong becomes a failed result that a model can read; the details
-//! go to the log.
+//! Nothing here changes while toolway runs: a group has its tools from the start, and there is nothing to start or to
+//! restart. A backend's failure becomes a failed result that a model can read; the details go to the log.
 
 pub mod command;
 pub mod endpoint;
@@ -63,11 +62,11 @@ pub enum BackendKind {
     Model(prompt::Config),
     /// An HTTP API that an OpenAPI document describes.
     OpenApi(openapi::Config),
-    /// Not at all: something that it needs is not there. The group counts as failed and has no tools.
+    /// They cannot be run: a required value is missing. The group counts as failed and has no tools.
     Unavailable {
         /// Its key in the configuration.
         kind: &'static str,
-        /// What is not there.
+        /// The missing value.
         reason: String,
     },
 }
@@ -87,8 +86,8 @@ impl BackendKind {
 }
 
 impl Config {
-    /// Finds out whether the service behind the group can be reached, where it has one address, or whether its program
-    /// is there. Nothing is run: the request is OPTIONS, and any answer counts.
+    /// Checks whether the group's service can be reached, if it has one address, or whether its program exists. Runs
+    /// nothing: the request is OPTIONS, and any answer counts.
     pub async fn probe(&self) -> Option<Result<(), String>> {
         let url = match &self.kind {
             BackendKind::Endpoint(endpoint) => &endpoint.url,
@@ -153,7 +152,7 @@ enum Runner {
 }
 
 impl Functions {
-    /// Readies every group. Nothing is contacted before the first call.
+    /// Prepares every group. Nothing is contacted before the first call.
     ///
     /// Must be called within a Tokio runtime.
     ///
@@ -234,7 +233,7 @@ impl Functions {
         let arrived = Instant::now();
         let turn = options.deadline.min(arrived + options.silence);
         let _place = group.queue.enter(turn).await?;
-        // A timeout of the group's own bounds the run alone.
+        // The group's own timeout limits only the run, not the wait.
         let (begun, longest) = match group.timeout {
             Some(timeout) => (Instant::now(), timeout),
             None => (arrived, options.silence),
@@ -263,7 +262,7 @@ fn places(tools: &[Tool]) -> HashMap<String, usize> {
     names.zip(0..).collect()
 }
 
-/// What was asked for and cannot be offered.
+/// The requested functions that cannot be offered.
 fn dropped(kind: BackendKind) -> Vec<DroppedTool> {
     match kind {
         BackendKind::OpenApi(api) => api.dropped,
@@ -298,7 +297,7 @@ impl Runner {
         match self {
             Runner::Endpoint(endpoint) => endpoint.call(&tool.name, arguments).await,
             Runner::Url(requests) => requests.call(&tool.name, arguments).await,
-            // Their futures are large, and every call would carry them along.
+            // Boxed, because these futures are large and would enlarge the future of every call.
             Runner::Command(command) => {
                 let call = Box::pin(command.call(&tool.name, arguments));
                 call.await

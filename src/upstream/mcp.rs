@@ -63,7 +63,7 @@ pub struct Config {
     pub parallel_calls: usize,
     /// Longest message taken from it, in bytes. Default: 16 MiB.
     pub max_message_bytes: usize,
-    /// toolway counts as ready only when this server is. Default: false.
+    /// toolway is ready only when this server is. Default: false.
     pub required: bool,
     /// Which of its tools are offered. Default: all.
     pub tools: ToolFilter,
@@ -80,7 +80,7 @@ pub enum Transport {
         args: Vec<String>,
         /// Added to the clean environment that children get.
         env: Vec<(String, Secret)>,
-        /// Where it runs; absent: where toolway runs.
+        /// Its working directory. Default: toolway's own.
         cwd: Option<PathBuf>,
     },
     /// A URL.
@@ -92,11 +92,11 @@ pub enum Transport {
         /// Which of the two protocols; absent: tried in this order.
         kind: Option<HttpKind>,
     },
-    /// Not at all: something that it needs is not there. It counts as failed.
+    /// It cannot be reached: a required value is missing. It counts as failed.
     Unavailable {
         /// How it would be reached: `stdio`, `http` or `sse`.
         kind: &'static str,
-        /// What is not there.
+        /// The missing value.
         reason: String,
     },
 }
@@ -193,7 +193,7 @@ impl Servers {
         self.features.clone()
     }
 
-    /// Tells what came later from what came at the start.
+    /// Separates later changes from what servers list at the start.
     pub fn later(&self) -> Arc<Later> {
         Arc::clone(&self.later)
     }
@@ -214,7 +214,7 @@ impl Servers {
         });
     }
 
-    /// Keeps a resource subscribed to while the guard lives, over restarts of the server. Its changes come as
+    /// Keeps a resource subscribed to while the guard lives, across restarts of the server. Its changes arrive as
     /// [`ServerEvent::ResourceUpdated`].
     ///
     /// # Errors
@@ -239,7 +239,7 @@ impl Servers {
         }
     }
 
-    /// Some server was never ready. Costs next to nothing, so that every chat can ask.
+    /// Whether some server was never ready. Cheap enough to call for every chat.
     pub fn are_any_missing(&self) -> bool {
         self.missing.load(Ordering::Acquire) > 0
     }
@@ -294,8 +294,8 @@ impl Servers {
     /// `completion/complete` and so on, with its params as they are to arrive. Gives the result as it came, also one
     /// that is `input_required` (2026-07-28). Waits for a server that is being started, at most 5 s.
     ///
-    /// Of the `_meta`, what concerns the connection is toolway's own: the version, the client's name, the
-    /// capabilities (the caller's) and the progress token. The rest arrives.
+    /// toolway replaces the members of `_meta` that concern the connection: the version, the client's name, the
+    /// capabilities (the caller's) and the progress token. All others are sent unchanged.
     ///
     /// Dropping the future cancels the request at the server.
     pub async fn request(
@@ -308,8 +308,8 @@ impl Servers {
         self.handle(server)?.request(method, params, &options).await
     }
 
-    /// What one client's request does there may keep others waiting: calls run one after another, or all share a
-    /// pipe, on which a question does not say whose it is.
+    /// A request on this server may keep other clients waiting: calls run one after another, or all share a pipe, on
+    /// which a question does not say which request it belongs to.
     pub fn is_shared(&self, server: &ServerId) -> bool {
         self.handle(server).is_ok_and(|handle| {
             let is_pipe = matches!(handle.config.transport, Transport::Stdio { .. });

@@ -1,6 +1,6 @@
 //! Model providers: one request out, one answer or one stream back.
 //!
-//! Knows addresses, keys, timeouts and retries; what the bodies mean is for `translate` to say.
+//! Knows addresses, keys, timeouts and retries; `translate` knows the bodies.
 
 mod client_headers;
 mod error;
@@ -71,9 +71,9 @@ pub struct Config {
     pub think_tags: bool,
     /// Reasoning goes back to the model with the turn it belongs to. Default: true.
     pub send_reasoning: bool,
-    /// It takes pictures in user messages. Default: false.
+    /// It takes images in user messages. Default: false.
     pub images: bool,
-    /// It takes sound in user messages. Default: false.
+    /// It takes audio in user messages. Default: false.
     pub audio: bool,
     /// An event that is no JSON is skipped instead of ending the stream with an error. Default: false.
     pub skip_invalid_events: bool,
@@ -87,7 +87,7 @@ pub struct Config {
     pub retries: u32,
 }
 
-/// Up to this length a body counts as sent at once, in bytes.
+/// Bodies up to this length, in bytes, count as sent at once.
 const SHORT_BODY: usize = 64 << 10;
 
 impl Config {
@@ -102,7 +102,7 @@ const PROBE: Duration = Duration::from_secs(5);
 /// Longest error body that is read, in bytes.
 const MAX_ERROR_BYTES: usize = 64 << 10;
 
-/// Response headers of a model provider that mean something to its clients.
+/// Response headers of a model provider that clients act on.
 const TELLING: [&str; 8] = [
     "retry-after",
     "retry-after-ms",
@@ -114,7 +114,7 @@ const TELLING: [&str; 8] = [
     "www-authenticate",
 ];
 
-/// Of every chat, whose body toolway writes and whose answer it reads.
+/// Headers of every chat, because toolway writes the body and reads the answer.
 const OF_CHATS: [(HeaderName, HeaderValue); 2] = [
     (
         header::CONTENT_TYPE,
@@ -126,7 +126,7 @@ const OF_CHATS: [(HeaderName, HeaderValue); 2] = [
     ),
 ];
 
-/// What Anthropic calls the header of its keys.
+/// The header of Anthropic's keys.
 const ANTHROPIC_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// Anthropic refuses requests without it.
@@ -143,7 +143,7 @@ pub struct Models {
 }
 
 impl Models {
-    /// Readies a connection pool for each.
+    /// Prepares a connection pool for each.
     ///
     /// # Errors
     /// When the TLS setup of the machine cannot be used.
@@ -189,7 +189,7 @@ pub struct Upstream {
     responses: Uri,
     /// Where messages are.
     messages: Uri,
-    /// What was found out about its models.
+    /// What is known about its models.
     learned: Learned,
     /// What its models sealed, and clients may drop.
     sealed_turns: Arc<Mutex<SealedTurns>>,
@@ -212,8 +212,8 @@ impl Upstream {
         let messages = uri(&below(&config.base_url, "messages"))?;
         let client = Client::new(&chat, config.connect_timeout)?;
         let uploads = wire::reqwest(config.connect_timeout)?.no_gzip();
-        // Without TLS a late answer on a kept connection would be taken for the next one. `client` sees to that; here
-        // each request has its own.
+        // Without TLS, a late answer on a reused connection would be taken for the answer to the next request. `client`
+        // prevents that; here each request has its own connection.
         let uploads = match config.base_url.scheme() {
             "http" => uploads.pool_max_idle_per_host(0),
             _ => uploads,
@@ -269,8 +269,8 @@ impl Upstream {
         url
     }
 
-    /// Sends a request to one of the addresses of chats. `headers` are the client's; the upstream's own key is added here.
-    /// Sends again what is safe to send again; nothing has been shown to the client of this answer yet.
+    /// Sends a request to a chat address. `headers` are the client's; the upstream's own key is added here. Retries
+    /// failures that are safe to repeat; the client has not seen any of this answer yet.
     async fn post(
         &self,
         uri: &Uri,
@@ -307,8 +307,7 @@ impl Upstream {
         }
     }
 
-    /// Passes any other request on, body and all, and gives back what the upstream answers, as it is: status,
-    /// headers and body.
+    /// Forwards any other request with its body, and returns the upstream's answer unchanged: status, headers and body.
     pub async fn forward<E: Into<BoxError> + 'static>(
         &self,
         method: Method,
@@ -407,8 +406,8 @@ impl Upstream {
         Ok(list.data)
     }
 
-    /// Finds out whether requests get through, with a request for the list of models. An upstream without that list is
-    /// fine, and so is one that wants a key, if it is to be the client's.
+    /// Checks that requests reach the upstream, by requesting its list of models. An upstream without that list passes,
+    /// and so does one that requires a key if the client's key is used.
     pub async fn probe(&self) -> Result<(), ModelError> {
         let request = Outgoing {
             method: Method::GET,
@@ -452,13 +451,12 @@ impl Upstream {
 
     async fn send(&self, request: Outgoing<'_>) -> Result<Response<Body>, ModelError> {
         let upload = request.upload;
-        // Pinned where it lies, for handed over it would lie there twice.
+        // Pinned in place, because moving it would store it twice.
         let sending = pin!(self.client.send(request));
         self.in_time(sending, upload).await
     }
 
-    /// Waits for the head of an answer as long as the upstream may take for it, which begins when the last part of the
-    /// body was sent.
+    /// Waits for the head of an answer. The time limit starts when the last part of the body was sent.
     async fn in_time<T>(
         &self,
         mut sending: Pin<&mut impl Future<Output = Result<T, HttpError>>>,
@@ -493,7 +491,7 @@ impl Upstream {
         }
     }
 
-    /// Tells an answer from an error, whatever form that has.
+    /// Tells an answer from an error in any form.
     async fn accept(&self, response: Response<Body>) -> Result<Incoming, ModelError> {
         let content_type = response.headers().get(header::CONTENT_TYPE);
         let content_type = content_type.map_or(&b""[..], HeaderValue::as_bytes);
@@ -507,7 +505,7 @@ impl Upstream {
         Err(Box::pin(self.refusal(response)).await)
     }
 
-    /// What an answer that is no success comes to.
+    /// The error for an unsuccessful answer.
     async fn refusal(&self, response: Response<Body>) -> ModelError {
         let (parts, body) = response.into_parts();
         let status = parts.status;

@@ -16,7 +16,7 @@ use toolway_protocol::tool::CallError;
 /// Most calls that wait for one server.
 pub(super) const MAX_WAITING: usize = 256;
 
-/// Most calls on one server that wait for a person without a place. One more keeps its place.
+/// Most calls on one server that give up their place while they wait for a person. Further ones keep their place.
 const MAX_SUSPENDED: usize = 256;
 
 /// The queue before one server.
@@ -26,7 +26,7 @@ pub(super) struct Queue {
     free: Semaphore,
     waiting: AtomicUsize,
     suspended: AtomicUsize,
-    /// Calls that run beyond the number of places, because they went on after a person's answer.
+    /// Calls that run beyond the number of places, because they continued after a person's answer.
     excess: AtomicUsize,
 }
 
@@ -58,7 +58,8 @@ impl Queue {
         })
     }
 
-    /// Waits for a place until then, first come first served. Cancel safe: giving up gives the place in the queue up.
+    /// Waits for a place until the deadline, first come first served. Cancel safe: dropping the future leaves the
+    /// queue.
     ///
     /// # Errors
     /// `Busy`: too many wait already, or the time is over.
@@ -87,8 +88,8 @@ impl Queue {
         }
     }
 
-    /// A call goes on. It cannot wait for a place: a server that does one thing after another would never get to
-    /// the end of what holds the place.
+    /// A call continues. It must not wait for a place: a server that runs one call at a time would never finish the
+    /// call that holds the place.
     fn rejoin(&self) {
         if !self.try_take() {
             self.excess.fetch_add(1, Ordering::Relaxed);
@@ -108,7 +109,7 @@ impl QueueSlot {
         }
     }
 
-    /// The person has answered. The call goes on at once, and counts again.
+    /// The person has answered. The call continues at once and counts again.
     pub(super) fn resume(&self) {
         let mut state = self.state();
         state.questions = state.questions.saturating_sub(1);

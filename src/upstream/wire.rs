@@ -1,9 +1,9 @@
-//! The HTTP client of whatever is asked for every request: model providers, functions, calls of MCP servers.
+//! The HTTP client for the hot paths: model providers, functions, calls of MCP servers.
 //!
 //! No URL is parsed, no redirect prepared and no header copied for a request (reqwest, which does all that, costs as
-//! much as the rest of toolway together; see `bench/`). Where TLS is spoken it is hyper's client with its pool; where
-//! not, `plain` needs no task for a connection and no buffer for a silent one. reqwest takes their place where the
-//! environment names a proxy.
+//! much as the rest of toolway together; see `bench/`). With TLS it is hyper's client with its pool. Without TLS it is
+//! `plain`, which needs no task per connection and no buffer for an idle one. If the environment names a proxy, it is
+//! reqwest.
 
 #[cfg(any(test, fuzzing))]
 #[cfg_attr(test, expect(unreachable_pub, reason = "the fuzz target reads them"))]
@@ -54,10 +54,10 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Silence until a connection is probed, and the pause between the probes.
 const PROBE: Duration = Duration::from_secs(15);
 
-/// So many probes without an answer, and the connection is dead.
+/// After this many unanswered probes the connection is dead.
 const PROBES: u32 = 3;
 
-/// Longest time for which the other side's machine acknowledges nothing of what was sent.
+/// Longest time without an acknowledgement of sent data (TCP).
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 /// Why the TLS setup of the machine cannot be used.
@@ -91,11 +91,11 @@ enum ClientTransport {
     Proxied(reqwest::Client),
 }
 
-/// Headers, in the form that the caller has them in.
+/// Headers, in the form that the caller has.
 #[derive(Clone, Copy)]
 pub(crate) enum Headers<'a> {
     Map(&'a HeaderMap),
-    /// Takes a third of the room.
+    /// Needs a third of the memory.
     List(&'a [(HeaderName, HeaderValue)]),
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Outgoing<'a> {
     /// Absolute.
     pub(crate) uri: &'a Uri,
     pub(crate) headers: Headers<'a>,
-    /// More headers, which take the place of those in `headers` that are called the same.
+    /// More headers, which replace those of the same name in `headers`.
     pub(crate) own: &'a [(HeaderName, HeaderValue)],
     pub(crate) body: &'a SegmentedBody<'a>,
     /// Notes when a part of a long body was sent; absent for short ones.
@@ -182,7 +182,7 @@ impl http_body::Body for UploadBody {
 }
 
 impl Outgoing<'_> {
-    /// All that are sent, besides `Host` and `Content-Length`, which the writer of the body sets.
+    /// All headers that are sent, except `Host` and `Content-Length`, which the sender of the body sets.
     fn headers(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
         let is_own = |name| self.own.iter().any(|(own, _)| own == name);
         let (map, list) = match self.headers {
@@ -214,7 +214,7 @@ impl Outgoing<'_> {
     }
 }
 
-/// Why there is no answer, or no more of it.
+/// Why there is no answer, or why it broke off.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
     /// There was no connection; nothing was sent.
@@ -267,14 +267,14 @@ impl Client {
         Ok(Client(ClientTransport::Secure(client.into())))
     }
 
-    /// Sends a request; the head of the answer is there when this ends. Redirects are answers like any other.
+    /// Sends a request and returns when the head of the answer has arrived. Redirects are returned like any answer.
     ///
     /// Dropping the future, or the body it gives, ends the exchange.
     pub(crate) async fn send(&self, request: Outgoing<'_>) -> Result<Response<Body>, HttpError> {
         Ok(decoded(self.send_verbatim(request).await?))
     }
 
-    /// The same, with the body in the encoding that it has.
+    /// The same, without decoding the body.
     pub(crate) async fn send_verbatim(
         &self,
         request: Outgoing<'_>,
@@ -335,8 +335,8 @@ impl From<reqwest::Error> for HttpError {
     }
 }
 
-/// The reason at the bottom: "connection refused" and not "client error (Connect)". What TLS says is named so, for it
-/// could be about anything.
+/// The root cause: "connection refused" and not "client error (Connect)". A TLS error is marked as one, because its
+/// text alone is unclear.
 pub(super) fn root(error: &(dyn std::error::Error + 'static)) -> String {
     let mut reason = error;
     while let Some(source) = reason.source() {
@@ -349,7 +349,7 @@ pub(super) fn root(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 fn is_of_tls(error: &(dyn std::error::Error + 'static)) -> bool {
-    // Wrapped in one `io::Error` or several, of which `source` tells nothing.
+    // Wrapped in one or several `io::Error`s whose `source` does not return it.
     let io = error.downcast_ref::<io::Error>();
     let inner = io.and_then(io::Error::get_ref);
     error.is::<rustls::Error>() || inner.is_some_and(|inner| is_of_tls(inner))
@@ -388,7 +388,7 @@ impl Stream for Body {
     }
 }
 
-/// Takes off the encoding that functions are asked for, and others put on unasked.
+/// Decodes the body. Functions are asked for an encoding; other servers may use one unasked.
 fn decoded(response: Response<Body>) -> Response<Body> {
     let encoding = response.headers().get(header::CONTENT_ENCODING);
     if encoding.is_none_or(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"gzip")) {
@@ -418,7 +418,7 @@ fn unzipped(
     pieces.map(|piece| piece.map_err(|error| HttpError::Broken(root(&error))))
 }
 
-/// hyper's connector, which waits no longer than it may.
+/// hyper's connector with a timeout.
 #[derive(Clone)]
 struct Connector<C> {
     inner: C,
@@ -452,7 +452,7 @@ where
     }
 }
 
-/// reqwest, set up alike.
+/// A reqwest client with the same settings.
 ///
 /// # Errors
 /// When the TLS setup of the machine cannot be used.
@@ -466,7 +466,7 @@ pub(crate) fn reqwest(connect_timeout: Duration) -> Result<reqwest::ClientBuilde
         .tcp_nodelay(true))
 }
 
-/// Whom the machine trusts, read once: it takes a while, and room.
+/// The machine's root certificates, read once because that takes time and memory.
 fn tls() -> Result<rustls::ClientConfig, SetupError> {
     static TLS: OnceLock<Result<Arc<rustls::ClientConfig>, String>> = OnceLock::new();
     let read = TLS.get_or_init(|| {
@@ -484,7 +484,7 @@ fn tls() -> Result<rustls::ClientConfig, SetupError> {
 mod tests {
     use super::*;
 
-    /// What a body comes to that is said to have this encoding.
+    /// Decodes a body with this declared encoding.
     async fn read(encoding: &'static str, body: &'static [u8]) -> Result<String, HttpError> {
         let pieces = stream::iter((!body.is_empty()).then(|| Ok(Bytes::from_static(body))));
         let response = Response::builder()

@@ -27,11 +27,11 @@ pub fn is_begun_by(start: &[u8]) -> bool {
 /// Why a piece of a stream is not an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// An event is longer than was allowed. The rest of the stream is lost, unless the framer is one that
+    /// An event is longer than the limit. The rest of the stream is lost, unless the framer
     /// [resumes](Framer::resuming).
     #[error("an event of the stream is longer than {limit} bytes")]
     TooLong {
-        /// The bound that was passed, in bytes.
+        /// The limit, in bytes.
         limit: usize,
         /// The first bytes of what was read of the event, at most 4096.
         head: Vec<u8>,
@@ -270,8 +270,8 @@ impl Framer {
         }
     }
 
-    /// The next whole event, or `None` until more bytes are pushed.
-    /// After [`FrameError::TooLong`] there is none any more, unless the framer [resumes](Framer::resuming).
+    /// The next whole event, or `None` until more bytes are pushed. After [`FrameError::TooLong`] it is always `None`,
+    /// unless the framer [resumes](Framer::resuming).
     #[expect(clippy::should_implement_trait, reason = "more may come after `None`")]
     pub fn next(&mut self) -> Option<Result<SseEvent, FrameError>> {
         while !self.broken {

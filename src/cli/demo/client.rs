@@ -10,7 +10,7 @@ use super::model;
 use crate::cli::terminal;
 use toolway_protocol::sse::Framer;
 
-/// The question. It has work for two tools.
+/// The question. It needs two tools.
 const QUESTION: &str = "What is 19 x 23, and how many letters has \"gateway\"?";
 
 /// Asks the question and prints the answer as it arrives, then what happened underneath.
@@ -43,7 +43,7 @@ pub(super) async fn ask(address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// What came besides the text.
+/// What was received besides the text.
 struct DemoTrace {
     lines: Vec<String>,
     first: Duration,
@@ -106,7 +106,7 @@ async fn read(address: SocketAddr, mut show: impl FnMut(&str) -> Result<()>) -> 
     Ok(seen)
 }
 
-/// Writes down a call that has ended.
+/// Records a call that has ended.
 fn note(
     note: &Value,
     arguments: &mut std::collections::HashMap<String, String>,

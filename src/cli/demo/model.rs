@@ -18,10 +18,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-/// What the model is called in requests.
+/// The model's name in requests.
 pub(super) const NAME: &str = "demo";
 
-/// Pause between two words, so that one can see the answer arriving.
+/// Pause between two words, so that the streaming is visible.
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// The model's API.
@@ -36,7 +36,7 @@ pub(super) fn router() -> Router {
         .method_not_allowed_fallback(nothing_else)
 }
 
-/// What a demo has no model for, in OpenAI's words.
+/// OpenAI's error for an unknown model.
 async fn nothing_else() -> (StatusCode, Json<Value>) {
     let message = "the demo's model only knows GET /v1/models and POST /v1/chat/completions";
     let error = json!({"message": message, "type": "invalid_request_error", "param": null, "code": "unknown_url"});
@@ -137,7 +137,7 @@ fn usage() -> Value {
     json!({"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2})
 }
 
-/// The rules: after tool results, say them; else call the tools that the question has work for.
+/// The rules: after tool results, report them; otherwise call the tools that the question needs.
 fn decide(request: &DemoRequest) -> Act {
     let since = request
         .messages

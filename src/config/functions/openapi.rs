@@ -87,8 +87,8 @@ impl Check<'_> {
         Some(url)
     }
 
-    /// Where the document says that the API is. Its `${…}` mean nothing here: a document of somebody else
-    /// must not name this machine's secrets.
+    /// Where the document says that the API is. `${…}` is not expanded here: a third party's document must not read
+    /// this machine's secrets.
     fn url_of(&mut self, path: &str, file: &str, api: &ApiDescription) -> Option<Url> {
         match &api.base_url {
             Some(url) => self.api_url(path, url),

@@ -170,7 +170,7 @@ impl Check<'_> {
             let has_own = own.is_some_and(|urls| urls.contains_key(&tool.name));
             match (requests.get(&tool.name), &common) {
                 (Some((at, template)), _) => self.check_places(at, template.arguments(), tool),
-                // What is wrong with its own URL was said.
+                // The problems of its own URL are already reported.
                 (None, _) if has_own => {}
                 (None, Some(Some(template))) => {
                     self.check_places(&at, template.arguments(), tool);
@@ -199,8 +199,7 @@ impl Check<'_> {
         parsed.map_err(|message| self.problem(path, message)).ok()
     }
 
-    /// Every place is filled by a parameter of the function. What a schema says in another way than in
-    /// `properties` is not looked into.
+    /// Checks that every placeholder is a parameter of the function. Only the schema's `properties` are considered.
     fn check_places<'p>(
         &mut self,
         path: &str,
@@ -235,7 +234,7 @@ impl Check<'_> {
         })
     }
 
-    /// A program that is given by its path is looked for in the folder of the file; a bare name in `PATH`.
+    /// A path is relative to the configuration file's folder; a bare name is found in `PATH`.
     fn program(&self, command: String) -> String {
         match command.starts_with("./") || command.starts_with("../") {
             true => self.base.join(command).display().to_string(),

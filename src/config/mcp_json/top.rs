@@ -1,5 +1,5 @@
-//! What stands beside the servers in the file of another MCP client: where they are, what VS Code would ask for, and
-//! the lists with which Gemini CLI switches servers off.
+//! The rest of another MCP client's file: where the servers are, the inputs of VS Code, and the lists with which Gemini
+//! CLI switches servers off.
 
 use std::path::Path;
 
@@ -22,12 +22,12 @@ const UNDERSTOOD: [&str; 11] = [
     "servers",
 ];
 
-/// Which servers a list is about.
+/// Whether a list allows or excludes servers.
 #[derive(Clone, Copy)]
 pub(super) enum Names {
-    /// Those that are started.
+    /// The servers that are started.
     Allowed,
-    /// Those that are not.
+    /// The servers that are not started.
     Excluded,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn server_tables(top: &Map<String, Value>) -> Vec<(&'static str, &Map
         .collect()
 }
 
-/// What VS Code would ask the person for: the id and the question.
+/// The inputs that VS Code asks for: the id and the question.
 pub(super) fn inputs(top: &Map<String, Value>) -> Vec<(String, String)> {
     let list = top.get("inputs").or_else(|| top.get("mcp")?.get("inputs"));
     let list = list.and_then(Value::as_array).into_iter().flatten();
@@ -107,8 +107,8 @@ impl Check<'_> {
         .collect()
     }
 
-    /// Warns of keys beside the servers that have no effect: in a file that is about MCP of all, in the settings of a
-    /// whole program of those that mention MCP.
+    /// Warns of other keys that have no effect: of all of them in an MCP file, and in a program's general settings only
+    /// of those that mention MCP.
     pub(super) fn name_odd_top_keys(&mut self, file: &Path, top: &Map<String, Value>) {
         let mentions_mcp = |text: &str| text.to_ascii_lowercase().contains("mcp");
         let is_about_mcp = file

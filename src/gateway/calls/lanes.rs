@@ -21,7 +21,7 @@ use toolway_protocol::tool::{CallError, Progress, ToolResult};
 pub(in crate::gateway) enum CallEvent {
     /// It is sent.
     Started(Arc<Job>),
-    /// It says how far it has come.
+    /// It reports progress.
     Progressed(Arc<Job>, Progress),
     /// It has ended.
     Finished {
@@ -29,21 +29,20 @@ pub(in crate::gateway) enum CallEvent {
         job: Arc<Job>,
         /// What came of it.
         outcome: Result<ToolResult, CallError>,
-        /// From sending it to its end.
+        /// From the send to the end.
         duration_ms: u64,
     },
 }
 
-/// The calls of a turn, which run while [`RunningCalls::next`] is waited for. Dropping it cancels those that are
-/// not at their end.
+/// The calls of a turn, which run while [`RunningCalls::next`] is waited for. Dropping it cancels the unfinished ones.
 pub(in crate::gateway) struct RunningCalls<'a> {
-    /// `None` when every call is at its end.
+    /// `None` when every call has ended.
     work: Option<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>,
     events: mpsc::Receiver<CallEvent>,
 }
 
 impl<'a> RunningCalls<'a> {
-    /// Readies the calls; at most `parallel` lanes run at a time.
+    /// Prepares the calls; at most `parallel` lanes run at a time.
     pub(in crate::gateway) fn new(
         backends: &'a Backends,
         lanes: Vec<Vec<Job>>,

@@ -1,4 +1,4 @@
-//! One request to one server, and what it wants of the client before it answers.
+//! One request to one server, and the questions that the server asks the client before it answers.
 //!
 //! Servers before 2026-07-28 send a request of their own while they work; later ones give an `input_required` result
 //! and are asked again with the answers. Clients are of either kind, too. So there are four ways:
@@ -33,13 +33,13 @@ use toolway_protocol::{
     tool::{CallError, JsonObject, Progress},
 };
 
-/// How often a server may ask for more before it answers.
+/// How often a server may ask for more input before it answers.
 const MAX_ROUNDS: usize = 10;
 
 /// Questions of a server that wait to be asked.
 const WAITING: usize = 16;
 
-/// What a parked call's question is called in `inputRequests`.
+/// The key of a parked call's question in `inputRequests`.
 const QUESTION: &str = "question";
 
 /// One request to one server.
@@ -48,15 +48,15 @@ pub(super) struct Inquiry {
     /// Shared, because it may be made again.
     pub params: Arc<JsonObject>,
     pub progress: Option<mpsc::Sender<Progress>>,
-    /// When it is given up, however often it is made.
+    /// The deadline for all attempts together.
     pub deadline: Instant,
     /// How often it was sent so far.
     pub sends: Sends,
 }
 
 impl Inquiry {
-    /// Makes the request. The result is the server's, or an `input_required` one for clients that
-    /// know such. Dropping the future cancels it at the server.
+    /// Makes the request. The result is the server's, or `input_required` for clients that know it. Dropping the future
+    /// cancels it at the server.
     pub(super) async fn make(
         self,
         gateway: &Arc<Gateway>,
@@ -207,8 +207,8 @@ impl Inquiry {
     }
 }
 
-/// The params with what answers the server's questions, which is for the gateway to say and not for a client of
-/// another era.
+/// The params with the answers to the server's questions. The gateway writes those members, not a client of another
+/// era.
 fn with_answers<'p>(
     params: &'p JsonObject,
     answers: Option<Value>,
@@ -230,7 +230,7 @@ fn with_answers<'p>(
     Cow::Owned(params)
 }
 
-/// What a request is about, so that an answer cannot be given to another.
+/// The subject of a request, so that an answer cannot be used for another request.
 fn subject(params: &JsonObject) -> Value {
     let of = |key: &str| params.get(key).cloned().unwrap_or_default();
     json!([of("name"), of("uri"), of("arguments")])
@@ -296,9 +296,9 @@ async fn next(reports: &mut Option<mpsc::Receiver<Progress>>) -> Option<Progress
     reports.as_mut()?.recv().await
 }
 
-/// A client that is asked with a result: the question waits until there is one.
+/// A client that receives questions in a result: the question waits for the next result.
 struct ResultCaller {
-    /// Kept, so that its number is nobody else's while the call is parked.
+    /// Kept, so that its number is not reused while the call is parked.
     behind: Arc<dyn Caller>,
     events: mpsc::Sender<FromServer>,
 }
@@ -336,7 +336,7 @@ impl Caller for ResultCaller {
     }
 }
 
-/// Asks a client everything that a server wants to know, one after another, as a person would want it.
+/// Sends a server's questions to the client, one at a time, because a person may have to answer.
 async fn answer_all(caller: &dyn Caller, raw: &Value) -> Result<JsonObject, CallError> {
     let mut answers = Map::new();
     let Some(Value::Object(requests)) = raw.get("inputRequests") else {
@@ -358,7 +358,7 @@ async fn answer_all(caller: &dyn Caller, raw: &Value) -> Result<JsonObject, Call
     Ok(answers)
 }
 
-/// The client said that it can be asked this.
+/// The client declared the capability for this question.
 fn may_be_asked(capabilities: &Value, method: &str) -> bool {
     let capability = match method {
         "sampling/createMessage" => "sampling",

@@ -106,7 +106,7 @@ async fn run(
         session: None,
     };
     if gateway.backends.functions().has(&offered.server) {
-        // A function asks nothing and says nothing before its result.
+        // A function sends no questions and no notifications.
         let options = |sends| CallOptions {
             silence: limits.silence,
             deadline: limits.deadline,
@@ -119,7 +119,7 @@ async fn run(
         return ended.await.outcome.map(write_result);
     }
     let state = params.get("requestState").and_then(Value::as_str);
-    // The answer for a call that waited is used up, so that the call cannot be repeated.
+    // The answer to a parked call can be used only once, so the call cannot be repeated.
     let is_resumed = state.is_some_and(ParkedCall::is_key);
     context.ask_for_logs(&mut params);
     params.insert("name".to_owned(), json!(tool.tool.name));
@@ -144,7 +144,7 @@ async fn run(
 
 /// Arguments that do not fit. Nothing was sent.
 ///
-/// Since 2025-11-25 the model is to read it ("Tools", "Error Handling"), before it was the client.
+/// Since 2025-11-25 the error is for the model ("Tools", "Error Handling"); before, it was for the client.
 fn refused(misfit: &CallError, version: Version) -> Result<Value, RpcError> {
     if version >= Version::V2025_11_25 {
         return Ok(failed(misfit, version));
@@ -159,7 +159,7 @@ fn refused(misfit: &CallError, version: Version) -> Result<Value, RpcError> {
     Err(error)
 }
 
-/// A call that failed, as a result that says so in words.
+/// A failed call, as a result with `isError` and a message.
 fn failed(error: &CallError, version: Version) -> Value {
     let result = ToolResult {
         is_error: true,

@@ -84,7 +84,8 @@ pub(super) async fn completion(
         .of(&server)
         .is_some_and(|it| it.may_have("completions"));
     if !can_complete {
-        // Others behind the same endpoint can, so that this is asked; there is just nothing to say.
+        // Other servers behind the endpoint have completions, so the client asks; this one has none, so the list is
+        // empty.
         let nothing = json!({"completion": {"values": [], "total": 0, "hasMore": false}});
         return Ok(era::complete(nothing, context.version));
     }
@@ -123,7 +124,7 @@ async fn ask(
     })
 }
 
-/// A failure of a request that has no result of its own for failures.
+/// The error of a request whose result has no `isError`.
 pub(super) fn to_rpc(error: CallError) -> RpcError {
     match error {
         CallError::Protocol {

@@ -12,7 +12,7 @@ use toolway_protocol::{
     tool::JsonObject,
 };
 
-/// Longest text of instructions that is put together of several servers', in bytes.
+/// Longest instructions that are joined from several servers, in bytes.
 const LONGEST_INSTRUCTIONS: usize = 16 << 10;
 
 /// `tools/list`.

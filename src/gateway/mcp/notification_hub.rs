@@ -1,4 +1,4 @@
-//! What happens behind the gateway, told to every face: who changed what, which resource, which line of a log.
+//! Forwards events of servers to all faces: changed lists, changed resources, log messages.
 
 use std::{
     collections::BTreeMap,
@@ -17,10 +17,10 @@ use crate::{
 use toolway_core::catalog::{ServerFeatures, ServerTools};
 use toolway_protocol::{mcp::level::Level, tool::ServerId};
 
-/// News that wait for a slow face.
+/// Events that wait for a slow face.
 const WAITING: usize = 1024;
 
-/// Something happened that clients may want to hear of; [`super::Gateway::notice`] says who, and in what words.
+/// An event that clients may want; [`super::Gateway::notice`] decides which clients receive it, and in what form.
 #[derive(Clone, Debug)]
 pub enum BackendEvent {
     /// Tools of these servers came, went or changed.
@@ -29,12 +29,12 @@ pub enum BackendEvent {
     Prompts(Vec<ServerId>),
     /// Resources or templates of these servers came, went or changed.
     Resources(Vec<ServerId>),
-    /// What a server says unasked.
+    /// A notification that a server sent.
     Said(ServerEvent),
 }
 
 impl BackendEvent {
-    /// What the clients of an endpoint are told, if it concerns them.
+    /// The notification for the clients of an endpoint, or `None` if it does not concern them.
     pub(super) fn notice(&self, view: &View) -> Option<Notice> {
         let list_changed = |topic, method: &str| {
             Some(Notice {
@@ -82,7 +82,7 @@ fn said(event: &ServerEvent, view: &View) -> Option<Notice> {
                 params: named(server, view, params.clone()),
             })
         }
-        // Nothing else is known that a server could say to all.
+        // No other notification is known that goes to all clients.
         ServerEvent::ResourceUpdated { .. }
         | ServerEvent::Log { .. }
         | ServerEvent::Other { .. } => None,
@@ -109,8 +109,8 @@ pub(in crate::gateway) struct NotificationHub {
 }
 
 impl NotificationHub {
-    /// Begins to listen. Until `start_ends` every list waits for the servers that are being started, so no client has
-    /// to be told what they offer. Must be called within a Tokio runtime.
+    /// Starts forwarding. Until `start_ends` every list waits for the servers that are starting, so clients need no
+    /// notification of what they offer. Must be called within a Tokio runtime.
     pub(in crate::gateway) fn listen(
         servers: &Arc<Servers>,
         current: &Arc<LiveCatalog>,
@@ -148,7 +148,7 @@ async fn listen(
     let later = servers.later();
     let (mut later_tools, mut later_features) = (later.tools(), later.features());
     drop(servers);
-    // Having no receiver is no failure.
+    // It is fine if there is no receiver.
     let tell = |it| {
         let _ = to_clients.send(Arc::new(it));
     };
@@ -167,7 +167,7 @@ async fn listen(
                 });
                 later_tools = counts;
                 tools_known = now;
-                // A client that is told asks at once, and must see the new list.
+                // A notified client lists at once, and must get the new list.
                 current.renew().await;
                 if !who.is_empty() {
                     tell(BackendEvent::Tools(who));
@@ -242,7 +242,7 @@ pub struct ResourceSubscription {
     pub(super) _watch: ResourceWatch,
 }
 
-/// How many clients want which level.
+/// The number of clients per log level.
 #[derive(Debug, Default)]
 pub(in crate::gateway) struct LogInterests(Mutex<BTreeMap<Level, usize>>);
 

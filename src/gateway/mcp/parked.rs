@@ -1,5 +1,4 @@
-//! Calls that wait for the answer of a client which is asked with a result (2026-07-28), kept until the client
-//! continues.
+//! Calls whose `input_required` result waits for the client's answer (2026-07-28).
 //!
 //! The call at the server is still under way. If the client does not continue in time, the call is cancelled at the
 //! server.
@@ -34,7 +33,7 @@ const PARKED_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a parked call may keep others from a server that cannot serve two clients at once.
 const COURTESY: Duration = Duration::from_secs(60);
 
-/// What a `requestState` of ours begins with.
+/// The prefix of toolway's own `requestState`.
 const PREFIX: &str = "toolway-parked:";
 
 /// A question of a server, and where its answer goes.
@@ -44,7 +43,7 @@ pub(super) struct ParkedQuestion {
     pub answer: oneshot::Sender<Result<Value, RpcError>>,
 }
 
-/// What a server says while it works.
+/// What a server sends while it works.
 pub(super) enum FromServer {
     Question(ParkedQuestion),
     BackendEvent(String, Value),
@@ -52,32 +51,32 @@ pub(super) enum FromServer {
 
 /// A call that waits for its client.
 pub(super) struct ParkedCall {
-    /// Who may come back to it.
+    /// The client that may continue it.
     pub owner: String,
     /// What was asked for.
     pub method: &'static str,
     /// Of whom.
     pub server: ServerId,
-    /// And about what; noted when it is parked.
+    /// The subject of the request; set when the call is parked.
     pub subject: Value,
-    /// The call, not at its end.
+    /// The running call.
     pub work: BoxFuture<'static, Result<Value, CallError>>,
-    /// What the server says.
+    /// Messages of the server.
     pub events: mpsc::Receiver<FromServer>,
-    /// How far it is.
+    /// Progress.
     pub reports: Option<mpsc::Receiver<Progress>>,
-    /// What it is waiting for.
+    /// The question that it waits for.
     pub question: Option<ParkedQuestion>,
 }
 
 impl ParkedCall {
-    /// A `requestState` is one of ours and not a server's.
+    /// The `requestState` is toolway's, not a server's.
     pub(super) fn is_key(state: &str) -> bool {
         state.starts_with(PREFIX)
     }
 }
 
-/// A call, and when it is given up.
+/// A call and its deadline.
 struct WaitingCall {
     until: Instant,
     parked: ParkedCall,
@@ -90,11 +89,10 @@ struct WaitingCall {
 pub(in crate::gateway) struct ParkedCalls(Arc<Mutex<HashMap<String, WaitingCall>>>);
 
 impl ParkedCalls {
-    /// Keeps a call, for ten minutes at most. Where too many wait, the oldest is given up; that of the same owner, if
-    /// it has more than half of them.
+    /// Keeps a call for at most ten minutes. If too many wait, the oldest is cancelled, or the oldest of the same owner
+    /// if that owner has more than half of them.
     ///
-    /// # Errors
-    /// When the system has no randomness to make a key of; the call is given up then.
+    /// # Errors When the system has no randomness for a key; the call is then cancelled.
     pub(super) fn keep(&self, parked: ParkedCall) -> Result<String, CallError> {
         let secret = unguessable().map_err(|_| CallError::Busy)?;
         let key = format!("{PREFIX}{secret}");
@@ -124,8 +122,8 @@ impl ParkedCalls {
         Ok(key)
     }
 
-    /// Gives up calls on this server that have waited for more than a minute, because others want to use it; not
-    /// the one that its client is resuming.
+    /// Cancels calls on this server that have waited for more than a minute, because other clients need it. The call
+    /// that is being resumed is kept.
     pub(super) fn make_way(&self, server: &ServerId, resumed: Option<&str>) {
         let late = Instant::now() + PARKED_TIMEOUT - COURTESY;
         let mut calls = lock(&self.0);
@@ -148,7 +146,7 @@ impl ParkedCalls {
     }
 }
 
-/// The call that is given up for one more of this owner.
+/// The call that is cancelled to make room for one more of this owner.
 fn makes_room(calls: &HashMap<String, WaitingCall>, owner: &str) -> Option<String> {
     let is_own = |kept: &WaitingCall| kept.parked.owner == owner;
     let own = calls.values().filter(|kept| is_own(kept)).count();

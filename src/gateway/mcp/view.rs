@@ -1,4 +1,4 @@
-//! What one endpoint shows of all there is, and under which names.
+//! Which part of the catalog one endpoint shows, and under which names.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub enum ProfileShows {
     Tools(Selection),
 }
 
-/// What one endpoint shows of all there is.
+/// The part of the catalog that one endpoint shows.
 #[derive(Debug)]
 pub struct View(Shows);
 
@@ -76,12 +76,12 @@ impl View {
         self.session().is_some()
     }
 
-    /// Nothing is here any more: the session whose functions it shows has ended.
+    /// The session whose functions it shows has ended.
     pub fn is_over(&self) -> bool {
         self.session().is_some_and(|it| it.ended().is_some())
     }
 
-    /// Waits until nothing is here any more; most views are there for ever. Cancel safe.
+    /// Waits until the session whose functions it shows has ended; other views never end. Cancel safe.
     pub async fn over(&self) {
         match self.session() {
             Some(session) => {
@@ -234,7 +234,7 @@ impl View {
         }
     }
 
-    /// A server's own URI as it is known there.
+    /// A server's own URI as this endpoint shows it.
     pub(super) fn uri(&self, server: &ServerId, own: &str) -> String {
         match self.is_prefixed() {
             true => uris::wrap(server, own),

@@ -77,7 +77,7 @@ pub enum SessionEnd {
     Expired,
     /// Its caller ended it.
     Deleted,
-    /// toolway stops.
+    /// toolway is shutting down.
     Stopped,
 }
 

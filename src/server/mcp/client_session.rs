@@ -1,4 +1,4 @@
-//! What toolway and one client of a handshake version know of each other, whatever carries their messages.
+//! The state shared with one client of a handshake version, independent of the transport.
 //!
 //! Read next: `questions`, how a server's question finds its way to the client and back.
 
@@ -44,16 +44,16 @@ use toolway_protocol::{
     tool::JsonObject,
 };
 
-/// Most resources that one client may have watched.
+/// Most resources that one client may subscribe to.
 const MAX_WATCHES: usize = 256;
 
 /// Most messages of one batch.
 const MAX_BATCH: usize = 64;
 
-/// From which level on a client hears logs that belong to none of its requests, until it says what it wants.
+/// The log level for messages that belong to no request, until the client sets one.
 const UNASKED: Level = Level::Warning;
 
-/// From which level on servers that ask with each request are to say what they do for one of its own.
+/// The log level sent with each request to a server of the stateless era, until the client sets one.
 const UNASKED_AT_WORK: Level = Level::Info;
 
 /// One client of a handshake version, after `initialize`.
@@ -68,7 +68,7 @@ pub(in crate::server) struct ClientSession {
     watches: Mutex<HashMap<String, ResourceSubscription>>,
     questions: ClientQuestions,
     running: Arc<ActiveRequests>,
-    /// What happened and was not told yet.
+    /// Events that the client was not notified of yet.
     events: Mutex<broadcast::Receiver<Arc<BackendEvent>>>,
 }
 
@@ -122,8 +122,8 @@ impl ClientSession {
         self.version
     }
 
-    /// The answer to a request; nothing if it was cancelled. What has to be said before goes to the feed; without
-    /// one nothing can be. It can be cancelled at once, before the answer is waited for.
+    /// The answer to a request, or `None` if it was cancelled. Messages before the answer go to the outbox; without one
+    /// they are dropped. The request can be cancelled as soon as this returns, before the future is polled.
     pub(in crate::server) fn answer(
         self: Arc<Self>,
         request: RpcRequest,
@@ -145,7 +145,7 @@ impl ClientSession {
         }
     }
 
-    /// Does what a batch tells and answers, and gives what it asks.
+    /// Handles the notifications and responses of a batch, and returns its requests.
     ///
     /// # Errors
     /// `Invalid request` where the version has no batches, or this one is too long.
@@ -241,12 +241,12 @@ impl ClientSession {
         }
     }
 
-    /// Takes what answers a question of ours.
+    /// Takes the client's response to a server's question.
     pub(in crate::server) fn answered(&self, response: RpcResponse) {
         self.questions.answered(response);
     }
 
-    /// Tells the client what happens, for ever. Whatever happened since the last time comes first.
+    /// Sends notifications to the client, for ever; first those for events since the last call.
     pub(in crate::server) async fn tell(&self, outbox: &Outbox) {
         let mut alarm = locked(&self.events).resubscribe();
         loop {
@@ -259,7 +259,7 @@ impl ClientSession {
         }
     }
 
-    /// What happened since the last time, as messages for this client.
+    /// Events since the last call, as notifications for this client.
     fn tidings(&self) -> Vec<Bytes> {
         let mut told = Vec::new();
         loop {
@@ -269,7 +269,7 @@ impl ClientSession {
                     let notice = self.gateway.notice(&self.view, &events);
                     told.extend(notice.filter(|it| self.hears(&it.topic)).map(message));
                 }
-                // What was missed may be anything.
+                // Events were missed, so everything may have changed.
                 Err(TryRecvError::Lagged(_)) => told.extend(self.everything_changed()),
                 Err(TryRecvError::Empty | TryRecvError::Closed) => return told,
             }
@@ -352,14 +352,14 @@ impl ClientSession {
     }
 }
 
-/// The client as those see it who work for one of its requests.
+/// The client, as the caller of one of its requests.
 struct SessionCaller {
     client: Arc<ClientSession>,
-    /// Where it can be told something; without it, it can do nothing.
+    /// The outbox for messages to the client; without it the client has no capabilities.
     outbox: Option<Arc<Outbox>>,
 }
 
-/// What a client can do that cannot be reached.
+/// The capabilities of a client without an outbox.
 static NOTHING: Value = Value::Null;
 
 impl Caller for SessionCaller {

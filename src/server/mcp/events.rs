@@ -24,7 +24,8 @@ pub(super) struct SseResponse {
     pub(super) number: Option<u64>,
     /// Begins with an event that says where to go on when the connection is lost (2025-11-25).
     pub(super) is_primed: bool,
-    /// What fills the feed while it is read. Without it another task does, until the outbox is closed.
+    /// The future that fills the outbox while the stream is read. Without it another task fills the outbox until it is
+    /// closed.
     pub(super) drive: Option<BoxFuture<'static, ()>>,
     /// How often a comment goes out while nothing else does.
     pub(super) keepalive: Duration,
@@ -107,7 +108,7 @@ impl Drop for SseState {
     fn drop(&mut self) {
         let outbox = Arc::clone(self.events.reader.outbox());
         let session = self.events.session.take();
-        // It has no reader any more, unless another stream has resumed it.
+        // It has no reader now, unless another stream has resumed it.
         self.events.reader.leave();
         if let Some(session) = session {
             session.was_left(&outbox);

@@ -193,12 +193,12 @@ fn session(
     session.ok_or_else(|| reply::no_session(id))
 }
 
-/// The feed, for a client that reads streams.
+/// The outbox, for a client that accepts event streams.
 fn outbox_for(head: &RequestHead, outbox: &Arc<Outbox>) -> Option<Arc<Outbox>> {
     head.accepts.events.then(|| Arc::clone(outbox))
 }
 
-/// One message if it is the first there is to say and does not take long; a stream otherwise.
+/// One JSON message if the answer is the first message and comes soon; otherwise a stream.
 async fn respond(
     face: &McpFace,
     head: &RequestHead,
@@ -216,7 +216,7 @@ async fn respond(
     tokio::select! {
         biased;
         answer = &mut work, if accepts.json => match answer {
-            // What was said before comes first.
+            // Earlier messages come first.
             Some(answer) if accepts.events && outbox.has_any() => {
                 outbox.must_say(answer);
                 outbox.close();

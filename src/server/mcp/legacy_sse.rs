@@ -36,7 +36,7 @@ use crate::{
 };
 use toolway_protocol::mcp::headers::Accepts;
 
-/// Messages that may wait for a client that does not read before nothing more is taken from it.
+/// When this many messages wait for a client that does not read, no more messages are accepted from it.
 const MAX_UNREAD: usize = 64;
 
 /// The same in bytes.
@@ -48,7 +48,7 @@ const MAX_AT_WORK: usize = 64;
 /// How long a message waits for the client to read.
 const ROOM: Duration = Duration::from_secs(5);
 
-/// How often a session that ends looks whether its last requests are answered.
+/// How often an ending session checks whether its last requests are answered.
 const DRAINED: Duration = Duration::from_millis(50);
 
 /// The open sessions by id.
@@ -203,12 +203,12 @@ async fn post(
 }
 
 impl LegacySessions {
-    /// How many there are.
+    /// The number of sessions.
     pub(super) fn count(&self) -> usize {
         self.table().len()
     }
 
-    /// Adds a session; none makes room, for each has an open stream.
+    /// Adds a session. None is closed to make room, because each has an open stream.
     fn add(
         self: &Arc<Self>,
         id: String,

@@ -1,4 +1,4 @@
-//! `subscriptions/listen`: what happens, told to a client of 2026-07-28 as far as it wants to hear of it.
+//! `subscriptions/listen`: notifications for a client of 2026-07-28, by its filter.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(in crate::server) struct Subscription {
 }
 
 impl Subscription {
-    /// Has everything watched that is asked for. A resource that cannot be watched is left out.
+    /// Subscribes to all resources of the filter. A resource that cannot be subscribed to is left out.
     ///
     /// # Errors
     /// `Invalid params`, when the filter cannot be read.
@@ -56,8 +56,8 @@ impl Subscription {
                 asked.push(uri);
             }
         }
-        // Side by side, so that servers that do not answer are waited for once, and a server of 2026-07-28 is asked
-        // for all of its own at once.
+        // Concurrently, so that silent servers cost one timeout, and a server of 2026-07-28 gets all its resources in
+        // one request.
         let answers = asked
             .iter()
             .map(|uri| work::unless_ending(&once.gateway, once.gateway.watch(&context, uri)));
@@ -82,7 +82,7 @@ impl Subscription {
         })
     }
 
-    /// Tells what happens, until toolway stops; gives the result that says so.
+    /// Sends notifications until toolway stops; returns the final result.
     pub(in crate::server) async fn tell(
         mut self,
         outbox: &Outbox,
@@ -122,7 +122,7 @@ impl Subscription {
         }
     }
 
-    /// What was missed may be anything.
+    /// Events were missed, so everything may have changed.
     fn everything_changed(&self, outbox: &Outbox) {
         let lists = [
             ("tools", self.filter.tools),

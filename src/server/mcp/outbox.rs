@@ -1,7 +1,7 @@
 //! The messages for a client on one stream, between the tasks that produce them and the one that writes them.
 //!
-//! No producer waits here: what is light is left out when the client is slow, what is heavy (answers and questions) is
-//! bounded by how many of them can be under way.
+//! No producer waits: notifications are dropped when the client is slow, and the number of answers and questions is
+//! bounded by the number of running requests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +19,7 @@ pub(super) fn notification(method: &str, params: Value) -> Bytes {
     Bytes::from(rpc::notification(method, params).to_string())
 }
 
-/// One stream of messages. It has one reader at a time; a new one takes the place of the one before.
+/// One stream of messages. It has one reader at a time; a new reader replaces the one before.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Outbox {
     inner: Mutex<OutboxState>,
@@ -32,13 +32,13 @@ pub(in crate::server) struct Outbox {
 struct OutboxState {
     replay: Replay,
     is_closed: bool,
-    /// How many readers there were.
+    /// The number of readers so far.
     readers: u64,
-    /// The last of them is still there.
+    /// The latest reader still exists.
     is_read: bool,
 }
 
-/// Reads a feed from one message on.
+/// Reads an outbox from a given message on.
 #[derive(Debug)]
 pub(in crate::server) struct OutboxReader {
     outbox: Arc<Outbox>,
@@ -59,17 +59,17 @@ pub(in crate::server) enum Next {
 }
 
 impl Outbox {
-    /// Says what may be left out.
+    /// Adds a message that may be dropped.
     pub(in crate::server) fn say(&self, message: Bytes) {
         self.push(message, Weight::Light);
     }
 
-    /// Says what must arrive.
+    /// Adds a message that must arrive.
     pub(in crate::server) fn must_say(&self, message: Bytes) {
         self.push(message, Weight::Heavy);
     }
 
-    /// Nothing more will be said.
+    /// Closes the outbox: no more messages follow.
     pub(in crate::server) fn close(&self) {
         self.inner().is_closed = true;
         self.changed.notify_one();
@@ -82,7 +82,7 @@ impl Outbox {
         }
     }
 
-    /// There is something to read, or it is over.
+    /// There is a message to read, or the outbox is closed.
     pub(in crate::server) fn has_any(&self) -> bool {
         let inner = self.inner();
         inner.replay.unread() > 0 || inner.is_closed
@@ -93,7 +93,7 @@ impl Outbox {
         self.inner().replay.read()
     }
 
-    /// Ends when not much waits to be read: at most so many messages, and so many bytes.
+    /// Waits until at most `messages` messages and `bytes` bytes are unread.
     pub(in crate::server) async fn has_room(&self, messages: usize, bytes: usize) {
         loop {
             let (unread, kept) = {
@@ -117,7 +117,7 @@ impl Outbox {
         self.inner().is_read
     }
 
-    /// Lets go of what was read.
+    /// Drops the messages that were read.
     pub(in crate::server) fn forget_all_read(&self) {
         self.inner().replay.forget_all_read();
     }
@@ -168,7 +168,7 @@ impl OutboxReader {
         }
     }
 
-    /// Ends when it is worth looking again.
+    /// Waits until there may be something new to read.
     pub(in crate::server) async fn changed(&self) {
         self.outbox.changed.notified().await;
     }
@@ -180,12 +180,12 @@ impl OutboxReader {
             inner.is_read = false;
         } else {
             drop(inner);
-            // It may have taken the call that was meant for the reader after it.
+            // It may have consumed the wake-up for its successor.
             self.outbox.changed.notify_one();
         }
     }
 
-    /// No other reader has taken its place.
+    /// No newer reader has replaced it.
     pub(in crate::server) fn is_current(&self) -> bool {
         self.outbox.inner().readers == self.turn
     }

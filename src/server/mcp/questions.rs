@@ -31,7 +31,7 @@ pub(super) struct ClientQuestions {
     asked: AtomicU64,
 }
 
-/// Takes a question back when it is dropped before the answer came.
+/// Cancels a question when it is dropped before the answer arrived.
 struct PendingQuestion<'q> {
     questions: &'q ClientQuestions,
     outbox: &'q Outbox,
@@ -39,10 +39,9 @@ struct PendingQuestion<'q> {
 }
 
 impl ClientQuestions {
-    /// Asks, and waits for the answer. Dropping the future takes the question back.
+    /// Asks, and waits for the answer. Dropping the future cancels the question.
     ///
-    /// # Errors
-    /// What the client answered; or that it did not, or has too much to answer already.
+    /// # Errors The client's error; or the client did not answer in time, or has too many open questions.
     pub(super) async fn ask(&self, outbox: &Outbox, method: &str, params: Value) -> QuestionResult {
         let id = RpcId::from(self.asked.fetch_add(1, Ordering::Relaxed));
         let (answer, answered) = oneshot::channel();

@@ -1,4 +1,4 @@
-//! What an MCP client is answered over HTTP, in words that it reads.
+//! HTTP answers for MCP clients, in the forms that they understand.
 
 use axum::{
     body::Body,
@@ -46,12 +46,12 @@ pub(super) fn refused(status: StatusCode, why: impl Into<String>) -> Response {
     failing(json(status, rpc::write_answer(None, &Err(error))), why)
 }
 
-/// The path knows these methods only; no HEAD, for a stream has no length to ask for.
+/// The path allows these methods only; no HEAD, because a stream has no length.
 pub(super) fn unknown_method(known: &'static str) -> Response {
     ([(header::ALLOW, known)], Refusal::MethodNotAllowed).into_response()
 }
 
-/// Has the log say why the request was refused.
+/// Notes the reason of the refusal for the log.
 fn failing(mut response: Response, error: String) -> Response {
     let outcome = match response.status() {
         StatusCode::INTERNAL_SERVER_ERROR => Outcome::Failed,
@@ -62,7 +62,7 @@ fn failing(mut response: Response, error: String) -> Response {
     response
 }
 
-/// Taken; there is nothing to say.
+/// 202 without a body.
 pub(super) fn accepted() -> Response {
     empty(StatusCode::ACCEPTED)
 }
@@ -74,7 +74,7 @@ pub(super) fn empty(status: StatusCode) -> Response {
     response
 }
 
-/// There is no such session, or no more.
+/// The session does not exist or has ended.
 pub(super) fn no_session(id: Option<&RpcId>) -> Response {
     let why = "Session not found; begin a new one with `initialize`";
     error(StatusCode::NOT_FOUND, id, RpcError::new(NO_SESSION, why))

@@ -23,11 +23,11 @@ use crate::{
 /// Streams of one session that can be taken up again.
 const MAX_STREAMS: usize = 8;
 
-/// Biggest stream that is kept although its client has read it all, in bytes.
+/// Largest stream that is kept after its client has read all of it, in bytes.
 const MAX_READ: usize = 32 << 10;
 
-/// Most that is kept of a stream for a client that has lost it, in bytes. A bigger answer is not kept: whoever asks
-/// for such and goes away would fill the memory.
+/// Most bytes of a stream that are kept for a client that lost its connection. A larger answer is not kept, so that
+/// clients cannot fill the memory by requesting large answers and leaving.
 const MAX_LEFT: usize = 1 << 20;
 
 /// The number of the stream that GET opens.
@@ -50,14 +50,14 @@ pub(super) enum SessionsFull {
     AtAll,
 }
 
-/// Whose session it is, and where: another key or another endpoint does not get it.
+/// The key and endpoint of a session; other keys and endpoints cannot use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::server) struct SessionOwner {
     /// The path that leads to the endpoint.
     pub(in crate::server) endpoint: String,
-    /// A print of the key.
+    /// A hash of the key.
     pub(in crate::server) principal: Principal,
-    /// The key on whose account it is: for lent functions that of the lender; 0 without keys.
+    /// The key that the session counts for: for lent functions the lender's; 0 without keys.
     pub(in crate::server) account: Principal,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Session {
     streams: Mutex<VecDeque<(u64, Arc<Outbox>)>>,
     counted: AtomicU64,
     used: Mutex<Instant>,
-    /// Cancelled when the session ends, so that nothing of it goes on.
+    /// Cancelled when the session ends, so that all its work stops.
     pub(super) gone: CancellationToken,
 }
 
@@ -91,9 +91,9 @@ impl Sessions {
         self.sharing
     }
 
-    /// Adds a session. When there are too many, or its key has its share of them, the one that was idle for longest
-    /// makes room. At lent functions that is one of the same endpoint, so that a client that knows the URL ends no
-    /// other sessions.
+    /// Adds a session. If there are too many, or its key has reached its share, the session that was idle for longest
+    /// is closed. At lent functions that is one of the same endpoint, so that a client that knows the URL ends no other
+    /// sessions.
     ///
     /// # Errors
     /// All that could make room are at work.
@@ -160,8 +160,8 @@ impl Sessions {
         is_there
     }
 
-    /// Ends those that were idle for too long, and those at an endpoint that is no more, again and again.
-    /// `ends` changes when an endpoint ends.
+    /// Ends sessions that were idle for too long, and those at an endpoint that has ended, for ever. `ends` changes
+    /// when an endpoint ends.
     pub(super) async fn sweep(&self, mut ends: watch::Receiver<u64>) {
         loop {
             tokio::select! {
@@ -179,7 +179,7 @@ impl Sessions {
         }
     }
 
-    /// How many there are.
+    /// The number of sessions.
     pub(super) fn count(&self) -> usize {
         self.table().len()
     }
@@ -190,12 +190,12 @@ impl Sessions {
 }
 
 impl Session {
-    /// Its id as far as it may be logged.
+    /// The part of its id that may be logged.
     pub(super) fn short(&self) -> &str {
         self.id.get(..8).unwrap_or_default()
     }
 
-    /// Keeps a stream, so that it can be taken up again; gives its number.
+    /// Keeps a stream so that it can be resumed; returns its number.
     pub(super) fn keep(&self, outbox: Arc<Outbox>) -> u64 {
         let number = self.counted.fetch_add(1, Ordering::Relaxed);
         let mut streams = self.streams();
@@ -216,7 +216,8 @@ impl Session {
         found.map(|(_, outbox)| Arc::clone(outbox))
     }
 
-    /// A client has read a stream to its end. It is kept, in case that not all of it arrived, unless it is big.
+    /// A client has read a stream to its end. Unless it is large, it is kept, in case the client did not receive all of
+    /// it.
     pub(super) fn was_read(&self, number: u64, outbox: &Outbox) {
         if outbox.bytes() > MAX_READ {
             outbox.forget_all_read();

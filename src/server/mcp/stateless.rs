@@ -59,7 +59,7 @@ pub(super) async fn request(
     tokio::select! {
         biased;
         outcome = &mut work, if accepts.json => {
-            // What was said before comes first.
+            // Earlier messages come first.
             if !(accepts.events && outbox.has_any()) {
                 return match outcome {
                     Err(error) => reply::error(status(&error, false), Some(&id), error),
@@ -84,7 +84,7 @@ pub(super) async fn request(
     reply::events(stream(face, &outbox, Box::pin(drive)))
 }
 
-/// The request says what it must, and its headers repeat it.
+/// Checks the required `_meta` members and the headers that repeat them.
 fn admit(
     face: &McpFace,
     head: &RequestHead,

@@ -1,4 +1,4 @@
-//! One request of 2026-07-28, whatever carries it: it says itself for whom it is.
+//! One request of 2026-07-28, independent of the transport: it carries the client's capabilities itself.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use toolway_protocol::{
     tool::JsonObject,
 };
 
-/// One request and those behind it.
+/// One request, with its gateway, view and client.
 pub(in crate::server) struct StatelessRequest {
     /// Who answers.
     pub(in crate::server) gateway: Arc<Gateway>,
@@ -44,7 +44,7 @@ pub(in crate::server) struct StatelessRequest {
 }
 
 impl StatelessRequest {
-    /// What comes of it. Dropping the future cancels it.
+    /// Answers the request. Dropping the future cancels it.
     ///
     /// # Errors
     /// `Method not found` also for what only handshake versions have.
@@ -69,7 +69,7 @@ impl StatelessRequest {
             | "resources/unsubscribe" => Err(RpcError::method_not_found(&method)),
             method => {
                 let context = self.context();
-                // Keeps servers as verbose as this request wants them.
+                // Keeps the servers' log level as this request wants it.
                 let _interest = self
                     .about
                     .level
@@ -103,7 +103,7 @@ impl StatelessRequest {
     }
 }
 
-/// The client as those see it who work for its request. It is asked by results, never by requests.
+/// The client, as the caller of its request. Questions reach it in results, never as requests.
 struct StatelessCaller {
     capabilities: Value,
     level: Option<Level>,

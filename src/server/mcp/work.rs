@@ -22,10 +22,9 @@ use toolway_protocol::{
 /// Progress that waits to be told.
 const WAITING: usize = 16;
 
-/// Has the gateway answer a request; its progress goes to the feed, if the request asks for it.
+/// Lets the gateway answer a request. Progress goes to the outbox if the request asks for it.
 ///
-/// # Errors
-/// Those of [`Gateway::request`], and one when toolway has to end before the answer is there.
+/// # Errors Those of [`Gateway::request`], and one if toolway shuts down before the answer is there.
 pub(in crate::server) async fn run(
     gateway: &Arc<Gateway>,
     context: &RequestContext,
@@ -38,8 +37,7 @@ pub(in crate::server) async fn run(
 
 /// Does the work on a request.
 ///
-/// # Errors
-/// Its own, and one when toolway has to end before.
+/// # Errors Its own, and one if toolway shuts down first.
 pub(super) async fn unless_ending<T>(
     gateway: &Gateway,
     work: impl Future<Output = Result<T, RpcError>>,
@@ -131,8 +129,8 @@ impl ActiveRequests {
     /// Most requests of one client that are at work side by side.
     pub(in crate::server) const MAX: usize = 256;
 
-    /// A place for a request of this id. One that has the same id, against the rules, works on, but cannot be
-    /// cancelled any more.
+    /// A place for a request with this id. If another running request has the same id, which the specification forbids,
+    /// that one continues but can no longer be cancelled.
     ///
     /// # Errors
     /// When too many are at work.
@@ -159,7 +157,7 @@ impl ActiveRequests {
         })
     }
 
-    /// Stops the request that `notifications/cancelled` names, if it is at work.
+    /// Cancels the request that `notifications/cancelled` names, if it is running.
     pub(in crate::server) fn cancel(&self, params: &JsonObject) {
         let id = params.get("requestId").and_then(RpcId::read);
         let cancelled = id.and_then(|id| self.table().remove(&id));

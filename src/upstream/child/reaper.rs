@@ -5,9 +5,9 @@
 //! notices toolway's end because a pipe ends with it. The program has the standard streams, environment and working directory
 //! that toolway gave it; this process touches none of them.
 //!
-//! There is no runtime here: one thread waits for processes to end, another one for orders. Not the death signal of
-//! Linux (`PR_SET_PDEATHSIG`) but the pipe tells of toolway's end, because that signal is sent when the *thread* ends
-//! which started the child.
+//! There is no runtime here: one thread waits for processes to end, another one for orders. The pipe reports toolway's
+//! end, not the death signal of Linux (`PR_SET_PDEATHSIG`), because that signal is sent when the *thread* that started
+//! the child ends.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -30,16 +30,16 @@ use nix::{
     unistd::{Pid, close, dup2_stderr, dup2_stdin, dup2_stdout},
 };
 
-/// The subcommand; not one for people.
+/// The subcommand, for internal use.
 pub(super) const SUBCOMMAND: &str = "__child";
 
-/// The order to ask every process to end. The end of the orders is the order to kill them.
+/// The order to send SIGTERM to every process. When the pipe of orders closes, they are killed.
 pub(super) const TERMINATE: u8 = b't';
 
 /// Pause between two looks for processes that are left to be killed.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// How often it is looked; what cannot be killed by then never can.
+/// The number of such looks; what cannot be killed by then never can.
 const MOST_LOOKS: u32 = 1000;
 
 /// toolway's own program.
@@ -57,7 +57,7 @@ pub(super) fn program() -> Option<&'static OsStr> {
     PROGRAM.get().map(|path| path.as_os_str())
 }
 
-/// What is said to toolway, in [`Report::LENGTH`] bytes.
+/// A report to toolway, of [`Report::LENGTH`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
     /// The program cannot be started, for this reason.
@@ -92,7 +92,7 @@ impl Report {
     }
 }
 
-/// Does the work of such a process, if this one was started as one. To be asked before anything else is done.
+/// Runs as a reaper if this process was started as one. Call it before anything else.
 pub fn run_if_asked() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     if args.next()? != SUBCOMMAND {
@@ -109,7 +109,7 @@ fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let mut reports = reopen(&next()?, OpenOptions::new().write(true))?;
     let program = next()?;
     #[cfg(target_os = "linux")]
-    // Where that is forbidden, processes that still have their parent are found anyway.
+    // If that is forbidden, descendants whose parents still run are found anyway.
     let _ = nix::sys::prctl::set_child_subreaper(true);
     let obeying = thread::Builder::new().stack_size(128 << 10);
     obeying.spawn(move || obey(orders))?;
@@ -135,7 +135,7 @@ fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
             }
             Err(Errno::ECHILD) if is_known => return Ok(()),
             Err(Errno::ECHILD) => return Err(io::ErrorKind::Other.into()),
-            // A process that ended by a signal without a name is an error here as well.
+            // A process that ended by an unnamed signal is an error here too.
             Ok(_) | Err(_) => {}
         }
     }
@@ -177,7 +177,7 @@ fn status(ended: WaitStatus) -> ExitStatus {
     })
 }
 
-/// Passes on what toolway wants, and kills everything when it wants nothing more.
+/// Executes toolway's orders, and kills everything when their pipe closes.
 fn obey(mut orders: File) {
     let _ = SigSet::all().thread_block();
     while matches!(orders.read(&mut [0]), Ok(1..)) {
@@ -198,7 +198,7 @@ fn signal_all(signal: Signal) {
     }
 }
 
-/// Every process that is still in the group; this one has blocked what can be blocked.
+/// Every process that is still in the group; this process has blocked the signals that can be blocked.
 #[cfg(not(target_os = "linux"))]
 fn signal_all(signal: Signal) {
     let _ = kill(Pid::from_raw(0), signal);

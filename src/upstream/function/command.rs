@@ -1,8 +1,8 @@
 //! Functions that are a program, started for each call: the arguments as JSON on its standard input, the
 //! result on its standard output, and exit code and standard error where it fails.
 //!
-//! No shell is between. The program gets a clean environment and a process group of its own, and it is killed with
-//! everything that it has started when the call ends, however it ends.
+//! No shell is involved. The program gets a clean environment and its own process group. When the call ends, for
+//! whatever reason, the program and everything that it started is killed.
 
 use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
 
@@ -26,14 +26,13 @@ use toolway_protocol::tool::{CallError, JsonObject, ServerId, ToolResult};
 /// The variable that names the function.
 const VARIABLE: &str = "TOOLWAY_FUNCTION";
 
-/// What stands for the function's name in an argument. Other braces are none of ours: `awk '{print}'`.
+/// The placeholder for the function's name in an argument. Other braces are left alone: `awk '{print}'`.
 const PLACE: &str = "{function}";
 
 /// Most of the standard error that is kept, in bytes: its end.
 const STDERR: usize = 16 << 10;
 
-/// How long what an ended program wrote may still be on its way. A program that it left behind may hold the
-/// pipe open for ever.
+/// How long to read on after the program has exited. A program that it left behind may hold the pipe open for ever.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Configured values shorter than this are ordinary words rather than secrets, and are left readable.
@@ -48,7 +47,7 @@ pub struct Config {
     pub args: Vec<String>,
     /// Added to the clean environment that children get.
     pub env: Vec<(String, Secret)>,
-    /// Where it runs; absent: where toolway runs.
+    /// Its working directory. Default: toolway's own.
     pub cwd: Option<PathBuf>,
 }
 
@@ -119,7 +118,7 @@ impl CommandRunner {
             read_tail(stderr, &mut written.stderr),
         )
         .await;
-        // What the program left behind goes with it.
+        // This also kills what the program left behind.
         drop(process);
         Ok(match talked {
             Err(Flooded) => output::failure(format!(
@@ -190,14 +189,14 @@ async fn talk(
             Ok(process.wait().await)
         }
         ended = process.wait() => {
-            // Those who still hold the pipes are not waited for; what was read until then counts.
+            // Processes that still hold the pipes are not waited for; the output so far counts.
             timeout(LAST_WORDS, all).await.unwrap_or(Ok(()))?;
             Ok(ended)
         }
     }
 }
 
-/// A program that does not read its input, or not all of it, has done nothing wrong.
+/// A program need not read all of its input.
 async fn write_input(mut stdin: ChildStdin, input: &[u8]) {
     let _ = stdin.write_all(input).await;
     let _ = stdin.shutdown().await;

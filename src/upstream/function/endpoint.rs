@@ -1,6 +1,6 @@
 //! The tool-calls webhook: one POST for each call, or for those that arrive within a few milliseconds.
 //!
-//! What the bodies mean is `translate::functions::webhook`'s to say.
+//! `translate::functions::webhook` defines the bodies.
 
 mod batch;
 
@@ -50,7 +50,7 @@ pub struct Batch {
     pub max_calls: usize,
 }
 
-/// What comes of a call.
+/// The result of a call.
 type EndpointResult = Result<ToolResult, CallError>;
 
 /// A webhook, ready to be called.
@@ -105,7 +105,7 @@ impl Endpoint {
     }
 }
 
-/// Makes up the ids of calls: none of them twice, and none that another process is likely to have.
+/// Generates the ids of calls: unique here, and very unlikely to repeat in another process.
 #[derive(Default)]
 struct CallIdSource {
     random: RandomState,
@@ -129,8 +129,8 @@ struct Post {
 }
 
 impl Post {
-    /// Sends calls in one request; what came of each, in their order. A request that fails is each call's
-    /// failure. Dropping the future gives the request up.
+    /// Sends calls in one request and returns their results in order. If the request fails, every call fails. Dropping
+    /// the future cancels the request.
     async fn send(&self, calls: &[WebhookCall<'_>]) -> Vec<EndpointResult> {
         let request = web::WebRequest {
             method: Method::POST,

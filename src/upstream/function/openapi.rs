@@ -1,7 +1,6 @@
 //! The operations of an HTTP API that an OpenAPI document describes.
 //!
-//! What a request is made of is `translate::openapi`'s to say, and what an answer means
-//! `translate::functions::reply`'s.
+//! `translate::openapi` defines the request, and `translate::functions::reply` the meaning of the answer.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -21,7 +20,7 @@ use toolway_core::{
 };
 use toolway_protocol::tool::{CallError, JsonObject, ServerId, Tool, ToolResult};
 
-/// What is asked for, where neither the configuration nor the model says something else.
+/// The `Accept` header if neither the configuration nor the model sets one.
 const ACCEPT: &str = "application/json, */*;q=0.5";
 
 /// An API, as configured and checked.
@@ -33,7 +32,7 @@ pub struct Config {
     pub headers: Vec<(HeaderName, Secret)>,
     /// What is offered.
     pub operations: Vec<Operation>,
-    /// What was asked for and cannot be offered.
+    /// The requested functions that cannot be offered.
     pub dropped: Vec<DroppedTool>,
 }
 
@@ -110,7 +109,7 @@ impl OpenApiRunner {
 
     fn request(&self, request: HttpRequest) -> Result<web::WebRequest<'static>, CallError> {
         let url = Url::parse(&request.url(self.base_url.as_str())).ok();
-        // The plan sees to this; whatever it overlooks must not take the keys to another host.
+        // The plan already ensures this. If it missed a case, the keys must still not go to another host.
         let url = url.filter(|url| url.origin() == self.base_url.origin());
         let url = url.ok_or_else(|| cannot_be_sent("the arguments make no URL"))?;
         let method = Method::from_bytes(request.method.as_bytes())

@@ -1,6 +1,6 @@
 //! Functions that are a question to a model: a prompt with the arguments in it, and the answer's text.
 //!
-//! The model is asked once and gets no tools, so that nothing here can go round in a circle.
+//! The model is asked once and gets no tools, so there can be no loop.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -154,7 +154,7 @@ impl Prompt {
                 "the connection to the function's model was lost",
                 false,
             )),
-            // Its words may name keys and accounts.
+            // Its message may contain keys and account names.
             ModelError::Refused(refused) => Ok(output::failure(format!(
                 "the function's model answered with HTTP {}",
                 refused.status.as_u16()

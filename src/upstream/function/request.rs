@@ -1,7 +1,6 @@
-//! Functions that are one HTTP request each, to an API that knows nothing of tools.
+//! Functions that are one HTTP request each, to an ordinary HTTP API.
 //!
-//! Where the arguments go is `translate::functions::request`'s to say, and what the answer means is
-//! `translate::functions::reply`'s.
+//! `translate::functions::request` places the arguments, and `translate::functions::reply` reads the answer.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -30,7 +29,7 @@ pub(super) struct RequestRunner {
     group: ServerId,
     requests: HashMap<String, RequestPlan>,
     headers: HeaderMap,
-    /// The same, and what is said of a body.
+    /// The same, with `Content-Type`.
     headers_with_body: HeaderMap,
     limit: usize,
 }

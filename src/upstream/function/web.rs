@@ -1,4 +1,4 @@
-//! What the ways that use HTTP share: the client, headers, a bounded answer, and what a failed request is called.
+//! Shared by the backends that use HTTP: the client, headers, a bounded answer, and the errors of a failed request.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -49,8 +49,7 @@ pub(super) async fn probe(url: &Url) -> Result<(), String> {
     }
 }
 
-/// Configured headers as they are sent, with those that every request has. The configuration has checked that they
-/// can be.
+/// The configured headers and those that every request has. The configuration has checked that they are valid.
 pub(super) fn headers(configured: &[(HeaderName, Secret)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in configured {
@@ -66,7 +65,7 @@ pub(super) fn headers(configured: &[(HeaderName, Secret)]) -> HeaderMap {
     headers
 }
 
-/// Where a request goes, as redirects are told from it and as it is sent.
+/// The address of a request: as a URL, to compare redirects with, and as it is sent.
 #[derive(Clone)]
 pub(super) struct Address {
     url: Url,
@@ -81,7 +80,7 @@ impl From<Url> for Address {
     }
 }
 
-/// A request, as often as it has to be made.
+/// A request, which may be sent several times.
 pub(super) struct WebRequest<'a> {
     pub(super) method: Method,
     pub(super) address: Cow<'a, Address>,
@@ -121,7 +120,7 @@ impl From<HttpError> for WebRequestError {
 }
 
 impl WebRequestError {
-    /// What a call comes to by it, in words for a model; the reason goes to the log.
+    /// The error of the call, in words for a model; the reason goes to the log.
     pub(super) fn outcome(&self, group: &ServerId) -> Result<ToolResult, CallError> {
         tracing::warn!(functions.group = %group, reason = %self, "The service of a function gave no answer");
         let unavailable = |message: &str, unsent| {
@@ -196,7 +195,7 @@ impl WebRequest<'_> {
         self.address.uri.as_ref().ok_or_else(none)
     }
 
-    /// Where the answer says that the same request is to be made.
+    /// The address to which the answer redirects the same request.
     fn redirected<B>(&self, response: &http::Response<B>) -> Option<Url> {
         let keeps_method = matches!(
             response.status(),

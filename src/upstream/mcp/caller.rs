@@ -17,7 +17,7 @@ use toolway_protocol::{mcp::rpc::RpcError, tool::Progress};
 
 /// The client behind a request, as far as a server may ask it while the request runs.
 pub trait Caller: Send + Sync + 'static {
-    /// What they can do: MCP `ClientCapabilities` (`{}`: nothing).
+    /// The client's MCP `ClientCapabilities` (`{}`: none).
     fn capabilities(&self) -> &Value;
 
     /// Which client this is, where one client is behind several callers at once: a number that no other client has
@@ -26,24 +26,24 @@ pub trait Caller: Send + Sync + 'static {
         None
     }
 
-    /// Asks them: `sampling/createMessage`, `elicitation/create` or `roots/list`, with its params as they came.
+    /// Sends the client `sampling/createMessage`, `elicitation/create` or `roots/list`, with unchanged params.
     ///
-    /// Dropping the future takes the question back.
+    /// Dropping the future cancels the question.
     fn ask<'a>(&'a self, method: &'a str, params: Value) -> BoxFuture<'a, Result<Value, RpcError>>;
 
-    /// Tells them something that belongs to the request, such as `notifications/message`. Never waits; what
-    /// does not fit in is left out.
+    /// Sends the client a notification that belongs to the request, such as `notifications/message`. Never waits;
+    /// notifications that do not fit are dropped.
     fn tell(&self, method: &str, params: Value);
 }
 
 /// How long a request may take, where its progress goes, and for which client it is made.
 #[derive(Clone)]
 pub struct CallOptions {
-    /// Longest silence; progress resets it, and it rests while the server waits for an answer of the caller's.
+    /// Longest silence. Progress resets it, and it is paused while the server waits for the caller's answer.
     pub silence: Duration,
-    /// When the request is given up whatever happens.
+    /// The deadline of the request.
     pub deadline: Instant,
-    /// Where progress goes. What does not fit in is left out; the request never waits for it.
+    /// The receiver of progress. Reports that do not fit are dropped; the request never waits.
     pub progress: Option<mpsc::Sender<Progress>>,
     /// The client that the server may ask while the request runs, if there is one.
     pub caller: Option<Arc<dyn Caller>>,
@@ -51,7 +51,7 @@ pub struct CallOptions {
     pub sends: Sends,
 }
 
-/// How often a request was sent over Streamable HTTP, by whichever layer. A clone counts with the original.
+/// How often a request was sent over Streamable HTTP, by any layer. Clones share the counter.
 #[derive(Clone, Debug, Default)]
 pub struct Sends(Arc<AtomicU32>);
 

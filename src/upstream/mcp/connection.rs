@@ -1,6 +1,6 @@
 //! A live connection: made by a handshake, ended as a whole.
 //!
-//! Which handshake is tried on what is decided in `connect`.
+//! `connect` decides which handshake is tried on which transport.
 
 mod connect;
 mod session;
@@ -65,7 +65,7 @@ pub(super) struct ServerConnection {
     link: Link,
 }
 
-/// What lies under a connection.
+/// The transport of a connection.
 pub(super) enum Link {
     Child(ChildLink),
     EventStream(SseLink),
@@ -91,7 +91,7 @@ impl Link {
         }
     }
 
-    /// What makes calls without rmcp, where the transport can do that.
+    /// Makes calls without rmcp, where the transport supports it.
     fn poster(&self) -> Option<Poster> {
         match self {
             Link::Child(_) | Link::EventStream(_) => None,
@@ -99,7 +99,7 @@ impl Link {
         }
     }
 
-    /// Ends what lies under a connection. Returns how the server exited, if the connection had ended by itself.
+    /// Ends the transport. Returns how the server exited, if the connection had ended by itself.
     async fn close(self, ended_by_itself: bool) -> Option<String> {
         match self {
             Link::Child(child) => {
@@ -128,7 +128,7 @@ pub(super) struct NegotiatedConnection {
     stop: CancellationToken,
 }
 
-/// Why both sides did not agree.
+/// Why the handshake failed.
 pub(super) struct HandshakeFault {
     /// What happened, for the person who configured the server.
     pub(super) outage: Outage,
@@ -157,7 +157,7 @@ where
     );
     let lifecycle = match era {
         Era::Handshake | Era::EventStream => ClientLifecycleMode::Initialize,
-        // No limit but the deadline, where rmcp would turn to the older handshake after 10 s.
+        // Limited by the deadline only; rmcp alone would fall back to the older handshake after 10 s.
         Era::Discover => ClientLifecycleMode::Discover {
             preferred_versions: vec![ProtocolVersion::LATEST],
         },
@@ -274,7 +274,7 @@ impl ServerConnection {
         self.link.close(ended_by_itself).await
     }
 
-    /// What the handshake tells about the server.
+    /// What the handshake says about the server.
     pub(super) fn era(&self) -> Era {
         let info: Option<Arc<_>> = self.session.peer.peer_info();
         match info {

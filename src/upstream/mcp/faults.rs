@@ -1,4 +1,4 @@
-//! What went wrong with a call, in words for the model: no addresses, no commands, no HTML.
+//! Errors of calls, in words for the model: no addresses, no commands, no HTML.
 
 use std::{fmt, time::Duration};
 
@@ -20,7 +20,7 @@ const LONGEST_MESSAGE: usize = 2000;
 pub(super) struct Outage {
     /// What happened, for the log as well.
     pub(super) what: String,
-    /// What the server says of it. It may quote a key, and is not logged.
+    /// The server's own message. It may quote a key and is not logged.
     pub(super) said: Option<String>,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn of_call(error: ServiceError) -> CallError {
     }
 }
 
-/// The failure shows that the server is not there any more, or not the one it was when it was connected to.
+/// The failure shows that the server is gone, or was replaced since the connection was made.
 pub(super) fn shows_absence(error: &ServiceError) -> bool {
     match error {
         ServiceError::McpError(error) => error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
@@ -83,7 +83,7 @@ pub(super) fn shows_absence(error: &ServiceError) -> bool {
 enum NotSent<'a> {
     /// Its request failed.
     Web(&'a WebFault),
-    /// The old session is gone and a new one could not be had.
+    /// The old session is gone and a new one could not be opened.
     NoSession,
     /// The connection was closed already.
     NoConnection,
@@ -152,7 +152,7 @@ fn unavailable(message: String, unsent: bool) -> CallError {
 
 fn of_server(error: ErrorData) -> CallError {
     if error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION {
-        // Another server has taken the place of the one we knew, and has not looked at the call.
+        // Another server has replaced the known one and has not processed the call.
         return gone(true);
     }
     let mut message = error.message.into_owned();

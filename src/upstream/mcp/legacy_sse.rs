@@ -70,7 +70,7 @@ pub(super) async fn open(
     ) = pipe(Duration::ZERO, pending);
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
-        // Without its stream a connection is of no use, and without anything to send neither.
+        // A connection is useless without its stream, and also once nothing more will be sent.
         tokio::select! {
             () = read_events(events, incoming, pending) => {}
             () = post_messages(client, endpoint, outgoing) => {}
@@ -152,7 +152,8 @@ async fn post_messages(
     let mut posts = JoinSet::new();
     while let Some(message) = outgoing.recv().await {
         posts.spawn(post(client.clone(), endpoint.clone(), message));
-        // The next message waits for this one, but not for ever: some servers answer a POST when its work is done.
+        // The next message waits for this one, but only for a limited time: some servers answer a POST only when its
+        // work is done.
         let _ = timeout(IN_ORDER, posts.join_next()).await;
         while posts.len() >= POSTS {
             posts.join_next().await;

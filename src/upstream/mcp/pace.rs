@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// The time that one message, or one started KiB of it, takes in the long run: 2,000 in a second.
 const STEP: Duration = Duration::from_micros(500);
 
-/// So much time may be used ahead: 10,000 messages at once.
+/// How far the budget may be overdrawn: 10,000 messages at once.
 const AHEAD: Duration = Duration::from_secs(5);
 
 /// The messages of one server, or one connection.

@@ -1,4 +1,5 @@
-//! An MCP server that runs as a child process: one JSON-RPC message a line, and its standard error kept for people.
+//! An MCP server that runs as a child process: one JSON-RPC message per line; the end of its standard error is kept for
+//! diagnosis.
 
 mod stderr;
 
@@ -32,7 +33,7 @@ use toolway_protocol::{
     tool::ServerId,
 };
 
-/// How long what a dead child wrote may still be on its way.
+/// How long to read on after the child has exited.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
 /// How a child is started.
@@ -153,7 +154,7 @@ impl Drop for ChildLink {
     }
 }
 
-/// Owns the child: notices its end, or brings it about.
+/// Owns the child: notices its exit, or stops it.
 async fn mind(
     mut process: Process,
     stop: CancellationToken,

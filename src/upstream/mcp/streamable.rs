@@ -1,7 +1,7 @@
 //! Streamable HTTP: the requests that rmcp's client makes, with their answers kept raw and bounded.
 //!
-//! rmcp keeps sessions, resumes streams and cancels; this is the part that posts and reads, each message in
-//! `exchange`. How raw results get through rmcp is in `wrapped`; calls that need none of that are made in `direct`.
+//! rmcp keeps sessions, resumes streams and cancels. This module posts and reads, each message in `exchange`. `wrapped`
+//! passes raw results through rmcp; `direct` makes the calls that need none of that.
 
 mod direct;
 mod exchange;
@@ -107,7 +107,7 @@ impl FirstRefusal {
     }
 }
 
-/// rmcp's transport to a server, and what posts for it. `probe_timeout` is how long the server may be silent on
+/// rmcp's transport to a server, and its poster. `probe_timeout` is how long the server may be silent on
 /// `server/discover`.
 pub(super) fn transport(
     clients: Clients,
@@ -181,13 +181,12 @@ impl Poster {
         self.limit
     }
 
-    /// The server is elsewhere, so that calls have to follow the way there.
+    /// The server has moved, so calls have to follow the redirects.
     pub(super) fn note_moved(&self) {
         self.is_moved.store(true, Ordering::Relaxed);
     }
 
-    /// What goes with every message now; nothing before both sides agreed on a version, or where no call can be
-    /// made directly.
+    /// The current URL and headers of messages; `None` before the handshake, or if no call can be made directly.
     pub(super) fn template(&self) -> Option<Arc<PostTemplate>> {
         match self.is_moved.load(Ordering::Relaxed) {
             true => None,
@@ -207,7 +206,7 @@ impl Poster {
                 notification.notification,
                 ClientNotification::InitializedNotification(_)
             ),
-            // Without a handshake every request tells.
+            // Without a handshake every request carries it.
             ClientJsonRpcMessage::Request(request) => {
                 !matches!(
                     request.request,
@@ -220,7 +219,7 @@ impl Poster {
             let name = HeaderName::from_static(PROTOCOL_VERSION);
             let version = headers.get(&name).map(|version| (name, version.clone()));
             let mut headers = headers_of(&version.into_iter().collect(), session);
-            // What is configured, only where toolway says nothing itself.
+            // Configured headers, except those that toolway sets itself.
             for name in self.clients.headers.keys() {
                 if !headers.contains_key(name) {
                     for value in self.clients.headers.get_all(name) {
@@ -268,7 +267,7 @@ impl Poster {
         (Some(asked), came)
     }
 
-    /// A message in which requests are called as the server knows them.
+    /// The message, with request ids replaced by those that the server knows.
     fn with_ids_of_server(&self, mut message: ClientJsonRpcMessage) -> ClientJsonRpcMessage {
         if let ClientJsonRpcMessage::Notification(notification) = &mut message
             && let ClientNotification::CancelledNotification(cancelled) =
@@ -349,7 +348,7 @@ impl StreamableHttpClient for Poster {
         if let (true, Err(HttpFault::Client(fault))) = (is_first, &answer) {
             self.refusal.set(fault);
         }
-        // Not before: a server need not take calls until it has read that the session is initialized.
+        // Not earlier: a server may refuse calls until it has read `notifications/initialized`.
         if answer.is_ok() {
             self.note_standing(&message, session, &custom_headers);
         }

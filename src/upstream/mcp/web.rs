@@ -75,11 +75,11 @@ impl From<HttpError> for WebFault {
 /// The clients for one server.
 #[derive(Clone, Debug)]
 pub(super) struct Clients {
-    /// For whatever it is asked.
+    /// For all requests but calls.
     pub(super) client: reqwest::Client,
     /// For calls. It follows no redirect and adds no header.
     pub(super) quick: wire::Client,
-    /// What the other one sends with every request.
+    /// The headers that the first client sends with every request.
     pub(super) headers: HeaderMap,
 }
 

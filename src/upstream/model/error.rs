@@ -1,5 +1,5 @@
-//! Why a model provider gave no answer; whose fault that is and what the client receives is decided in `server::error`
-//! to say, and whether to try again for [`retry`](super::retry).
+//! Why a model provider gave no answer. `server::error` decides whose fault it is and what the client receives;
+//! [`retry`](super::retry) decides whether to try again.
 
 use std::time::Duration;
 
@@ -8,7 +8,8 @@ use http::{HeaderMap, StatusCode};
 use toolway_core::route::targets::Unanswered;
 use toolway_protocol::openai::ErrorBody;
 
-/// Why a model provider gave no answer. In words for the log, which repeat none of the provider's: they may quote a key.
+/// Why a model provider gave no answer. The message is for the log and does not quote the provider, whose message may
+/// contain a key.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// No connection; nothing was sent.
@@ -40,7 +41,7 @@ pub enum ModelError {
     /// It answered with an error status.
     #[error("the upstream `{}` answered {} ({})", .0.upstream, .0.status, .0.error.names())]
     Refused(Box<Refused>),
-    /// It answered with something that is no answer.
+    /// It answered with something that is not a valid answer.
     #[error("the upstream `{upstream}` answered {what}")]
     Invalid {
         /// The upstream's name.

@@ -10,21 +10,21 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use super::{Body, HttpError, ModelError};
 use crate::body_buffer::BodyBuffer;
 
-/// Longest wait for the words of an error whose status is known.
+/// Longest wait for the body of an error whose status is known.
 const ERROR_PATIENCE: Duration = Duration::from_secs(5);
 
 /// An answer whose head is there and whose body is coming.
 pub struct Incoming {
     pub(super) upstream: Arc<str>,
-    /// It calls itself an event stream.
+    /// Its content type is an event stream.
     pub is_stream: bool,
-    /// Of a chat those of its headers that clients act on, of what is forwarded all.
+    /// For a chat the headers that clients act on; for a forwarded request all of them.
     pub headers: HeaderMap,
-    /// What the client should know about how it was asked for.
+    /// Warnings for the client about how the request was sent.
     pub warnings: Vec<String>,
     pub(super) silence: Duration,
     pub(super) body: Body,
-    /// Ends a silence; created by the first wait.
+    /// The timer of the silence; created by the first wait.
     pub(super) timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -63,7 +63,7 @@ impl Incoming {
             }
             let timer = &mut self.timer;
             let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
-            // It is set anew when it has run out, which is seldom, and not for every piece.
+            // It is reset only when it has expired, not for every piece.
             while timer.as_mut().poll(cx).is_ready() {
                 if due <= Instant::now() {
                     return Poll::Ready(Err(Silent));
@@ -107,8 +107,8 @@ impl Incoming {
         Ok(whole.into_bytes())
     }
 
-    /// As much of an error's body as comes in a few seconds, at most `max` bytes; one that breaks off counts as
-    /// it is. That there was an error is known, and must not wait for every word of it.
+    /// The part of an error's body that arrives within a few seconds, at most `max` bytes; an incomplete body is
+    /// accepted. The error itself is already known and must not wait for its whole body.
     pub(super) async fn read_start(mut self, max: usize) -> Bytes {
         let mut start = BytesMut::new();
         let reading = async {

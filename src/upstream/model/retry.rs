@@ -7,12 +7,12 @@ use http::{HeaderMap, StatusCode};
 use super::ModelError;
 use crate::upstream::retry_after;
 
-/// Longest pause that is waited for on an upstream's word; a longer one is the client's to wait.
+/// Longest pause that toolway waits when an upstream asks for one; a longer one is left to the client.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 /// First pause where the upstream names none.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
-/// Which question of a request it is.
+/// Which model call of a request it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundPosition {
     /// The first: a client that gets an error can send the whole request again.

@@ -1,4 +1,4 @@
-//! The bytes of a response, read by `framing` and by hyper's client. Both must come to the same verdict, except where
+//! The bytes of a response, parsed by `framing` and by hyper's client. Both must give the same result, except where
 //! [`deliberate`] names the reason. For tests and the fuzz target only.
 
 use std::future::pending;
@@ -15,7 +15,7 @@ use super::framing::{
     BodyStep, Chunked, Framing, MAX_CHUNK_LINE, MAX_HEAD, MAX_HEADERS, read_head,
 };
 
-/// What a reader makes of a response whose connection ends behind the bytes; absent if they are no response.
+/// A response as one reader parses it, if the connection ends after the bytes; absent if they are not a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedResponse {
     /// 1.1, or 1.0.
@@ -28,7 +28,7 @@ pub struct ParsedResponse {
     pub body: Vec<u8>,
 }
 
-/// The verdict of `framing`, where the bytes arrive in these pieces, and what is left behind the response.
+/// The result of `framing` if the bytes arrive in these pieces, and what is left after the response.
 pub fn ours<'a>(
     pieces: impl Iterator<Item = &'a [u8]>,
     method: &Method,
@@ -53,7 +53,7 @@ pub fn ours<'a>(
     Some((verdict(head, body), buffer.to_vec()))
 }
 
-/// The verdict of hyper, with the same limits.
+/// hyper's result, with the same limits.
 pub fn hypers(bytes: &[u8], method: &Method) -> Option<ParsedResponse> {
     let (client, mut server) = duplex(1 << 20);
     let serve = async move {
@@ -93,7 +93,7 @@ fn verdict(head: response::Parts, body: Vec<u8>) -> ParsedResponse {
     }
 }
 
-/// Why the verdicts on these bytes differ, if that is meant so; else they must be the same.
+/// Why the results for these bytes may differ; `None` if they must be equal.
 pub fn deliberate(
     bytes: &[u8],
     method: &Method,
@@ -138,7 +138,7 @@ pub fn deliberate(
     }
 }
 
-/// hyper's verdict on the same response with no trailers.
+/// hyper's result for the same response without trailers.
 fn hypers_without_trailers(bytes: &[u8], method: &Method) -> Option<ParsedResponse> {
     let (mut buffer, mut head) = (BytesMut::new(), None);
     for (at, byte) in bytes.iter().enumerate() {
@@ -164,7 +164,7 @@ mod tests {
 
     const SAME: &str = "the same verdict";
 
-    /// Compares the two. The reason why they may differ must begin so.
+    /// Compares the two. The reason why they may differ must begin with `expected`.
     #[track_caller]
     fn check(text: &str, expected: &str) {
         for method in [Method::GET, Method::HEAD] {

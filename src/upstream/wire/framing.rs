@@ -1,6 +1,6 @@
 //! HTTP/1.1 as bytes (RFC 9112): the head of a request, the head of an answer, and where its body ends.
 //!
-//! `httparse` knows the grammar; here is what the heads mean. Nothing is read or sent here.
+//! `httparse` parses the grammar; this module interprets the heads. No IO happens here.
 
 use std::{mem::MaybeUninit, time::Duration};
 
@@ -18,19 +18,19 @@ pub(super) const MAX_HEAD: usize = 64 << 10;
 /// Most headers of an answer.
 pub(super) const MAX_HEADERS: usize = 128;
 
-/// Longest line that says how long a chunk is, in bytes; its extensions are ignored.
+/// Longest chunk-size line, in bytes; its extensions are ignored.
 pub(super) const MAX_CHUNK_LINE: usize = 4 << 10;
 
 /// Longest trailers, in bytes.
 const MAX_TRAILERS: usize = 16 << 10;
 
-/// What is no HTTP/1.1.
+/// Why bytes are not valid HTTP/1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is no HTTP/1.1: {0}")]
 pub(super) struct MalformedResponse(&'static str);
 
-/// Writes the head of a request whose body has so many bytes (RFC 9112, 3; the path alone is the target, 3.2.1). The
-/// lengths are ours to say, and are passed over in `headers`.
+/// Writes the head of a request with a body of `body` bytes (RFC 9112, 3; the target is the path alone, 3.2.1). This
+/// function sets the lengths, so `headers` that carry them are skipped.
 pub(super) fn write_head<'a>(
     method: &Method,
     uri: &Uri,
@@ -54,7 +54,7 @@ pub(super) fn write_head<'a>(
     if !has_host {
         line(&mut head, "host", host(uri).as_bytes());
     }
-    // RFC 9110, 8.6: where the method has a meaning for a body, its length is said even if there is none.
+    // RFC 9110, 8.6: a method that defines a meaning for a body sends Content-Length even when the body is empty.
     if body > 0 || matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
         line(&mut head, "content-length", body.to_string().as_bytes());
     }
@@ -68,26 +68,25 @@ fn line(head: &mut Vec<u8>, name: &str, value: &[u8]) {
     }
 }
 
-/// Host and port as the header has them, without user and password.
+/// Host and port for the `Host` header, without user and password.
 fn host(uri: &Uri) -> &str {
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     let host = authority.rsplit('@').next().unwrap_or_default();
     host.strip_suffix(":80").unwrap_or(host)
 }
 
-/// The head of an answer, and what it says of the rest.
+/// The head of an answer, and what it says about the rest.
 #[derive(Debug)]
 pub(super) struct ResponseHead {
     /// Status and headers.
     pub(super) response: Response<()>,
     /// Where the body ends.
     pub(super) framing: Framing,
-    /// For how long the connection can be used again after it; nothing if it cannot.
+    /// For how long the connection can be reused after it; `None` if it cannot.
     pub(super) lasts: Option<Duration>,
 }
 
-/// Takes the head of the answer to such a request off what has arrived; `None` while it is not all there. What an
-/// interim answer (1xx) says is passed over.
+/// Takes the head of the answer from the buffer; `None` while it is incomplete. Interim answers (1xx) are skipped.
 pub(super) fn read_head(
     buffer: &mut BytesMut,
     method: &Method,
@@ -100,11 +99,11 @@ pub(super) fn read_head(
         if status == StatusCode::SWITCHING_PROTOCOLS {
             return Err(MalformedResponse("another protocol that nobody asked for"));
         }
-        // RFC 9110, 15.2: any number of them may come first.
+        // RFC 9110, 15.2: any number of them may precede the answer.
         if status.is_informational() {
             continue;
         }
-        // RFC 9112, 6.3, 1: they have no body, whatever their headers say.
+        // RFC 9112, 6.3, 1: these have no body, whatever their headers say.
         let is_bare = *method == Method::HEAD
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let headers = response.headers();
@@ -113,8 +112,8 @@ pub(super) fn read_head(
             false => Framing::of(headers)?,
         };
         let is_lasting = match has_old_version {
-            // RFC 9112, 9.3. HTTP/1.0 has no codings, so the framing of a response with one is faulty, and the
-            // connection is closed after it (6.1).
+            // RFC 9112, 9.3. HTTP/1.0 has no transfer codings, so a response with one is faulty, and the connection is
+            // closed after it (6.1).
             true => says(headers, "keep-alive") && !headers.contains_key(header::TRANSFER_ENCODING),
             false => !says(headers, "close"),
         };
@@ -132,7 +131,7 @@ pub(super) fn read_head(
     }
 }
 
-/// Behind the empty line. LF alone ends a line as well (RFC 9112, 2.2).
+/// The position after the empty line. LF alone also ends a line (RFC 9112, 2.2).
 fn end_of_head(buffer: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'\n', buffer).find_map(|at| match &buffer[at + 1..] {
         [b'\n', ..] => Some(at + 2),
@@ -141,8 +140,8 @@ fn end_of_head(buffer: &[u8]) -> Option<usize> {
     })
 }
 
-/// Status and headers; whether it is HTTP/1.0. The grammar is `httparse`'s (RFC 9112, 4 and 5): there is no space before
-/// a colon (5.1), and no header goes on in a second line (5.2).
+/// Parses status and headers, and tells whether the response is HTTP/1.0. `httparse` checks the grammar (RFC 9112, 4
+/// and 5): it refuses a space before the colon (5.1) and a header that continues on a second line (5.2).
 fn parse(bytes: &Bytes) -> Result<(Response<()>, bool), MalformedResponse> {
     let mut room = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut read = httparse::Response::new(&mut []);
@@ -173,7 +172,7 @@ fn parse(bytes: &Bytes) -> Result<(Response<()>, bool), MalformedResponse> {
     Ok((response, has_old_version))
 }
 
-/// For how long the other side says it keeps the connection, less a second for what is on its way; [`IDLE`] at most.
+/// For how long the server says it keeps the connection, minus a second for latency; at most [`IDLE`].
 fn announced(headers: &HeaderMap) -> Option<Duration> {
     let keep_alive = HeaderName::from_static("keep-alive");
     let seconds = members(headers, &keep_alive).find_map(|member| {
@@ -187,44 +186,44 @@ fn announced(headers: &HeaderMap) -> Option<Duration> {
     (!lasts.is_zero()).then_some(lasts)
 }
 
-/// The header `Connection` has this word.
+/// Whether the header `Connection` has this option.
 fn says(headers: &HeaderMap, word: &str) -> bool {
     members(headers, &header::CONNECTION).any(|member| member.eq_ignore_ascii_case(word))
 }
 
-/// The members of a list header. One that is no text is a member that is none of those we know; an empty one is none
-/// at all (RFC 9110, 5.6.1).
+/// The members of a list header. A value that is not text becomes an unknown member; empty members are skipped (RFC
+/// 9110, 5.6.1).
 fn members<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let values = headers.get_all(name).iter();
     let members = values.flat_map(|value| value.to_str().unwrap_or("?").split(','));
     members.map(str::trim).filter(|member| !member.is_empty())
 }
 
-/// Where a body ends (RFC 9112, 6.3), and how far it has come.
+/// Where a body ends (RFC 9112, 6.3), and how much of it has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// After so many bytes more.
+    /// After this many more bytes.
     Length(u64),
-    /// After the chunk of no length and the trailers.
+    /// After the last chunk and the trailers.
     Chunked(Chunked),
-    /// Where the connection ends.
+    /// At the end of the connection.
     UntilClose,
 }
 
-/// What comes next of a body in chunks.
+/// The next part of a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chunked {
-    /// The line that says how long the chunk is.
+    /// The chunk-size line.
     Size,
-    /// So many bytes more, at least one.
+    /// Chunk data: this many more bytes, at least one.
     Data(u64),
     /// The line end after a chunk.
     End,
-    /// Trailers, of which so many bytes have come.
+    /// Trailers, of which this many bytes have arrived.
     Trailers(usize),
 }
 
-/// What can be taken of a body.
+/// The next step of reading a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BodyStep {
     /// A piece of it, never empty.
@@ -236,12 +235,13 @@ pub(super) enum BodyStep {
 }
 
 impl Framing {
-    /// By the headers. With it goes whether they are beyond doubt; else no answer after this one can be trusted.
+    /// Reads the framing from the headers. Also returns whether they are unambiguous; if not, the connection must not
+    /// be reused.
     fn of(headers: &HeaderMap) -> Result<(Framing, bool), MalformedResponse> {
         let has_length = headers.contains_key(header::CONTENT_LENGTH);
         if headers.contains_key(header::TRANSFER_ENCODING) {
-            // It overrides the length; a message with both may be an attack (RFC 9112, 6.3, 3). Without `chunked` at the
-            // end the body ends with the connection (6.3, 4), which is so for an empty list of codings as well.
+            // Transfer-Encoding overrides Content-Length; a message with both may be an attack (RFC 9112, 6.3, 3). If
+            // `chunked` is not the last coding, or there is none, the body ends with the connection (6.3, 4).
             let coding = members(headers, &header::TRANSFER_ENCODING).last();
             let framing = match coding.is_some_and(|it| it.eq_ignore_ascii_case("chunked")) {
                 true => Framing::Chunked(Chunked::Size),
@@ -249,8 +249,8 @@ impl Framing {
             };
             return Ok((framing, !has_length));
         }
-        // Several lengths are one if all are valid and the same (RFC 9112, 6.3, 5), and there is no sign before the
-        // digits of a valid one (RFC 9110, 8.6).
+        // Repeated values of Content-Length count as one if all are valid and equal (RFC 9112, 6.3, 5). A valid value
+        // has digits only, no sign (RFC 9110, 8.6).
         let mut lengths = members(headers, &header::CONTENT_LENGTH).map(|text| {
             let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
             let length = text.parse::<u64>().ok().filter(|_| is_number);
@@ -270,7 +270,7 @@ impl Framing {
         Ok((Framing::Length(length), true))
     }
 
-    /// Takes the next piece off what has arrived.
+    /// Takes the next piece from the buffer.
     pub(super) fn step(&mut self, buffer: &mut BytesMut) -> Result<BodyStep, MalformedResponse> {
         loop {
             match self {
@@ -289,11 +289,11 @@ impl Framing {
 }
 
 impl Chunked {
-    /// Nothing: the next state has been reached.
+    /// `None` means that the next state has been reached.
     fn step(&mut self, buffer: &mut BytesMut) -> Result<Option<BodyStep>, MalformedResponse> {
         match self {
-            // RFC 9112, 7.1; extensions are ignored (7.1.1). Only CRLF ends this line, because LF alone is where readers
-            // of chunks have come to differ.
+            // RFC 9112, 7.1; extensions are ignored (7.1.1). Only CRLF ends this line, because implementations differ
+            // on LF alone.
             Chunked::Size => match httparse::parse_chunk_size(buffer) {
                 Ok(Status::Complete((length, size))) if buffer[0].is_ascii_hexdigit() => {
                     let _ = buffer.split_to(length);
@@ -314,7 +314,7 @@ impl Chunked {
                 }
                 return Ok(Some(BodyStep::Piece(piece)));
             }
-            // A chunk that is longer than it says is an error (RFC 9112, 7.1), and not the beginning of the next.
+            // A chunk longer than its declared size is an error (RFC 9112, 7.1), not the beginning of the next chunk.
             Chunked::End => match &buffer[..] {
                 [b'\r', b'\n', ..] => {
                     let _ = buffer.split_to(2);
@@ -346,7 +346,7 @@ impl Chunked {
     }
 }
 
-/// As much as there is of so many bytes, which become fewer by it.
+/// Takes up to `left` bytes from the buffer and reduces `left`.
 fn take(buffer: &mut BytesMut, left: &mut u64) -> Bytes {
     let length = usize::try_from(*left).map_or(buffer.len(), |left| left.min(buffer.len()));
     *left -= length as u64;
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(head(text).unwrap_err(), MalformedResponse(expected));
     }
 
-    /// Reads a body that arrives in pieces; what is left in the buffer behind its end.
+    /// Reads a body that arrives in pieces; also returns what follows its end in the buffer.
     fn read(
         mut framing: Framing,
         pieces: &[&[u8]],
@@ -453,7 +453,7 @@ mod tests {
             false,
         );
         check_framing("", Framing::UntilClose, false);
-        // Which of the two is true may be a matter of opinion (RFC 9112, 6.1).
+        // Implementations may differ on which of the two counts (RFC 9112, 6.1).
         check_framing(
             "content-length: 5\r\ntransfer-encoding: chunked\r\n",
             CHUNKED,

@@ -1,8 +1,8 @@
-//! HTTP/1.1 without TLS, which is how most models and tools of one's own are asked.
+//! HTTP/1.1 without TLS, for local models and tools.
 //!
 //! A request and its answer are one future on one socket: no task drives the connection, nothing goes through a
-//! channel, and no buffer is held where nothing has arrived. That is what it costs less than hyper's client, and all
-//! what it cannot do is not needed here.
+//! channel, and no buffer is held where nothing has arrived. That makes it cheaper than hyper's client; what it does
+//! not support is not needed here.
 
 use std::{
     future::poll_fn,
@@ -33,28 +33,28 @@ use super::{
 };
 use toolway_protocol::segmented_body::Sending;
 
-/// Most connections that are kept without anything to do; for one more the oldest is closed.
+/// Most idle connections; for one more the oldest is closed.
 const MAX_IDLE: usize = if cfg!(test) { 4 } else { 512 };
 
-/// How often connections that cannot be used any more are looked for.
+/// How often unusable connections are looked for.
 const SWEEP: Duration = Duration::from_secs(15);
 
-/// How long no connection to a server is used again that sent bytes which belong to no answer. The look before a reuse
-/// finds most such bytes, but not those that arrive just after it.
+/// How long connections to a server are not reused after it sent bytes that belong to no answer. The check before a
+/// reuse finds most such bytes, but not those that arrive just after it.
 const DISTRUST: Duration = Duration::from_secs(600);
 
-/// A connection is used for so long, and for at least [`MIN_USES`] requests. A late answer that arrives while a request
-/// is under way cannot be told from its own, and every answer after it is one too late, until the connection ends.
-/// Where a server is slow this ends it after few answers; where it is fast a new connection costs little.
+/// How long a connection is used, and at least for [`MIN_USES`] requests. A stray answer that arrives during a request
+/// cannot be told from the real one, and every later answer is then off by one until the connection ends. With a slow
+/// server this limits the damage to few answers; with a fast one a new connection costs little.
 const USED_FOR: Duration = Duration::from_secs(1);
 
 /// See [`USED_FOR`].
 const MIN_USES: u32 = 32;
 
-/// How the answer begins that some servers send unasked before they close an idle connection.
+/// The beginning of the answer that some servers send before they close an idle connection.
 const TIMED_OUT: &[u8] = b" 408";
 
-/// Room for what arrives: at first, and once that was filled.
+/// Buffer sizes: the first, and the one after the first was filled.
 const ROOM: usize = 4 << 10;
 const MOST_ROOM: usize = 64 << 10;
 
@@ -64,13 +64,13 @@ pub(super) struct Pool {
     kept: Mutex<IdleConnections>,
 }
 
-/// The idle connections, each with the time since when; the one used last is the last.
+/// The idle connections with the time since when each is idle; the last one was used most recently.
 #[derive(Default)]
 struct IdleConnections {
     connections: Vec<(PlainConnection, Instant)>,
     /// Closes those that cannot be used any more.
     sweeper: Option<JoinHandle<()>>,
-    /// Until then none is kept: see [`DISTRUST`].
+    /// No connection is kept until then: see [`DISTRUST`].
     distrusted_until: Option<Instant>,
 }
 
@@ -78,9 +78,9 @@ struct PlainConnection {
     stream: TcpStream,
     to: Authority,
     opened: Instant,
-    /// How many requests it has had.
+    /// The number of its requests so far.
     uses: u32,
-    /// How long it can be kept when it has nothing to do.
+    /// How long it can stay idle.
     lasts: Duration,
 }
 
@@ -124,10 +124,10 @@ impl Pool {
             .await;
             let left = message.remaining();
             match exchanged {
-                // The other side has closed it in the meantime, and has seen nothing of this. If it has said
-                // something, that was no answer to it.
+                // The server has closed it in the meantime and has not read this request. Bytes that it sent are not an
+                // answer to it.
                 _ if was_kept && left == length => {}
-                // No server answers like this before it has read the request, so it is the end of an earlier exchange.
+                // No server sends this before it has read the request, so it belongs to the end of an earlier exchange.
                 Ok(head) if was_kept && left > 0 && head.response.status().is_success() => {
                     let reason = "an answer came before the request was sent";
                     return Err(HttpError::Broken(reason.to_owned()));
@@ -232,7 +232,7 @@ impl IdleConnections {
     }
 }
 
-/// What has become of a connection that was kept.
+/// The state of an idle connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Idle {
     /// It can be used.
@@ -244,13 +244,13 @@ enum Idle {
 }
 
 impl PlainConnection {
-    /// It has been used for long enough.
+    /// It has been used long enough.
     fn is_worn(&self) -> bool {
         self.uses >= MIN_USES && self.opened.elapsed() >= USED_FOR
     }
 
     /// It can be used if it is neither closed nor has received a byte since the last answer, which would be taken for
-    /// the beginning of the next one. The system is asked, because the runtime hears of a byte only later.
+    /// the beginning of the next one. The system is asked, because the runtime learns of a byte only later.
     ///
     /// What arrives between this look and the write of the request, or is then still on its way, cannot be told from
     /// the answer to it: HTTP/1.1 names no request in an answer (RFC 9112, 9.3).
@@ -270,8 +270,7 @@ impl PlainConnection {
     /// its program sends (Nagle, RFC 896): a late answer would arrive while the next request is under way, and be taken
     /// for its answer, as that would be for the answer to the request after it, and so on.
     ///
-    /// It costs a packet, so it is done for the first answers of a connection, in which a server shows what it is like,
-    /// and later for one in eight.
+    /// It costs a packet, so it is done for the first answers of a connection, and later for one in eight.
     fn acknowledge(&self) {
         #[cfg(target_os = "linux")]
         if self.uses <= MIN_USES || self.uses.is_multiple_of(8) {
@@ -299,13 +298,13 @@ impl PlainConnection {
                     return Poll::Ready(Err(error.into()));
                 }
                 (Poll::Ready(Ok(0)), None) => return Poll::Ready(Err(closed("an answer"))),
-                // A server that refuses may have sent its reason, and the runtime may not know of it yet.
+                // A server that refuses may have sent a reason that the runtime has not noticed yet.
                 (Poll::Pending, _) => return Poll::Pending,
             }
         }
     }
 
-    /// Sends as much of a message as goes now.
+    /// Sends as much of a message as the socket accepts now.
     fn send(&mut self, cx: &mut Context<'_>, message: &mut impl Buf) -> io::Result<()> {
         while message.has_remaining() {
             match poll_write_buf(Pin::new(&mut self.stream), cx, message)? {
@@ -317,7 +316,7 @@ impl PlainConnection {
         Ok(())
     }
 
-    /// Reads what has arrived. No room is kept where there is nothing.
+    /// Reads what has arrived. Keeps no buffer when there is nothing.
     fn fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -356,9 +355,9 @@ pub(crate) struct PlainBody {
     buffer: BytesMut,
     room: usize,
     framing: Framing,
-    /// What the server has not taken of the request; it may wait for that in the middle of its answer.
+    /// The unsent part of the request; the server may wait for it in the middle of its answer.
     unsent: Bytes,
-    /// Where the connection goes back to, if it can be used again.
+    /// The pool that the connection returns to, if it can be reused.
     pool: Option<Arc<Pool>>,
 }
 
@@ -388,7 +387,7 @@ impl PlainBody {
         incoming
     }
 
-    /// Nothing more comes; the connection goes back, unless it has said more than it was asked.
+    /// The body is complete; the connection returns to the pool, unless surplus bytes arrived.
     fn end(&mut self) {
         self.framing = Framing::Length(0);
         let connection = self.connection.take();

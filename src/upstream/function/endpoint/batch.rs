@@ -23,7 +23,7 @@ pub(super) struct Batches {
     _collecting: AbortOnDropHandle<()>,
 }
 
-/// One call, and who waits for what comes of it.
+/// One call, and the channel for its result.
 struct BatchedCall {
     id: String,
     function: String,
@@ -85,7 +85,7 @@ async fn collect(mut calls: mpsc::Receiver<BatchedCall>, post: Arc<Post>, batch:
     }
 }
 
-/// Sends one request, unless everybody goes away.
+/// Sends one request, unless all its calls are cancelled.
 async fn send(post: Arc<Post>, together: Vec<BatchedCall>) {
     let mut bodies = Vec::with_capacity(together.len());
     let mut answers = Vec::with_capacity(together.len());
@@ -107,7 +107,7 @@ async fn send(post: Arc<Post>, together: Vec<BatchedCall>) {
         }
     };
     for (answer, outcome) in answers.into_iter().zip(outcomes) {
-        // Who gave the call up meanwhile wants no answer.
+        // A call that was cancelled meanwhile needs no answer.
         let _ = answer.send(outcome);
     }
 }

@@ -1,8 +1,8 @@
 //! Makes a connection to a server, whatever the protocol version it speaks.
 //!
 //! The newest version is tried first, with `server/discover`. A server that answers it with an error, or is silent,
-//! gets the handshake of the older versions on the same connection. One that breaks on it is started afresh and gets
-//! the handshake at once.
+//! gets the handshake of the older versions on the same connection. One that breaks on it is restarted and gets the
+//! handshake at once.
 
 use std::time::Duration;
 
@@ -198,7 +198,7 @@ async fn attempt_streamable(
     Err(FailedAttempt { outage, next })
 }
 
-/// Why a server takes no request, with what to do where that is known.
+/// Why a server accepts no request, with advice if there is any.
 fn refused(fault: &WebFault, transport: &Transport) -> String {
     match fault {
         WebFault::Status(status @ StatusCode::NOT_FOUND) => {
@@ -220,7 +220,7 @@ fn refused(fault: &WebFault, transport: &Transport) -> String {
     }
 }
 
-/// The header that has the key for a server, as far as its name tells.
+/// The header that seems to carry the key for a server, by its name.
 fn key_header(transport: &Transport) -> Option<&HeaderName> {
     let Transport::Http { headers, .. } = transport else {
         return None;
@@ -246,7 +246,7 @@ const OF_THE_NETWORK: [&str; 9] = [
     "eai_again",
 ];
 
-/// How a process ended at its start, with what it wrote of it, and with what its environment may lack.
+/// How a process exited at its start, with its standard error and a hint about missing environment variables.
 fn with_advice(how: &str, stderr: &[String]) -> String {
     // `exit status: 0`, and on Windows `exit code: 0`.
     if how.ends_with(": 0)") {

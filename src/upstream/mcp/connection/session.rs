@@ -46,7 +46,7 @@ pub(in crate::upstream::mcp) const CAPABILITIES: &str =
 pub(in crate::upstream::mcp) const PROTOCOL_VERSION: &str =
     "io.modelcontextprotocol/protocolVersion";
 
-/// What of a client's `_meta` concerns its own connection, and never goes further.
+/// The members of a client's `_meta` that concern its own connection and are never forwarded.
 pub(in crate::upstream::mcp) const OF_THE_CONNECTION: [&str; 4] = [
     PROTOCOL_VERSION,
     "io.modelcontextprotocol/clientInfo",
@@ -54,7 +54,7 @@ pub(in crate::upstream::mcp) const OF_THE_CONNECTION: [&str; 4] = [
     "progressToken",
 ];
 
-/// Why a list could not be had.
+/// Why a list could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::upstream::mcp) enum ListFault {
     #[error("{0} failed: {1}")]
@@ -82,9 +82,9 @@ impl From<ListFault> for Outage {
 pub(in crate::upstream::mcp) struct ServerSession {
     pub(in crate::upstream::mcp) peer: Peer<RoleClient>,
     pub(in crate::upstream::mcp) pending: Pending,
-    /// Rung when a call shows that there is no server any more.
+    /// Notified when a call shows that the server is gone.
     pub(in crate::upstream::mcp) absence: Arc<Notify>,
-    /// Makes the calls that need nothing of rmcp, over Streamable HTTP.
+    /// Makes the calls over Streamable HTTP that do not need rmcp.
     pub(in crate::upstream::mcp) poster: Option<Poster>,
 }
 
@@ -115,7 +115,7 @@ impl ServerSession {
         let mut cursor = None;
         loop {
             let page = match self.page(kind.method(), cursor).await {
-                // Servers with resources need not know templates.
+                // Servers with resources need not support templates.
                 Err(ServiceError::McpError(error))
                     if error.code == ErrorCode::METHOD_NOT_FOUND
                         && kind == FeatureKind::Templates =>
@@ -179,7 +179,7 @@ impl ServerSession {
         wait(answer, &running, options, begun).await
     }
 
-    /// What a failure comes to.
+    /// Maps a failure to a call error.
     fn failure(&self, error: ServiceError) -> CallError {
         if faults::shows_absence(&error) {
             self.absence.notify_one();
@@ -241,7 +241,8 @@ impl ServerSession {
         DirectCall::of(poster, method, params, declared, has_header_arguments)
     }
 
-    /// Makes a request through rmcp, or has rmcp continue one that was begun without it. Its future is large and rare.
+    /// Makes a request through rmcp, or lets rmcp continue one that was begun without it. Its future is large and
+    /// rarely used.
     async fn through_rmcp(
         &self,
         method: &str,
@@ -302,7 +303,7 @@ impl ServerSession {
     }
 }
 
-/// What the caller can do, where each request says it.
+/// The caller's capabilities, if each request carries them.
 fn declared(caller: Option<&dyn Caller>) -> &Value {
     static NOTHING: LazyLock<Value> = LazyLock::new(|| json!({}));
     let declared = caller.map(Caller::capabilities);
@@ -383,7 +384,7 @@ pub(in crate::upstream::mcp) fn read_answer(raw: Value) -> Result<ToolResult, Ca
 /// Tells the server that a request is cancelled.
 struct CancelOnDrop<'a> {
     session: &'a ServerSession,
-    /// As rmcp knows it, or as only toolway does.
+    /// A request that rmcp knows, or one that only toolway knows.
     id: Option<RequestId>,
     is_own: bool,
 }
@@ -398,7 +399,7 @@ impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
         if self.is_own && !self.session.pending.forget(&id) {
-            // It was answered, though not where the answer was waited for.
+            // It was answered by another path than the expected one.
             return;
         }
         let params: CancelledNotificationParam =

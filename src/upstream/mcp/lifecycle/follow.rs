@@ -19,7 +19,7 @@ use crate::{
 };
 use toolway_protocol::mcp::features::FeatureKind;
 
-/// How long further changes are waited for before a list is read again.
+/// How long to wait for further changes before a list is read again.
 const BURST: Duration = Duration::from_millis(100);
 
 /// Shortest time between two readings, for servers that announce a change whenever they are asked.
@@ -28,13 +28,13 @@ const SPACING: Duration = Duration::from_millis(400);
 /// Longest wait for a list that is read again.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a list is read again that may have changed without a notification, or could not be read.
+/// How often to re-read a list that may have changed without a notification, or that could not be read.
 const REREAD: Duration = Duration::from_secs(300);
 
 /// Whether a server's list has to be polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream::mcp) enum Watching {
-    /// Changes are announced on a connection that cannot be lost unseen.
+    /// Changes are announced, on a connection whose loss is always noticed.
     Announced,
     /// The server may be replaced by another between two requests (Streamable HTTP).
     Unseen,
@@ -154,7 +154,7 @@ async fn read_features(
     Ok(is_new)
 }
 
-/// What a 2026-07-28 server has to be asked to tell, if it says that it can.
+/// The notifications to request from a 2026-07-28 server, by its capabilities.
 pub(super) fn announcements(session: &ServerSession) -> Option<SubscriptionFilter> {
     let hello = session.pending.hello();
     let announces = |subject: Subject| {
@@ -174,12 +174,12 @@ pub(super) fn announcements(session: &ServerSession) -> Option<SubscriptionFilte
     (filter != SubscriptionFilter::new()).then_some(filter)
 }
 
-/// Asks a 2026-07-28 server to tell of changes, again whenever it stops doing so.
+/// Subscribes to changes at a 2026-07-28 server, and again whenever the subscription ends.
 pub(super) async fn subscribe(session: ServerSession, filter: SubscriptionFilter) {
     let mut restarts = Restarts::default();
     while let Ok(mut subscription) = session.peer.listen(filter.clone()).await {
         let since = Instant::now();
-        // No client received the changes before that.
+        // Changes before that were missed.
         session.pending.changes().everything();
         // `pending` counts the changes; what is waited for here is the end.
         while let Ok(Some(_)) = subscription.next().await {}
@@ -196,7 +196,7 @@ pub(super) async fn keep_log_level(handle: Arc<ServerHandle>, session: ServerSes
     let mut is_set = false;
     loop {
         let level = wanted.borrow_and_update().clone();
-        // There is no way to take a level back; `info` is what most servers begin with.
+        // A level cannot be unset; most servers start with `info`.
         let level = level.or_else(|| is_set.then(|| "info".to_owned()));
         if let Some(level) = level {
             is_set = true;

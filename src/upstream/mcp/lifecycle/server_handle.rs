@@ -56,7 +56,7 @@ pub(in crate::upstream::mcp) struct ServerHandle {
     facts: Mutex<Facts>,
 }
 
-/// Where what a server offers is made known.
+/// Publishes what a server offers.
 #[derive(Debug)]
 pub(in crate::upstream::mcp) struct OfferPublisher {
     /// The server's place in both lists.
@@ -68,8 +68,8 @@ pub(in crate::upstream::mcp) struct OfferPublisher {
     pub(in crate::upstream::mcp) missing: Arc<AtomicUsize>,
 }
 
-/// Counts how often each server has changed what it had offered before, in the order of the configuration. What comes
-/// while a server is started for the first time is no change.
+/// Counts for each server, in the order of the configuration, how often it changed what it had offered before. The
+/// first lists after its start are not a change.
 #[derive(Debug)]
 pub struct Later {
     tools: Vec<AtomicU64>,
@@ -216,7 +216,7 @@ impl ServerHandle {
         }
     }
 
-    /// The server got ready: its tools are offered and calls go to this session.
+    /// The server is ready: its tools are offered and calls go to this session.
     pub(super) fn set_ready(
         &self,
         session: ServerSession,
@@ -245,7 +245,7 @@ impl ServerHandle {
         }
     }
 
-    /// The server is gone, or did not get ready; calls wait from now on.
+    /// The server is gone or did not become ready; calls wait from now on.
     pub(super) fn set_failed(&self, error: String) {
         self.access.send_replace(Access::Later);
         {
@@ -275,7 +275,7 @@ impl ServerHandle {
         self.acquainted.send_replace(true);
     }
 
-    /// Offers these tools from now on. If nothing changed, it wakes no task and returns false.
+    /// Offers these tools from now on. If nothing changed, wakes no task and returns false.
     pub(super) fn set_tools(&self, listing: Listing) -> bool {
         self.note_unmatched(&listing);
         let filter = &self.config.tools;

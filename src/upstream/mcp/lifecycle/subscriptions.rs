@@ -126,7 +126,7 @@ async fn keep_subscribed(handle: &ServerHandle, session: &ServerSession) {
     }
 }
 
-/// What the server is to be asked for, and what it need not tell any more.
+/// The resources to subscribe to, and those to unsubscribe from.
 fn differences(
     wanted: &HashMap<String, Wanted>,
     kept: &BTreeSet<String>,
@@ -171,7 +171,7 @@ async fn keep_listening(handle: &ServerHandle, session: &ServerSession) {
         let (uris, is_asked) = {
             let all = wanted.borrow_and_update();
             let uris: BTreeSet<String> = all.keys().cloned().collect();
-            // A client waits for the answer, also for a resource that was refused before.
+            // A client waits for the answer, even for a resource that was refused before.
             (
                 uris,
                 all.values().any(|it| it.state == SubscriptionState::Asked),
@@ -197,7 +197,7 @@ async fn keep_listening(handle: &ServerHandle, session: &ServerSession) {
     }
 }
 
-/// Subscribes to these, and notes which of them the server takes.
+/// Subscribes to these, and notes which of them the server accepts.
 async fn listen(
     handle: &ServerHandle,
     session: &ServerSession,
@@ -235,7 +235,7 @@ fn not_taken() -> CallError {
     }
 }
 
-/// Waits until there is no subscription any more. Its notifications go another way.
+/// Waits until the subscription ends. Its notifications take another path.
 async fn ended(current: &mut Option<Subscription>) {
     if let Some(subscription) = current {
         while let Ok(Some(_)) = subscription.next().await {}

@@ -1,4 +1,4 @@
-//! Keeps one server running: starts it, lists its tools, follows their changes, starts it again when it dies.
+//! Keeps one server running: starts it, lists its tools, follows their changes, and restarts it when it dies.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Which resources of a server clients subscribe to: how many clients each has, and what the server said to it.
+//! The subscribed resources of a server: the number of clients of each, and the server's answer to the subscription.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub(super) struct Watched(watch::Sender<HashMap<String, Wanted>>);
 /// A resource that a client subscribes to.
 #[derive(Debug)]
 pub(super) struct Wanted {
-    /// How many do; at least one.
+    /// The number of clients; at least one.
     count: usize,
     pub(super) state: SubscriptionState,
 }
@@ -80,7 +80,7 @@ impl Watched {
         });
     }
 
-    /// What was not answered yet is refused.
+    /// Pending subscriptions are refused.
     pub(super) fn refuse_asked(&self, error: &CallError) {
         self.0.send_if_modified(|all| {
             let mut is_new = false;
@@ -95,7 +95,7 @@ impl Watched {
         });
     }
 
-    /// Nothing is kept any more: everything is asked for again.
+    /// Subscriptions were lost: every resource is subscribed to again.
     pub(super) fn renew(&self) {
         self.0.send_modify(|all| {
             for wanted in all.values_mut() {

@@ -1,4 +1,4 @@
-//! The requests under way on one connection, and how what the server sends is read.
+//! The requests in progress on one connection, and how the server's messages are read.
 //!
 //! Results are passed to rmcp as [`CustomResult`], which it returns unchanged. A server's requests are kept in
 //! `questions`; its notifications go to `server_notifications` and `progress` and never reach rmcp.
@@ -48,9 +48,9 @@ enum ReadMode {
     Typed,
     /// By rmcp's models, with what a careless server left out filled in.
     Handshake,
-    /// By rmcp's models; it tells what the server is.
+    /// By rmcp's models; it describes the server.
     Discovery,
-    /// Not at all: it was given up. A good answer to a given-up probe still tells something.
+    /// Not at all: the request was cancelled. A good answer to a cancelled probe is still noted.
     Late,
 }
 
@@ -73,7 +73,7 @@ struct PendingState {
     /// How many answers came.
     answers: AtomicU64,
     pace: Mutex<Pace>,
-    /// It was said that the server is read slowly.
+    /// It was logged that the server is read slowly.
     is_flooded: AtomicBool,
 }
 
@@ -97,13 +97,13 @@ struct PendingRequest {
     last_event: Option<String>,
 }
 
-/// Who made a request, and so waits for its answer.
+/// The maker of a request, which waits for its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Maker {
     Rmcp,
-    /// toolway itself; an answer that comes by another way than expected is handed in.
+    /// toolway itself; an answer that arrives by another path is passed to it.
     Own,
-    /// toolway, and then rmcp took it over, which knows it by this id.
+    /// toolway first, then rmcp, which uses this id.
     TakenOver(RequestId),
 }
 
@@ -134,7 +134,7 @@ impl Pending {
         }))
     }
 
-    /// How many answers came so far. A message that was read and does not change it was none.
+    /// How many answers came so far. A message that does not change this number was not an answer.
     pub(in crate::upstream::mcp) fn answers(&self) -> u64 {
         self.0.answers.load(Ordering::Relaxed)
     }
@@ -174,18 +174,18 @@ impl Pending {
             .clone()
     }
 
-    /// Counts the `initialize` that were answered. After another one the server has forgotten all that was not sent
-    /// since (Streamable HTTP, where rmcp renews lost sessions).
+    /// Counts the answered `initialize` requests. A new one means that the server has forgotten everything sent before
+    /// it (Streamable HTTP, where rmcp renews lost sessions).
     pub(in crate::upstream::mcp) fn handshakes(&self) -> watch::Receiver<u64> {
         self.0.handshakes.subscribe()
     }
 
-    /// Takes up what the server asked, and rmcp was given this in place of.
+    /// Takes the server's question that this substitute stands for.
     pub(super) fn take_question(&self, request: &CustomRequest) -> Result<Question, RpcError> {
         self.0.questions.take(request)
     }
 
-    /// Notes what a message that is about to be sent will be answered with.
+    /// Notes how the answer to a message that is about to be sent will be read.
     pub(in crate::upstream::mcp) fn note_sent(&self, message: &ClientJsonRpcMessage) {
         match message {
             ClientJsonRpcMessage::Request(request) => {
@@ -218,14 +218,14 @@ impl Pending {
         id
     }
 
-    /// Notes that rmcp took over a request of toolway's own, and how it calls it.
+    /// Notes that rmcp took over one of toolway's requests, and its id there.
     pub(in crate::upstream::mcp) fn note_taken_over(&self, own: &RequestId, known_as: &RequestId) {
         if let Some(request) = self.requests().by_id.get_mut(own) {
             request.maker = Maker::TakenOver(known_as.clone());
         }
     }
 
-    /// What the server calls a request that rmcp knows by this id.
+    /// The id that the server knows for a request with this rmcp id.
     pub(in crate::upstream::mcp) fn id_at_server(&self, known_as: &RequestId) -> RequestId {
         let requests = self.requests();
         let is_it = |(_, it): &(_, &PendingRequest)| matches!(&it.maker, Maker::TakenOver(id) if id == known_as);
@@ -240,7 +240,7 @@ impl Pending {
         }
     }
 
-    /// Notes that some tool's arguments travel as headers too (2026-07-28), which is rmcp's to do.
+    /// Notes that some tool's arguments are also sent as headers (2026-07-28), which rmcp does.
     pub(in crate::upstream::mcp) fn note_header_arguments(&self) {
         self.0.has_header_arguments.store(true, Ordering::Relaxed);
     }
@@ -266,7 +266,7 @@ impl Pending {
             .map(|(id, _)| id.clone())
     }
 
-    /// Gives a request up: the error stands for its answer, which is ignored if it still comes.
+    /// Cancels a request: the error replaces its answer, which is ignored if it still arrives.
     pub(in crate::upstream::mcp) fn give_up(
         &self,
         id: &RequestId,
@@ -299,18 +299,18 @@ impl Pending {
         Some(failure(id, ErrorCode::INTERNAL_ERROR, why.to_owned()))
     }
 
-    /// Takes note that a request will not be answered, or that it was. False: that was known.
+    /// Notes that a request was answered or will not be. Returns false if that was already known.
     pub(in crate::upstream::mcp) fn forget(&self, id: &RequestId) -> bool {
         self.requests().by_id.remove(id).is_some()
     }
 
-    /// A request that was given up was answered well after all.
+    /// A cancelled request got a good answer after all.
     pub(in crate::upstream::mcp) fn was_answered_late(&self) -> bool {
         self.0.answered_late.load(Ordering::Relaxed)
     }
 
-    /// Reads one message of the server; what makes no sense gives nothing. `asked` is the request to whose answer
-    /// it belongs, where the transport tells.
+    /// Reads one message of the server; an invalid one gives nothing. `asked` is the request to whose answer it
+    /// belongs, where the transport tells.
     pub(in crate::upstream::mcp) fn read(
         &self,
         message: Value,
@@ -430,7 +430,7 @@ impl Pending {
         None
     }
 
-    /// Whom the server means with what came in answer to this request, or came by itself.
+    /// The client that a message is for, which arrived in the answer to this request or on its own.
     fn meant(&self, asked: Option<&RequestId>) -> Recipient {
         let requests = self.requests();
         let alive = |request: &PendingRequest| {
@@ -448,7 +448,7 @@ impl Pending {
         }
     }
 
-    /// Delivers the params of a notification of progress; what makes no sense is left out.
+    /// Delivers the params of a progress notification; invalid ones are dropped.
     fn report(&self, params: &Value) {
         let Some((token, progress)) = progress::read(params) else {
             return;

@@ -35,15 +35,15 @@ pub(in crate::upstream::mcp) struct Pipe {
 
 /// The server's end of a connection.
 pub(in crate::upstream::mcp) struct PipeEnd {
-    /// What is to be written. Ends when the client is done.
+    /// Messages to write. Ends when the client is done.
     pub(in crate::upstream::mcp) outgoing: mpsc::Receiver<OutgoingMessage>,
-    /// What was read. Dropping it tells the client that the server is gone.
+    /// Messages that were read. Dropping it tells the client that the server is gone.
     pub(in crate::upstream::mcp) incoming: mpsc::Sender<ServerJsonRpcMessage>,
     /// The requests that wait for an answer.
     pub(in crate::upstream::mcp) pending: Pending,
 }
 
-/// A message on its way out.
+/// A message to be sent.
 pub(in crate::upstream::mcp) struct OutgoingMessage {
     message: Box<ClientJsonRpcMessage>,
     sent: oneshot::Sender<Result<(), WebFault>>,
@@ -53,21 +53,21 @@ pub(in crate::upstream::mcp) struct OutgoingMessage {
 pub(in crate::upstream::mcp) struct PendingSend(Option<oneshot::Sender<Result<(), WebFault>>>);
 
 impl OutgoingMessage {
-    /// Begins to send. A message of which this was never asked did not get out.
+    /// Begins to send. If this is never called, the message was not sent.
     pub(in crate::upstream::mcp) fn begin(self) -> (Box<ClientJsonRpcMessage>, PendingSend) {
         (self.message, PendingSend(Some(self.sent)))
     }
 }
 
 impl PendingSend {
-    /// The message is out, or the request that carried it failed.
+    /// Reports that the message was sent, or that its request failed.
     pub(in crate::upstream::mcp) fn finish(mut self, outcome: Result<(), WebFault>) {
         if let Some(sent) = self.0.take() {
             let _ = sent.send(outcome);
         }
     }
 
-    /// The message did not get out.
+    /// The message was not sent.
     pub(in crate::upstream::mcp) fn give_up(mut self) {
         self.0 = None;
     }

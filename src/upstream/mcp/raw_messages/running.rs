@@ -33,13 +33,13 @@ pub(in crate::upstream::mcp) struct Running {
     /// Questions that were given to this very request.
     turns: AtomicUsize,
     inbox: Mutex<Inbox>,
-    /// Rung when a question is asked or answered, and when something is in the inbox.
+    /// Notified when a question is asked or answered, and when the inbox has an entry.
     bell: Notify,
     over: AtomicBool,
     ended: Notify,
 }
 
-/// What came for a request by another way than its own.
+/// What arrived for a request by another path than its own.
 #[derive(Debug, Default)]
 struct Inbox {
     progress: VecDeque<Progress>,
@@ -77,7 +77,8 @@ impl CandidateRequests {
         self.turn.0.caller.as_ref()
     }
 
-    /// A person is asked until this is dropped; others may use the request's place in the queue meanwhile.
+    /// Marks that a person is being asked, until this is dropped. Meanwhile others may use the request's place in the
+    /// queue.
     pub(super) fn suspend(&self) -> Suspended {
         let running = Arc::clone(&self.turn.0);
         if let Some(place) = &running.place {
@@ -150,7 +151,7 @@ impl Running {
         OpenQuestion(Arc::clone(self))
     }
 
-    /// Says how far the request is.
+    /// Reports the request's progress.
     pub(super) fn report(&self, progress: Progress) {
         let mut inbox = self.inbox();
         if inbox.progress.len() < WAITING {
@@ -160,14 +161,14 @@ impl Running {
         self.bell.notify_one();
     }
 
-    /// Hands in the answer, which came where it was not waited for.
+    /// Delivers an answer that arrived by another path.
     pub(super) fn hand_in(&self, answer: Result<Value, ErrorData>) {
         self.inbox().answer = Some(answer);
         self.bell.notify_one();
     }
 
-    /// Ends when something has happened: progress, an answer, a question or the end of one. For one who waits at a
-    /// time. Cancel safe.
+    /// Waits for the next event: progress, an answer, a question or the end of one. For one waiting task at a time.
+    /// Cancel safe.
     pub(in crate::upstream::mcp) async fn stirs(&self) {
         self.bell.notified().await;
     }
@@ -200,7 +201,7 @@ impl Running {
     }
 }
 
-/// The time in which a request is not over.
+/// Exists while a request is running.
 pub(in crate::upstream::mcp) struct InFlightGuard(Arc<Running>);
 
 impl Drop for InFlightGuard {
@@ -223,7 +224,7 @@ impl Drop for OpenQuestion {
     }
 }
 
-/// The time in which a request does not count among those that run.
+/// Exists while a request does not count as running.
 pub(super) struct Suspended(Arc<Running>);
 
 impl Drop for Suspended {
@@ -242,10 +243,10 @@ impl fmt::Debug for Running {
     }
 }
 
-/// Whom a server means that may speak of any of these requests, the oldest first.
+/// The client that a server addresses, given the requests that it may mean, oldest first.
 ///
-/// A request without a caller counts: what is asked for its sake is no client's business. Of several requests of one
-/// client it is the oldest that does not wait for an answer already, because most servers work on them in their order.
+/// A request without a caller counts too: its questions concern no client. Among several requests of one client, the
+/// oldest that does not already wait for an answer is chosen, because most servers process requests in order.
 pub(super) fn meant(running: Vec<Arc<Running>>) -> Recipient {
     let turns = |it: &&Arc<Running>| it.turns.load(Ordering::Relaxed);
     let Some(next) = running.iter().min_by_key(turns) else {

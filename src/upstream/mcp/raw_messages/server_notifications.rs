@@ -1,4 +1,4 @@
-//! Notifications that belong to no single request: counted, published, or forwarded to the one client they concern.
+//! Notifications that belong to no single request: counted, published, or forwarded to the client they concern.
 
 use serde_json::Value;
 use tokio::sync::{broadcast, watch};

@@ -28,9 +28,9 @@ const LINE_BYTES: usize = 500;
 /// Configured values shorter than this are ordinary words rather than secrets, and are left readable.
 const SHORTEST_SECRET: usize = 8;
 
-/// The last 20 lines, each of at most 500 bytes, with the configured secrets struck out.
+/// The last 20 lines, each of at most 500 bytes, with the configured secrets removed.
 ///
-/// They are those of one process: the first line of a new one ends what was kept of the old one.
+/// They belong to one process: the first line of a new process clears the old lines.
 #[derive(Debug, Default)]
 pub(in crate::upstream::mcp) struct StderrTail {
     lines: Mutex<VecDeque<String>>,
@@ -38,7 +38,7 @@ pub(in crate::upstream::mcp) struct StderrTail {
 }
 
 impl StderrTail {
-    /// An empty tail that strikes these out of what comes.
+    /// An empty tail that removes these secrets from what arrives.
     pub(in crate::upstream::mcp) fn new(secrets: impl IntoIterator<Item = Secret>) -> StderrTail {
         let is_secret = |secret: &Secret| secret.expose().len() >= SHORTEST_SECRET;
         StderrTail {
@@ -89,7 +89,7 @@ impl StderrTail {
             Line::Whole(line) => line,
             Line::Cut { head, .. } => head,
         };
-        // A secret may begin before the cut, so it is looked for in everything that was kept.
+        // A secret may begin before the cut, so the search covers everything that was kept.
         let mut text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
         for secret in &self.secrets {
             if text.contains(secret.expose()) {

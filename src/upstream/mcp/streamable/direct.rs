@@ -44,7 +44,7 @@ const MAX_EMPTY: usize = 4;
 /// How long the end of a body is waited for, so that its connection can be used again.
 const DRAIN: Duration = Duration::from_millis(50);
 
-/// What the client is called, as the handshake of rmcp has it.
+/// The client's name, as in rmcp's handshake.
 const CLIENT_INFO: &str = concat!(
     r#"{"name":"toolway","version":""#,
     env!("CARGO_PKG_VERSION"),
@@ -101,17 +101,17 @@ pub(in crate::upstream::mcp) struct DirectCall<'a> {
     /// Those of this call only.
     headers: Vec<(HeaderName, HeaderValue)>,
     params: &'a JsonObject,
-    /// `ClientCapabilities`, where each request says what is agreed on in a handshake otherwise.
+    /// `ClientCapabilities`, on versions where each request carries them.
     capabilities: Option<&'a Value>,
 }
 
-/// What comes of a call.
+/// The result of a call.
 pub(in crate::upstream::mcp) enum DirectOutcome {
     /// Its answer.
     Answer(Result<Value, ErrorData>),
     /// Something else; rmcp takes it over.
     Else(PartialReply),
-    /// Nothing that counts: rmcp has to make the request.
+    /// No answer: rmcp has to make the request.
     Nothing,
 }
 
@@ -163,7 +163,7 @@ impl<'a> DirectCall<'a> {
         };
         let (status, limit) = (response.status(), self.poster.limit());
         match status {
-            // These two say that nothing was done; rmcp's client goes where they point.
+            // These two mean that nothing was done; rmcp's client follows them.
             StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
                 if response.headers().contains_key(header::LOCATION) =>
             {
@@ -185,7 +185,7 @@ impl<'a> DirectCall<'a> {
     }
 }
 
-/// An answer of which nothing more than the head was read.
+/// An answer whose body was not read.
 fn head(response: http::Response<Body>) -> Reply {
     let response = response.map(reqwest::Body::wrap_stream);
     Reply::Head(response.into())
@@ -291,14 +291,14 @@ fn read_answer(message: &[u8], id: i64) -> Option<Result<Value, ErrorData>> {
     }
 }
 
-/// A header takes it as it is (2026-07-28, "Streamable HTTP", "Value Encoding").
+/// The value can be a header unencoded (2026-07-28, "Streamable HTTP", "Value Encoding").
 fn is_header(name: &str) -> bool {
     let is_plain = name.bytes().all(|byte| matches!(byte, b'!'..=b'~'));
     is_plain && !name.is_empty() && !name.starts_with("=?")
 }
 
-/// The request. `about` is what it says of toolway, on a version without a handshake: what the caller can do, and the
-/// version.
+/// Writes the request. `about` are the `_meta` members of a version without a handshake: the caller's capabilities and
+/// the version.
 fn body(id: i64, params: &JsonObject, about: Option<(&Value, &str)>) -> Vec<u8> {
     let mut body = Vec::with_capacity(512);
     body.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
@@ -336,7 +336,7 @@ fn member(body: &mut Vec<u8>, name: &str, value: &(impl serde::Serialize + ?Size
     body.push(b',');
 }
 
-/// Memory takes everything.
+/// Writing to memory cannot fail.
 fn write(body: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
     let _ = serde_json::to_writer(body, value);
 }

@@ -1,4 +1,4 @@
-//! One message of rmcp's and the server's answer to it, in whichever form it comes.
+//! One message of rmcp's and the server's answer to it, in any form.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ use toolway_core::route::MAX_ATTEMPTS;
 use toolway_protocol::{mcp::deep::read_message, sse::FrameError, tool::millis};
 
 impl Poster {
-    /// Posts a message, or continues with the part of the answer that has arrived already.
+    /// Posts a message, or continues an answer that has partly arrived.
     pub(super) async fn post(
         &self,
         message: &ClientJsonRpcMessage,
@@ -90,7 +90,7 @@ impl Poster {
                 session,
             ));
         }
-        // Some servers answer a notification with 200 and anything.
+        // Some servers answer a notification with 200 and some body.
         if asked.is_none() {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
@@ -225,7 +225,7 @@ impl Poster {
             .boxed()
     }
 
-    /// A probe is answered whatever happens, so that the handshake of the older versions follows it.
+    /// A probe always gets an answer, so that the handshake of the older versions follows.
     pub(super) async fn probe(
         &self,
         message: &ClientJsonRpcMessage,
@@ -270,7 +270,7 @@ fn is_rpc_error(body: &Value) -> bool {
     error.is_object() && (body["jsonrpc"].is_string() || has_code)
 }
 
-/// What becomes of a message whose session the server does not know. rmcp makes a new session and sends it once more,
+/// The error for a message whose session the server does not know. rmcp makes a new session and sends it once more,
 /// unless it was sent so often already.
 fn lost_session(asked: Option<&AnsweredRequest>) -> HttpFault {
     let sends = asked.and_then(|asked| asked.sends.as_ref());

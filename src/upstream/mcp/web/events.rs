@@ -13,7 +13,7 @@ use toolway_protocol::sse::{FrameError, Framer, SseEvent};
 
 use crate::lines::{PAUSE, is_due};
 
-/// One event, or why it cannot be read; the next one can be in any case.
+/// One event, or why it cannot be read; later events can still be read.
 pub(in crate::upstream::mcp) type Framed = Result<SseEvent, FrameError>;
 
 /// The events of a stream of bytes. What follows the last blank line is an event too.
@@ -67,7 +67,7 @@ where
                 Some(Ok(chunk)) => {
                     let length = chunk.len();
                     self.framer.push(chunk);
-                    // What is thrown away must not cost more than what is read.
+                    // Discarding must not cost more than reading.
                     if self.framer.is_discarding() && is_due(&mut self.thrown_away, length) {
                         let pause = Box::pin(sleep(PAUSE));
                         pause.await;
@@ -82,7 +82,7 @@ where
         }
     }
 
-    /// Undoes [`Events::next`]: this comes next.
+    /// Undoes [`Events::next`]: this event comes next.
     pub(in crate::upstream::mcp) fn put_back(&mut self, next: Result<Framed, E>) {
         self.put_back.push_front(next);
     }

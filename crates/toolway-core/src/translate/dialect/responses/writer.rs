@@ -241,8 +241,8 @@ impl ResponseWriter {
         }
     }
 
-    /// The place of the open item that `is_meant`, which is opened if there is none. Everything but calls is closed before
-    /// another item begins.
+    /// Returns the index of the open item for which `is_meant` is true, and opens one if there is none. Every other
+    /// item except calls is closed first.
     fn open(
         &mut self,
         is_meant: impl Fn(&Kind) -> bool,
