@@ -25,9 +25,10 @@ def chat(**settings):
 
 
 class LangChain(Peer):
-    def __init__(self, streamed):
-        self.name = "streamed" if streamed else "plain"
+    def __init__(self, streamed, **settings):
+        self.name = " ".join(["streamed" if streamed else "plain", *settings])
         self.streamed = streamed
+        self.settings = settings
 
     def user(self, text):
         return HumanMessage(text)
@@ -36,14 +37,16 @@ class LangChain(Peer):
         return ToolMessage(text, tool_call_id=call_id)
 
     def ask(self, messages, own=False):
-        model = chat(stream_usage=True)
+        model = chat(stream_usage=True, **self.settings)
         model = model.bind_tools([lookup]) if own else model
         message = self.streamed_message(model, messages) if self.streamed else model.invoke(messages)
         calls = [(c["id"], c["name"], c["args"]) for c in message.tool_calls]
         equal(message.invalid_tool_calls, [], "invalid tool calls")
         usage = message.usage_metadata
         tokens = usage["total_tokens"] if usage else None
-        return Answer(message.text, message.response_metadata["finish_reason"], message, calls, tokens)
+        # The Responses API has a status in its place.
+        finish = message.response_metadata.get("finish_reason", "tool_calls" if calls else "stop")
+        return Answer(message.text, finish, message, calls, tokens)
 
     def streamed_message(self, model, messages):
         whole = None
@@ -54,6 +57,8 @@ class LangChain(Peer):
 
 register(LangChain(streamed=False), streamed=False)
 register(LangChain(streamed=True), streamed=True)
+register(LangChain(streamed=False, use_responses_api=True), streamed=False)
+register(LangChain(streamed=True, use_responses_api=True), streamed=True)
 
 
 def agent_answer(text, stream):

@@ -95,9 +95,34 @@ def custom_tool():
 @check("an `mcp` entry in `tools` narrows the tools")
 def narrowed():
     _, text = plan(round_of(calls=[call("modern__upper", text="a")]), FINAL)
-    mcp = {"type": "mcp", "server_label": "modern", "server_url": "https://unused.example", "allowed_tools": ["upper"]}
-    response = client().responses.create(model=MODEL, input=text, tools=[mcp])
+    response = client().responses.create(model=MODEL, input=text, tools=[mcp(require_approval="never")])
     equal(results(response.output_text), [("modern__upper", "A")], "results")
+    equal([item.type for item in response.output], ["mcp_list_tools", "mcp_call", "message"], "items")
+    listed, made = response.output[:2]
+    equal([tool.name for tool in listed.tools], ["upper"], "tools")
+    equal((made.server_label, made.name, made.output, made.error), ("modern", "upper", "A", None), "call")
+
+
+def mcp(**more):
+    return {"type": "mcp", "server_label": "modern", "server_url": "https://unused.example", "allowed_tools": ["upper"], **more}
+
+
+@check("`require_approval`: the call waits, runs once, and what was refused does not run")
+def approval():
+    for approve in (True, False):
+        _, text = plan(round_of(calls=[call("modern__upper", text="a")]), FINAL)
+        asked = client().responses.create(model=MODEL, input=text, tools=[mcp(require_approval="always")])
+        question = asked.output[-1]
+        equal((question.type, question.name), ("mcp_approval_request", "upper"), "question")
+        said = {"type": "mcp_approval_response", "approval_request_id": question.id, "approve": approve}
+        more = {"previous_response_id": asked.id, "tools": [mcp(require_approval="always")]}
+        with client().responses.stream(model=MODEL, input=[said], **more) as stream:
+            stream.until_done()
+            answer = stream.get_final_response()
+        made = [item.output for item in answer.output if item.type == "mcp_call"]
+        equal(made, ["A"] if approve else [], "calls")
+        (_, told), = results(answer.output_text)
+        assert told == "A" if approve else "did not approve" in told, told
 
 
 @check("errors of the model arrive as the right exceptions")
