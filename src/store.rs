@@ -27,6 +27,7 @@ use toolway_core::agent::parked::{Found, Key, NoRoom, Parked};
 
 pub mod memory;
 pub mod responses;
+pub mod sessions;
 pub mod sqlite;
 
 /// Most turns that a store keeps.

@@ -83,6 +83,7 @@ fn body_for(path: &str) -> Value {
         "/v1/mcp_sessions" => json!({"tools": [{"name": "f"}]}),
         path if path.ends_with("/tool_responses") => json!({"tool_responses": []}),
         "/v1/tool_calls" => json!({"tool_calls": []}),
+        "/v1/events" => json!([]),
         "/tools/odd__add" => json!({"a": 1, "b": 2}),
         "/v1/responses" => json!({"model": "m", "input": "hello"}),
         _ => json!({"model": "m", "messages": [{"role": "user", "content": "hello"}]}),
