@@ -54,6 +54,7 @@ for case in ../golden/eras/*.in.json ../golden/results/*.in.json ../golden/tools
 done
 cp seeds/mcp/* corpus/mcp/
 cp seeds/request/* corpus/request/
+cp seeds/events/* corpus/events/
 for case in seeds/http/*; do
     { printf '\003\000'; cat "$case"; } >"corpus/http/$(basename "$case")"
 done

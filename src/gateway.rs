@@ -9,6 +9,7 @@ mod calls;
 pub mod chat;
 mod claims;
 mod completions;
+pub mod events;
 mod executor;
 pub mod failure;
 pub mod listing;
@@ -39,7 +40,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::health::{ServerHealth, State};
 use crate::{
-    store::{Entries, StoreHealth},
+    store::{Entries, StoreHealth, sessions::SessionStates},
     upstream::{
         self,
         function::{self, Functions, GroupHealth},
@@ -50,6 +51,7 @@ use crate::{
 use toolway_core::{
     agent::{Job, admit::admit},
     catalog::{Catalog, Selection},
+    route::Retries,
 };
 use toolway_protocol::tool::{CallError, ServerId, ToolResult};
 
@@ -125,6 +127,8 @@ pub struct Gateway {
     current: Arc<LiveCatalog>,
     entries: Arc<Entries>,
     claimed: ClaimedIds,
+    /// What tools and clients keep of sessions.
+    sessions: SessionStates,
     /// What `/mcp` shows, and `/mcp/NAME`.
     everything: Arc<mcp::View>,
     profiles: HashMap<String, Arc<mcp::View>>,
@@ -170,6 +174,7 @@ impl Gateway {
             current,
             entries: setup.entries,
             claimed: ClaimedIds::default(),
+            sessions: SessionStates::default(),
             everything: Arc::new(mcp::View::everything()),
             profiles: profiles.collect(),
             notifications,
@@ -197,6 +202,11 @@ impl Gateway {
     /// The functions that callers lend to agents.
     pub fn mcp_sessions(&self) -> &McpSessions {
         &self.mcp_sessions
+    }
+
+    /// The states of sessions.
+    pub fn sessions(&self) -> &SessionStates {
+        &self.sessions
     }
 
     /// How often a comment goes out in a stream in which nothing else does.
@@ -264,6 +274,7 @@ impl Gateway {
             id: String::new(),
             offered,
             arguments,
+            retries: Retries::default(),
         };
         let limits = CallLimits {
             silence: self.config.tool_timeout,

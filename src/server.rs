@@ -9,6 +9,7 @@ mod connections;
 mod cors;
 mod dialects;
 pub mod error;
+mod events;
 mod executor;
 mod forward;
 mod front;
@@ -252,6 +253,8 @@ fn routes(app: Arc<App>) -> Router {
         .route("/tools/openapi.json", get(executor::openapi))
         .route("/tools/{name}", post(executor::call))
         .route("/v1/tool_calls", post(executor::tool_calls))
+        .route("/v1/events", post(events::take_in))
+        .route("/v1/sessions/{id}/state", get(events::show_state))
         .fallback(not_found)
         .method_not_allowed_fallback(async || Refusal::MethodNotAllowed)
         .with_state(app)

@@ -32,6 +32,7 @@ use toolway_core::agent::parked::{NoRoom, Parked};
 pub mod approvals;
 pub mod memory;
 pub mod responses;
+pub mod sessions;
 pub mod sqlite;
 mod turns;
 

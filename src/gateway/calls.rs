@@ -16,7 +16,7 @@ use crate::upstream::mcp::Sends;
 use toolway_core::{
     catalog::Offered,
     policy::{self, Admitted, CallRequest, Verdict},
-    route,
+    route::{self, Retries},
 };
 use toolway_protocol::{
     mcp::results::asks_for_input,
@@ -39,6 +39,8 @@ pub(super) struct AdmittedCall<'a> {
     pub tool: &'a Admitted,
     /// Its limits if it may be repeated; `None` if it may not.
     pub repeat_within: Option<CallLimits>,
+    /// How often it is tried.
+    pub retries: Retries,
     /// The number of the session whose caller lends the tool.
     pub session: Option<u64>,
 }
@@ -50,6 +52,8 @@ pub(super) struct FinishedCall<T> {
     pub outcome: Result<T, CallError>,
     /// From its beginning to its end.
     pub duration_ms: u64,
+    /// How often it was tried.
+    pub attempts: u32,
 }
 
 /// The result of a call, in the form in which it travels.
@@ -91,21 +95,42 @@ pub(super) fn admit(tool: &Arc<Offered>) -> Result<Admitted, CallError> {
 }
 
 impl AdmittedCall<'_> {
-    /// Runs the call with `attempt`, and repeats it where [`route::repeat_after`] allows that. All attempts share one
-    /// counter of sends. Dropping the future cancels the call.
+    /// Makes the call with `attempt`, again where [`route::repeat_after`] allows it; attempts share the counter of
+    /// their sends. Dropping the future cancels it.
     pub(super) async fn run<T: LoggedResult, F: Future<Output = Result<T, CallError>>>(
         self,
+        attempt: impl FnMut(Sends) -> F,
+    ) -> FinishedCall<T> {
+        self.run_announced(attempt, |_, _| std::future::ready(()))
+            .await
+    }
+
+    /// The same, and hands the number and the failure of each attempt to `announce` before the next one.
+    pub(super) async fn run_announced<
+        T: LoggedResult,
+        F: Future<Output = Result<T, CallError>>,
+        A: Future<Output = ()>,
+    >(
+        self,
         mut attempt: impl FnMut(Sends) -> F,
+        mut announce: impl FnMut(u32, CallError) -> A,
     ) -> FinishedCall<T> {
         let begun = Instant::now();
         let (mut attempts, sends) = (1, Sends::default());
         let outcome = loop {
             let outcome = attempt(sends.clone()).await;
             attempts = attempts.max(sends.so_far());
-            match self.pause(&outcome, attempts) {
-                // Boxed, because it is rare and its timer would enlarge the future of every call.
-                Some(pause) => Box::pin(sleep(pause)).await,
-                None => break outcome,
+            let pause = self.pause(&outcome, attempts);
+            match (pause, outcome) {
+                // Rare, so its timer has no room in the future of every call.
+                (Some(pause), Err(error)) => {
+                    Box::pin(async {
+                        announce(attempts, error).await;
+                        sleep(pause).await;
+                    })
+                    .await;
+                }
+                (_, outcome) => break outcome,
             }
             attempts += 1;
         };
@@ -114,6 +139,7 @@ impl AdmittedCall<'_> {
         FinishedCall {
             outcome,
             duration_ms,
+            attempts,
         }
     }
 
@@ -122,7 +148,8 @@ impl AdmittedCall<'_> {
         let (error, limits) = (outcome.as_ref().err()?, self.repeat_within?);
         let left = limits.deadline.saturating_duration_since(Instant::now());
         let left = left.min(limits.silence);
-        route::repeat_after(error, self.tool.tool.annotations, attempts, left)
+        let annotations = self.tool.tool.annotations;
+        route::repeat_after(error, annotations, self.retries, attempts, left)
     }
 
     fn log<T: LoggedResult>(

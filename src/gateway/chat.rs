@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::byte_budget::{ByteBudget, Reservation};
 use crate::{
-    store::{NewTurn, Principal},
+    store::{NewTurn, Principal, sessions::SessionName},
     upstream::{
         model::{self, ClientHeaders, Incoming, Route, Step, retry},
         read_text,
@@ -31,6 +31,7 @@ use toolway_core::{
     translate::{
         ids::Ids,
         results::Media,
+        state,
         stream::{Known, Mode, Owner, Settings, StreamError},
         usage::Counts,
     },
@@ -38,7 +39,7 @@ use toolway_core::{
 use toolway_protocol::{
     openai::{ErrorBody, request::ChatRequest},
     segmented_body::SegmentedBody,
-    tool::FunctionName,
+    tool::{CallError, FunctionName, ToolResult},
 };
 
 use super::{
@@ -65,6 +66,10 @@ pub struct ChatInput {
     pub tools: Option<Box<str>>,
     /// See `tools`.
     pub servers: Option<Box<str>>,
+    /// The session whose state results may change.
+    pub session: Option<SessionName>,
+    /// The model is shown that state.
+    pub shows_state: bool,
     /// Progress that the client's header asks for.
     pub progress: Option<ProgressMode>,
     /// The face can ask its client before a call, so that `require_approval` may say so.
@@ -110,6 +115,8 @@ pub(super) struct Chat<'a> {
     pub(super) progress: ProgressMode,
     /// With the bytes that it takes of the budget.
     pub(super) restored: Option<Box<(Restored, Reservation)>>,
+    /// The messages with the state of the session before them, and the bytes that they take of the budget.
+    pub(super) with_state: Option<Box<(String, Reservation)>>,
     /// Ids of the client's own calls in this answer.
     pub(super) claims: Claims<'a>,
     pub(super) deadline: Instant,
@@ -182,10 +189,11 @@ impl Chat<'_> {
 
     /// The body of a question to a model. One that nothing was changed in is the very bytes that came.
     fn body<'c>(&'c self, ask: &'c Ask, step: Step<'_>) -> SegmentedBody<'c> {
-        let history = self
-            .restored
-            .as_ref()
-            .map(|restored| restored.0.messages.as_str());
+        let with_state = self.with_state.as_ref().map(|it| it.0.as_str());
+        let history = with_state.or_else(|| {
+            let restored = self.restored.as_ref();
+            restored.map(|restored| restored.0.messages.as_str())
+        });
         let is_untouched = step.model().is_none()
             && !self.is_loop()
             && history.is_none()
@@ -258,7 +266,20 @@ impl Chat<'_> {
         RunningCalls::new(&self.gateway.backends, lanes, limits, config.parallel_calls)
     }
 
-    /// Waits for a part of this request, until the deadline of the request or the end of toolway.
+    /// Changes the state of the session as a result asks for.
+    pub(super) fn change_state(&self, outcome: &Result<ToolResult, CallError>) {
+        let delta = outcome.as_ref().ok().and_then(|it| it.state_delta.as_ref());
+        let patch = delta.and_then(state::patch_of);
+        let (Some(session), Some(patch)) = (&self.input.session, patch) else {
+            return;
+        };
+        let sessions = self.gateway.sessions();
+        if let Err(error) = sessions.merge(self.input.principal, session, &patch) {
+            tracing::warn!(%error, "The state of a session was not changed");
+        }
+    }
+
+    /// Waits for what belongs to this request, as long as the request may take and toolway does not end.
     pub(super) async fn in_time<T>(
         &self,
         awaited: impl Future<Output = Result<T, Failure>>,

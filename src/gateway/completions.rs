@@ -19,7 +19,7 @@ use crate::{
 use toolway_core::{
     agent::parked::{self, Found, NoRoom, Restored},
     catalog::{Catalog, Selected, Selection},
-    translate::stream::StreamError,
+    translate::{state, stream::StreamError},
 };
 use toolway_protocol::{
     openai::request::{ChatRequest, RequestError},
@@ -103,6 +103,7 @@ impl Gateway {
             true => Box::pin(self.restore(&request, input)).await?,
             false => None,
         };
+        let with_state = self.with_state(&request, input, restored.as_deref())?;
         Ok(Chat {
             gateway: self,
             input,
@@ -113,6 +114,7 @@ impl Gateway {
             asked_before,
             progress: options.or(input.progress).unwrap_or_default(),
             restored,
+            with_state,
             claims: self.claimed.claims(),
             deadline: Instant::now() + self.config.request_timeout,
             request,
@@ -269,6 +271,27 @@ impl Gateway {
         });
         let restored = restored.map_err(|NoRoom| Failure::OverBudget)?;
         Ok(restored.map(|restored| Box::new((restored, reservation))))
+    }
+}
+
+impl Gateway {
+    /// The messages with the state of the session before them, where the request asks for it and there is one.
+    fn with_state(
+        &self,
+        request: &ChatRequest<'_>,
+        input: &ChatInput,
+        restored: Option<&(Restored, Reservation)>,
+    ) -> Result<Option<Box<(String, Reservation)>>, Failure> {
+        let session = input.session.as_ref().filter(|_| input.shows_state);
+        let found = session.and_then(|it| self.sessions.find(input.principal, it));
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        let messages = restored.map_or(request.messages().get(), |it| &it.0.messages);
+        let messages = state::before_messages(&found.state, messages);
+        let reservation = input.bodies.take(messages.len());
+        let reservation = reservation.ok_or(Failure::OverBudget)?;
+        Ok(Some(Box::new((messages, reservation))))
     }
 }
 

@@ -90,6 +90,7 @@ impl Gateway {
                     job,
                     outcome,
                     duration_ms,
+                    ..
                 } = event
                 {
                     let place = job.place;

@@ -182,6 +182,7 @@ mod tests {
             id: "c".to_owned(),
             offered,
             arguments: json!({"x": 1}).as_object().cloned().unwrap(),
+            retries: toolway_core::route::Retries::default(),
         }
     }
 

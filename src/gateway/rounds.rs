@@ -92,8 +92,10 @@ async fn calls(
             job,
             outcome,
             duration_ms,
+            ..
         } = event
         {
+            chat.change_state(&outcome);
             let finished = Event::Finished {
                 place: job.place,
                 outcome,

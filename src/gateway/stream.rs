@@ -93,12 +93,14 @@ impl AnswerForm for Streamed<'_> {
     async fn tell(&mut self, event: &CallEvent) {
         let mode = self.chat.progress;
         let note = match event {
+            CallEvent::Repeated(..) => None,
             CallEvent::Started(job) => mode.started(job),
             CallEvent::Progressed(job, progress) => mode.progressed(job, progress),
             CallEvent::Finished {
                 job,
                 outcome,
                 duration_ms,
+                ..
             } => mode.finished(
                 job,
                 outcome,

@@ -16,10 +16,11 @@ use crate::gateway::{
     record::Record,
 };
 
-use super::{App, body, error, headers};
+use super::{App, body, error, events, headers};
 
 const PROGRESS: HeaderName = HeaderName::from_static("x-toolway-progress");
 const SERVERS: HeaderName = HeaderName::from_static("x-toolway-servers");
+const STATE: HeaderName = HeaderName::from_static("x-toolway-state");
 const TOOLS: HeaderName = HeaderName::from_static("x-toolway-tools");
 
 /// It is a chat request.
@@ -71,6 +72,8 @@ pub(super) fn input(
         bodies: app.bodies.clone(),
         tools: chosen.tools.map(Into::into),
         servers: chosen.servers.map(Into::into),
+        session: events::session(headers)?,
+        shows_state: headers.get(STATE).is_some_and(|value| value == "show"),
         progress: chosen.progress,
         can_ask: false,
         principal,

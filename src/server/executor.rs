@@ -112,7 +112,10 @@ pub(super) async fn openapi(State(app): State<Arc<App>>, headers: HeaderMap) -> 
 }
 
 /// The tools that the headers of a request select.
-fn tools(app: &App, headers: &HeaderMap) -> Result<(Arc<Catalog>, Arc<Selected>), Failure> {
+pub(super) fn tools(
+    app: &App,
+    headers: &HeaderMap,
+) -> Result<(Arc<Catalog>, Arc<Selected>), Failure> {
     let chosen = chat::Chosen::read(headers)?;
     let catalog = app.gateway.catalog();
     let (tools, servers) = (chosen.tools.as_deref(), chosen.servers.as_deref());

@@ -29,6 +29,8 @@ mod dialects;
 mod dying;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.
 mod errors;
+/// Calls and results as events, and the state of sessions.
+mod events;
 /// Calls without a chat.
 mod executor;
 /// `tool_choice` over the rounds of a loop.

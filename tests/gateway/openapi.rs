@@ -83,6 +83,7 @@ fn body_for(path: &str) -> Value {
         "/v1/mcp_sessions" => json!({"tools": [{"name": "f"}]}),
         path if path.ends_with("/tool_responses") => json!({"tool_responses": []}),
         "/v1/tool_calls" => json!({"tool_calls": []}),
+        "/v1/events" => json!([]),
         "/tools/odd__add" => json!({"a": 1, "b": 2}),
         "/v1/responses" | "/v1/responses/input_tokens" | "/v1/responses/compact" => {
             json!({"model": "m", "input": "hello"})

@@ -11,7 +11,9 @@ pub mod admit;
 pub mod ask;
 pub mod choice;
 pub mod cut_results;
+pub mod events;
 pub mod parked;
+pub mod phases;
 pub mod repeats;
 mod steps;
 pub mod transcript;
@@ -266,6 +268,7 @@ impl Turn {
             id: call.id.clone(),
             offered,
             arguments,
+            retries: route::Retries::default(),
         }))
     }
 

@@ -49,8 +49,59 @@ pub fn lanes<T>(
     lanes.into_iter().map(|(_, lane)| lane).collect()
 }
 
-/// Most times one call is sent.
+/// Most times one call is sent, where its client does not say otherwise.
 pub const MAX_ATTEMPTS: u32 = 2;
+
+/// How often one call is tried, and after what pauses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    max_attempts: u32,
+    /// In milliseconds; the first `given` count, and the last of them for all that follow.
+    pauses: [u16; Retries::MAX_PAUSES],
+    given: u8,
+}
+
+impl Default for Retries {
+    fn default() -> Retries {
+        Retries {
+            max_attempts: MAX_ATTEMPTS,
+            pauses: [0; Retries::MAX_PAUSES],
+            given: 0,
+        }
+    }
+}
+
+impl Retries {
+    /// Most pauses that can be given.
+    const MAX_PAUSES: usize = 9;
+    /// Most attempts.
+    const MAX_ATTEMPTS: u64 = 10;
+    /// Longest pause, in milliseconds.
+    const MAX_PAUSE: u16 = 60_000;
+
+    /// What a client asks for; `None` where that is too much. `pauses` are in milliseconds.
+    pub fn new(max_attempts: Option<u64>, pauses: &[u64]) -> Option<Retries> {
+        let mut retries = Retries::default();
+        if let Some(attempts) = max_attempts {
+            let is_bounded = (1..=Retries::MAX_ATTEMPTS).contains(&attempts);
+            retries.max_attempts = u32::try_from(attempts).ok().filter(|_| is_bounded)?;
+        }
+        for (at, pause) in pauses.iter().enumerate() {
+            let pause = u16::try_from(*pause).ok();
+            let pause = pause.filter(|pause| *pause <= Retries::MAX_PAUSE)?;
+            *retries.pauses.get_mut(at)? = pause;
+            retries.given += 1;
+        }
+        Some(retries)
+    }
+
+    /// The pause after so many attempts.
+    fn pause(&self, attempts: u32) -> Duration {
+        let count = usize::from(self.given).min(attempts as usize);
+        let pause = count.checked_sub(1).and_then(|at| self.pauses.get(at));
+        Duration::from_millis(pause.copied().unwrap_or_default().into())
+    }
+}
 
 /// The pause before a call is sent again that was answered with an HTTP error which names none.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -62,10 +113,11 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub fn repeat_after(
     error: &CallError,
     annotations: Annotations,
+    retries: Retries,
     attempts: u32,
     left: Duration,
 ) -> Option<Duration> {
-    if attempts >= MAX_ATTEMPTS {
+    if attempts >= retries.max_attempts {
         return None;
     }
     let (may_repeat, pause) = match error {
@@ -93,6 +145,7 @@ pub fn repeat_after(
         | CallError::Busy
         | CallError::Protocol { .. } => return None,
     };
+    let pause = pause.max(retries.pause(attempts));
     (may_repeat && pause < left).then_some(pause)
 }
 
@@ -152,9 +205,10 @@ mod tests {
     #[track_caller]
     fn check_repeat(error: &CallError, annotations: Annotations, expected: Option<u64>) {
         let minute = Duration::from_secs(60);
-        let pause = repeat_after(error, annotations, 1, minute);
+        let retries = Retries::default();
+        let pause = repeat_after(error, annotations, retries, 1, minute);
         assert_eq!(pause, expected.map(Duration::from_millis));
-        assert_eq!(repeat_after(error, annotations, 2, minute), None);
+        assert_eq!(repeat_after(error, annotations, retries, 2, minute), None);
     }
 
     #[test]
@@ -199,13 +253,43 @@ mod tests {
         for pause in [1, 7, u64::MAX] {
             let error = refused(429, Some(pause));
             assert_eq!(
-                repeat_after(&error, Annotations::default(), 1, second),
+                repeat_after(
+                    &error,
+                    Annotations::default(),
+                    Retries::default(),
+                    1,
+                    second
+                ),
                 None
             );
         }
         assert_eq!(
-            repeat_after(&lost(true), Annotations::default(), 1, Duration::ZERO),
+            repeat_after(
+                &lost(true),
+                Annotations::default(),
+                Retries::default(),
+                1,
+                Duration::ZERO
+            ),
             None
         );
+    }
+
+    #[test]
+    fn a_client_chooses_attempts_and_pauses_and_a_call_that_may_have_happened_is_still_not_repeated_d_23()
+     {
+        let retries = Retries::new(Some(4), &[100, 400]).unwrap();
+        let after = |error: &CallError, attempts| {
+            let minute = Duration::from_secs(60);
+            let pause = repeat_after(error, Annotations::default(), retries, attempts, minute);
+            pause.map(|pause| pause.as_millis())
+        };
+        let pauses = [1, 2, 3, 4].map(|attempts| after(&lost(true), attempts));
+        assert_eq!(pauses, [Some(100), Some(400), Some(400), None]);
+        assert_eq!(after(&refused(429, Some(7)), 1), Some(7000));
+        assert_eq!(after(&lost(false), 1), None);
+        for (attempts, pauses) in [(Some(0), &[][..]), (Some(11), &[]), (None, &[60_001])] {
+            assert_eq!(Retries::new(attempts, pauses), None);
+        }
     }
 }

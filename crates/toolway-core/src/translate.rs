@@ -14,6 +14,7 @@ mod percent;
 pub mod results;
 pub mod schema;
 pub mod single_chunk;
+pub mod state;
 pub mod stream;
 pub mod tool_responses;
 pub mod tools;

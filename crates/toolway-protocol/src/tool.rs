@@ -157,6 +157,8 @@ pub struct ToolResult {
     pub structured_content: Option<Value>,
     /// The tool says that it failed.
     pub is_error: bool,
+    /// How the result changes the state of a session (`_meta.state_delta`); for toolway alone.
+    pub state_delta: Option<Value>,
 }
 
 impl ToolResult {

@@ -23,6 +23,8 @@ pub(in crate::gateway) enum CallEvent {
     Started(Arc<Job>),
     /// It reports progress.
     Progressed(Arc<Job>, Progress),
+    /// An attempt, of this number, has failed, and there will be another one.
+    Repeated(Arc<Job>, u32, CallError),
     /// It has ended.
     Finished {
         /// The call.
@@ -31,6 +33,8 @@ pub(in crate::gateway) enum CallEvent {
         outcome: Result<ToolResult, CallError>,
         /// From the send to the end.
         duration_ms: u64,
+        /// How often it was tried.
+        attempts: u32,
     },
 }
 
@@ -90,19 +94,29 @@ async fn run_one(
     let call = AdmittedCall {
         tool: &job.offered,
         repeat_within: Some(limits),
+        retries: job.retries,
         session: None,
+    };
+    let announce = async |attempt, error| {
+        let failed = CallEvent::Repeated(job.clone(), attempt, error);
+        let _ = events.send(failed).await;
     };
     let FinishedCall {
         outcome,
         duration_ms,
+        attempts,
     } = call
-        .run(|sends| attempt(backends, &job, limits, sends, events))
+        .run_announced(
+            |sends| attempt(backends, &job, limits, sends, events),
+            announce,
+        )
         .await;
     let _ = events
         .send(CallEvent::Finished {
             job,
             outcome,
             duration_ms,
+            attempts,
         })
         .await;
 }

@@ -15,6 +15,7 @@ use crate::{
 };
 use toolway_core::{
     catalog::Offered,
+    route::Retries,
     translate::{era, results, uris},
 };
 use toolway_protocol::{
@@ -103,6 +104,7 @@ async fn run(
     let call = AdmittedCall {
         tool: &tool,
         repeat_within: Some(limits),
+        retries: Retries::default(),
         session: None,
     };
     if gateway.backends.functions().has(&offered.server) {

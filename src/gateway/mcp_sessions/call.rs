@@ -10,7 +10,7 @@ use crate::gateway::{
     calls::{self, AdmittedCall},
     random::unguessable,
 };
-use toolway_core::policy::Admitted;
+use toolway_core::{policy::Admitted, route::Retries};
 use toolway_protocol::tool::{CallError, JsonObject, ToolCall, ToolResult};
 
 /// Longest arguments of one call, in bytes.
@@ -34,6 +34,7 @@ impl LendingSession {
         let call = AdmittedCall {
             tool: &tool,
             repeat_within: None,
+            retries: Retries::default(),
             session: Some(self.number()),
         };
         let ended = call.run(|_| self.hand_over(&tool, &arguments));

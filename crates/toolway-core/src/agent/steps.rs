@@ -2,6 +2,7 @@
 
 use crate::{
     policy::Admitted,
+    route::Retries,
     translate::stream::{Round, RoundCall},
 };
 use toolway_protocol::{
@@ -51,6 +52,8 @@ pub struct Job {
     pub offered: Admitted,
     /// Its arguments, checked.
     pub arguments: JsonObject,
+    /// How often it is tried.
+    pub retries: Retries,
 }
 
 /// How an answer ends.

@@ -110,6 +110,7 @@ fn result() -> impl Strategy<Value = (Value, ToolResult)> {
                 content,
                 structured_content: Some(structured),
                 is_error,
+                ..ToolResult::default()
             };
             (body, result)
         }),

@@ -171,7 +171,7 @@ proptest! {
     #[test]
     fn a_result_of_any_blocks_has_a_text(blocks in vec(value(), 0..5), is_error in any::<bool>()) {
         let content = blocks.into_iter().map(Content::Unknown).collect();
-        let result = ToolResult { content, structured_content: None, is_error };
+        let result = ToolResult { content, is_error, ..ToolResult::default() };
         let message = results::to_openai(&result, 100, results::Media::default(), results::cut_off);
         prop_assert!(!message.text.trim().is_empty());
     }

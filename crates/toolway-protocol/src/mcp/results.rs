@@ -19,6 +19,8 @@ pub fn read_result(raw: Value) -> ToolResult {
             };
         }
     };
+    let meta = object.get_mut("_meta").and_then(Value::as_object_mut);
+    let state_delta = meta.and_then(|meta| meta.remove("state_delta"));
     let content = object.remove("content");
     let structured = object.remove("structuredContent");
     let is_error = object
@@ -35,6 +37,7 @@ pub fn read_result(raw: Value) -> ToolResult {
         content,
         structured_content,
         is_error,
+        state_delta,
     }
 }
 

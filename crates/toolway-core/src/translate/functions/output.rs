@@ -57,7 +57,7 @@ pub fn structured(value: Value) -> ToolResult {
             serde_json::to_string(&value).unwrap_or_default(),
         )],
         structured_content: Some(value),
-        is_error: false,
+        ..ToolResult::default()
     }
 }
 

@@ -195,6 +195,7 @@ fn result(value: &Value) -> Result<ToolResult> {
         content: blocks.map(block).collect::<Result<_>>()?,
         structured_content: value.get("structuredContent").cloned(),
         is_error: value["isError"] == json!(true),
+        ..ToolResult::default()
     })
 }
 
