@@ -79,13 +79,51 @@ impl ResponseWriter {
         response
     }
 
-    fn begin(&mut self, out: &mut Vec<u8>) {
-        if self.events > 0 {
-            return;
-        }
-        for name in ["response.created", "response.in_progress"] {
+    /// Says that the response waits to be made, before the model has answered.
+    pub fn queue(&mut self, model: &str, out: &mut Vec<u8>) {
+        self.resource.insert("model".to_owned(), model.into());
+        self.resource.insert("status".to_owned(), "queued".into());
+        for name in ["response.created", "response.queued"] {
             self.event(name, json!({"response": self.response()}), out);
         }
+    }
+
+    /// Ends the response as it is.
+    pub fn cancel(&mut self, out: &mut Vec<u8>) {
+        if self.is_over {
+            return;
+        }
+        self.begin(out);
+        self.close(true, out);
+        self.resource
+            .insert("status".to_owned(), "cancelled".into());
+        // There is no event of that name.
+        let response = self.response();
+        self.event("response.incomplete", json!({"response": response}), out);
+        self.is_over = true;
+    }
+
+    /// It has ended.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        let is_queued = self.resource["status"] == "queued";
+        if self.events > 0 && !is_queued {
+            return;
+        }
+        self.resource
+            .insert("status".to_owned(), "in_progress".into());
+        if !is_queued {
+            self.event(
+                "response.created",
+                json!({"response": self.response()}),
+                out,
+            );
+        }
+        let response = self.response();
+        self.event("response.in_progress", json!({"response": response}), out);
     }
 
     fn event(&mut self, name: &str, mut data: Value, out: &mut Vec<u8>) {
