@@ -55,6 +55,7 @@ use self::{
     connections::{Connections, Ticket},
     error::Refusal,
     mcp::McpFace,
+    responses::background::Runs,
 };
 
 /// The listen address, and which clients are admitted.
@@ -121,6 +122,8 @@ pub(crate) struct App {
     /// Free places for long bodies that are read into values.
     parsing: Arc<Semaphore>,
     mcp: McpFace,
+    /// Responses in the background.
+    runs: Runs,
     /// toolway is about to end, and new requests are refused.
     is_stopping: AtomicBool,
 }
@@ -155,7 +158,11 @@ pub async fn serve(
     let answer = move |request: Request, ticket: Arc<Ticket>| {
         front::answer(front.clone(), routes.clone(), request, ticket)
     };
-    let serving = listener::serve(listener, answer, Arc::clone(&connections), shutdown);
+    let listening = listener::serve(listener, answer, Arc::clone(&connections), shutdown);
+    let serving = async {
+        listening.await;
+        app.runs.join().await;
+    };
     let overdue = async {
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
@@ -180,6 +187,7 @@ fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
         bodies: ByteBudget::new(config.max_inflight_bytes),
         parsing: Arc::new(Semaphore::new(values::AT_ONCE)),
         mcp: McpFace::new(gateway.clone(), config.mcp.clone(), keys),
+        runs: Runs::new(config.max_requests, keys),
         is_stopping: AtomicBool::new(false),
         gateway,
         config,
@@ -207,17 +215,21 @@ fn routes(app: Arc<App>) -> Router {
         )
         .route(
             "/v1/responses/input_tokens",
-            post(dialects::input_tokens).fallback(forward::forward),
+            post(responses::input_tokens).fallback(forward::forward),
         )
         .route(
             "/v1/responses/compact",
-            post(dialects::compact).fallback(forward::forward),
+            post(responses::compact).fallback(forward::forward),
         )
         .route(
             "/v1/responses/{id}",
             get(responses::show)
                 .delete(responses::delete)
                 .fallback(forward::forward),
+        )
+        .route(
+            "/v1/responses/{id}/cancel",
+            post(responses::cancel).fallback(forward::forward),
         )
         .route(
             "/v1/responses/{id}/input_items",

@@ -29,15 +29,14 @@ use toolway_core::{
     catalog::Selected,
     translate::dialect::{
         self, AnswerWriter, Delta, GatewayCall, GatewayError,
-        chat::ChunkReader,
-        responses::{self, GatewayTools, ListedTool, McpEntries},
+        responses::{self, GatewayTools, ListedTool, McpEntries, ResponseWriter},
     },
 };
-use toolway_protocol::{mcp::tools::write_annotations, openai::ErrorBody, sse::Framer};
+use toolway_protocol::mcp::tools::write_annotations;
 
 use super::{
     App, chat as chat_face,
-    dialects::{self, MAX_EVENT_BYTES, Translated, Writing},
+    dialects::{self, ChatEvent, ChatEvents, Face, Translated, Writing},
     error,
 };
 
@@ -57,6 +56,24 @@ pub(super) struct Shown {
     pub(super) is_streamed: bool,
 }
 
+impl Shown {
+    /// Has the gateway tell of its calls, and `writer` show them. Gives the tools.
+    pub(super) async fn show(
+        &self,
+        app: &App,
+        input: &mut ChatInput,
+        writer: &mut ResponseWriter,
+    ) -> Arc<Selected> {
+        input.progress = Some(ProgressMode::Items);
+        input.can_ask = true;
+        app.gateway.wait_until_ready(input).await;
+        let selected = app.gateway.tools_asked_for(input);
+        let tools = GatewayTools::new(&self.entries.labels, listed(&selected));
+        writer.show(tools, &self.entries.listed);
+        selected
+    }
+}
+
 /// Answers a chat, whose answer is streamed by the gateway in any case.
 pub(super) async fn answer(
     app: Arc<App>,
@@ -64,15 +81,8 @@ pub(super) async fn answer(
     mut writing: Writing,
     mut shown: Shown,
 ) -> Response {
-    input.progress = Some(ProgressMode::Items);
-    input.can_ask = true;
-    app.gateway.wait_until_ready(&input).await;
-    let selected = app.gateway.tools_asked_for(&input);
-    let tools = GatewayTools::new(&shown.entries.labels, listed(&selected));
-    let mut begun = Vec::new();
-    writing
-        .writer
-        .show(tools, &shown.entries.listed, &mut begun);
+    let showing = shown.show(&app, &mut input, &mut writing.writer);
+    let selected = showing.await;
     let principal = input.principal;
     let making = Making {
         app: Arc::clone(&app),
@@ -85,19 +95,20 @@ pub(super) async fn answer(
         return whole(making.run().await, &app, principal, writing).await;
     }
     if !making.approved.is_empty() {
-        return resumed(making, writing, begun);
+        return resumed(making, writing);
     }
     match making.run().await.1 {
         Ok(answer) => {
             let (headers, rest) = rest(answer, writing, app, principal);
-            respond(one(begun).chain(rest), headers)
+            respond(rest, headers)
         }
         Err(failed) => error::response(failed),
     }
 }
 
 /// Streams a response that begins with approved calls. It begins before they run, so that the client sees them.
-fn resumed(making: Making, mut writing: Writing, mut begun: Vec<u8>) -> Response {
+fn resumed(making: Making, mut writing: Writing) -> Response {
+    let mut begun = Vec::new();
     for call in &making.approved {
         let call = Delta::GatewayCall(call.clone());
         writing.writer.write(call, &mut begun);
@@ -226,7 +237,7 @@ async fn whole(
         }
     };
     let written = writing.write_whole(app, principal, deltas).await;
-    dialects::plain_response(headers, written)
+    dialects::plain(Face::Responses, headers, written)
 }
 
 /// The rest of a streamed response.
@@ -240,8 +251,12 @@ fn rest(
     match answer {
         ChatResponse::Stream { headers, body } => {
             let keep = Some((keep, app, principal));
-            let rest = Translated::new(body, writer, keep).into_stream();
-            (headers, rest.boxed())
+            let rest = Translated {
+                events: ChatEvents::new(body),
+                writer,
+                keep,
+            };
+            (headers, rest.into_stream().boxed())
         }
         // The chat asks for a stream, so that the gateway does not answer so.
         ChatResponse::Plain { headers, body } => {
@@ -256,23 +271,13 @@ fn rest(
 }
 
 /// What a streamed answer of the gateway says, when it is complete.
-async fn collect(mut body: sink::ResponseBody) -> Vec<Delta> {
-    let mut framer = Framer::new(MAX_EVENT_BYTES);
-    let mut reader = ChunkReader::default();
+async fn collect(body: sink::ResponseBody) -> Vec<Delta> {
+    let mut events = ChatEvents::new(body);
     let mut deltas = Vec::new();
-    let mut left = MAX_EVENT_BYTES;
-    while let Some(Ok(piece)) = body.next().await {
-        let Some(rest) = left.checked_sub(piece.len()) else {
-            let message = "the answer is too long to be given as a whole; ask for a stream";
-            let error = ErrorBody::new("server_error", "answer_too_long", message);
-            return vec![Delta::Failed(error)];
-        };
-        left = rest;
-        framer.push(piece);
-        while let Some(Ok(event)) = framer.next() {
-            let chunk = event.data().map(|data| serde_json::from_str(&data));
-            if let Some(Ok(chunk)) = chunk {
-                deltas.extend(reader.read(chunk));
+    while let Some(piece) = events.next().await {
+        for event in piece {
+            if let ChatEvent::Deltas(more) = event {
+                deltas.extend(more);
             }
         }
     }

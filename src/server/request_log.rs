@@ -83,6 +83,23 @@ impl RequestLog {
         }
     }
 
+    /// A response that runs in the background, on behalf of the request that is answered now.
+    pub(super) fn of_background(app: Arc<App>, key: Option<usize>) -> RequestLog {
+        RequestLog {
+            record: Arc::default(),
+            span: tracing::info_span!("background"),
+            begun: Instant::now(),
+            status: None,
+            key: key.and_then(|key| u16::try_from(key).ok()),
+            is_probe: false,
+            is_mcp: false,
+            is_head: false,
+            is_complete: false,
+            is_lasting: false,
+            app,
+        }
+    }
+
     /// The span of all log lines of the request.
     pub(super) fn span(&self) -> &Span {
         &self.span

@@ -1,19 +1,89 @@
-//! `/v1/responses/{id}`: responses that were kept. Read `dialects` for how one is made.
+//! What is below `/v1/responses`: responses that were kept or run in the background. Read `dialects` for how one is made.
 //!
 //! What is not kept here may be kept by the upstream, which is asked for it.
+
+pub(super) mod background;
+pub(super) mod read;
 
 use std::sync::Arc;
 
 use axum::{
     Json,
+    body::Body,
     extract::{Path, Request, State},
+    http::{HeaderMap, request::Parts},
     response::{IntoResponse, Response},
 };
 use serde_json::{Value, json};
 
-use super::{App, dialects::refused, error, forward, headers};
-use crate::{gateway::failure::Failure, store::responses::KeptResponse};
-use toolway_core::translate::dialect::{Unsupported, responses::PageQuery};
+use self::background::{Run, Start};
+use super::{
+    App, body, chat,
+    dialects::{
+        Asked, Face, Mode, Writer, Writing, estimate, failed, has_route, model, receive, refused,
+    },
+    error::{self, Refusal},
+    forward, guard, headers,
+    request_log::RequestLog,
+};
+use crate::{
+    gateway::{failure::Failure, record::Record},
+    store::responses::KeptResponse,
+    upstream::read_text,
+};
+use toolway_core::{
+    agent::parked::NoRoom,
+    translate::dialect::{
+        Unsupported,
+        responses::{
+            PageQuery, References, StreamQuery, expand, for_upstream, interrupted, is_unfinished,
+        },
+    },
+};
+use toolway_protocol::tool::JsonObject;
+
+/// Answers `POST /v1/responses` with `background`: at once, or with the events, which the client may leave.
+pub(super) async fn create_in_background(
+    app: Arc<App>,
+    mut parts: Parts,
+    asked: Asked,
+) -> Response {
+    asked.warn(parts.extensions.remove::<Arc<Record>>().as_deref());
+    let (Writer::Response(Writing { mut writer, keep }), Mode::Background { is_streamed }) =
+        (asked.writer, asked.mode)
+    else {
+        return Refusal::Internal.into_response();
+    };
+    let holder = guard::holder_of(&app.config, parts.uri.path(), &parts.headers);
+    let place = match app.runs.place(holder) {
+        Ok(place) => place,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let key = guard::position(&app.config, &parts.headers);
+    let ended = RequestLog::of_background(Arc::clone(&app), key);
+    let mut input = match chat::input(&app, &parts.headers, asked.chat, Some(ended.record())) {
+        Ok(input) => input,
+        Err(failure) => return error::response(failure.into()),
+    };
+    drop(parts);
+    if let Some(shown) = &asked.shown {
+        shown.show(&app, &mut input, &mut writer).await;
+    }
+    let start = Start {
+        app: Arc::clone(&app),
+        input,
+        model: asked.model,
+        writer: *writer,
+        keep,
+        place,
+        ended,
+    };
+    let run = app.runs.start(start).await;
+    match is_streamed {
+        true => events(&app, run, 0),
+        false => Json(run.response()).into_response(),
+    }
+}
 
 /// Answers `GET /v1/responses/{id}`.
 pub(super) async fn show(
@@ -21,8 +91,72 @@ pub(super) async fn show(
     Path(id): Path<String>,
     request: Request,
 ) -> Response {
+    let query = request.uri().query().unwrap_or_default();
+    let from = match StreamQuery::read(url::form_urlencoded::parse(query.as_bytes())) {
+        Ok(query) => query.from,
+        Err(unsupported) => return error::response(refused(unsupported).into()),
+    };
+    let principal = headers::principal(request.headers());
+    match (app.runs.find(principal, &id), from) {
+        (Some(run), Some(from)) => events(&app, run, from),
+        (Some(run), None) => Json(run.response()).into_response(),
+        (None, Some(_)) => with(app, &id, request, |_| {
+            let message =
+                "the events of this response are not kept, or no longer; get it without `stream`";
+            invalid("stream", message.to_owned())
+        })
+        .await,
+        (None, None) => with(app, &id, request, |kept| Json(ended(kept)).into_response()).await,
+    }
+}
+
+/// A response that does not run.
+fn ended(kept: KeptResponse) -> JsonObject {
+    match is_unfinished(&kept.response) {
+        true => interrupted(kept.response),
+        false => kept.response,
+    }
+}
+
+/// The events of a response from this number on.
+fn events(app: &App, run: Arc<Run>, from: u64) -> Response {
+    match run.events(from, app.gateway.keepalive()) {
+        Ok(events) => {
+            let body = Body::from_stream(events);
+            chat::respond(body, HeaderMap::new(), "text/event-stream")
+        }
+        Err(expired) => invalid("starting_after", expired.to_string()),
+    }
+}
+
+fn invalid(param: &str, message: String) -> Response {
+    let failure = Failure::Request {
+        message,
+        param: Some(param.to_owned()),
+        code: "invalid_value",
+    };
+    error::response(failure.into())
+}
+
+/// Answers `POST /v1/responses/{id}/cancel`. One that has ended stays as it is.
+pub(super) async fn cancel(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Response {
+    let principal = headers::principal(request.headers());
+    if let Some(run) = app.runs.find(principal, &id) {
+        run.cancel().await;
+        return Json(run.response()).into_response();
+    }
     with(app, &id, request, |kept| {
-        Json(kept.response).into_response()
+        match kept.response.get("background") {
+            Some(Value::Bool(true)) => Json(ended(kept)).into_response(),
+            _ => invalid(
+                "id",
+                "only a response in the background can be cancelled".to_owned(),
+            ),
+        }
     })
     .await
 }
@@ -34,6 +168,7 @@ pub(super) async fn delete(
     request: Request,
 ) -> Response {
     let principal = headers::principal(request.headers());
+    app.runs.remove(principal, &id);
     match app.gateway.entries().remove_response(principal, &id).await {
         true => Json(json!({"id": id, "object": "response", "deleted": true})).into_response(),
         false => forward::forward(State(app), request).await,
@@ -80,5 +215,85 @@ async fn with(
         Ok(Some(kept)) => answer(kept),
         Ok(None) => forward::forward(State(app), request).await,
         Err(_) => error::response(Failure::OverBudget.into()),
+    }
+}
+
+/// Answers `POST /v1/responses/input_tokens` with an estimate. With no tool offered, an upstream that
+/// speaks Responses counts itself.
+pub(super) async fn input_tokens(State(app): State<Arc<App>>, request: Request) -> Response {
+    let face = Face::Responses;
+    let received = match receive(&app, request, face).await {
+        Ok(received) => received,
+        Err(refused) => return refused,
+    };
+    let asked = face.read(&app, received.principal(), &received.body).await;
+    let model = match &asked {
+        Ok(asked) => Some(asked.model.as_str()),
+        Err(unreadable) => unreadable.model.as_deref(),
+    };
+    let has_tools = !app.gateway.catalog().offered().is_empty();
+    let is_here = asked.as_ref().is_ok_and(|asked| asked.is_here);
+    if !has_tools && !is_here && model.is_some_and(|model| face.is_native(&app, model)) {
+        let response = forward::forward(State(Arc::clone(&app)), received.into_request()).await;
+        if has_route(&response) {
+            return response;
+        }
+    }
+    match asked {
+        Ok(asked) => {
+            let tokens = estimate(&asked.chat);
+            let counted = json!({"object": "response.input_tokens", "input_tokens": tokens});
+            Json(counted).into_response()
+        }
+        Err(unreadable) => failed(face, unreadable.failure),
+    }
+}
+
+/// Answers `POST /v1/responses/compact`, which only an upstream that speaks Responses can: what it makes is for its own
+/// eyes.
+pub(super) async fn compact(State(app): State<Arc<App>>, request: Request) -> Response {
+    let face = Face::Responses;
+    let mut received = match receive(&app, request, face).await {
+        Ok(received) => received,
+        Err(refused) => return refused,
+    };
+    let body = read_text(received.body.len(), || body::read_object(&received.body));
+    let mut body = match body {
+        Ok(body) => body,
+        Err(failure) => return failed(face, failure),
+    };
+    let Some(model) = model(&body).map(str::to_owned) else {
+        return invalid("model", "`model` is missing".to_owned());
+    };
+    if app.gateway.models().choose(&model).is_none() {
+        return failed(face, Failure::ModelNotFound { model });
+    }
+    let why = format!(
+        "the upstream of `{model}` does not speak Responses, and only such an upstream compacts"
+    );
+    if !face.is_native(&app, &model) {
+        return invalid("model", why);
+    }
+    let references = References::of(&body);
+    if !references.is_empty() {
+        let principal = received.principal();
+        match read::find_earlier(&app, principal, references).await {
+            Ok(found) => {
+                // What is not here may be at the upstream.
+                if expand(&mut body, found.earlier, app.config.max_body_bytes).is_ok() {
+                    body.shift_remove("previous_response_id");
+                    if let Some(Value::Array(items)) = body.get_mut("input") {
+                        *items = for_upstream(std::mem::take(items));
+                    }
+                    received.replace(body);
+                }
+            }
+            Err(NoRoom) => return failed(face, Failure::OverBudget),
+        }
+    }
+    let response = forward::forward(State(app), received.into_request()).await;
+    match has_route(&response) {
+        true => response,
+        false => invalid("model", why),
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{Content, Entries, Entry, FoundEntry, Kind, Principal, Reserve};
 use toolway_core::{
     agent::parked::NoRoom,
-    translate::dialect::responses::{Earlier, References},
+    translate::dialect::responses::{Earlier, References, is_unfinished},
 };
 use toolway_protocol::tool::JsonObject;
 
@@ -105,6 +105,7 @@ impl Entries {
             && let Some(last) = self.find_response(principal, &previous, reserve).await?
             && last.ancestors.len() < MAX_CHAIN
         {
+            earlier.is_unfinished = is_unfinished(&last.response);
             let before = self.find_chain(principal, &last.ancestors, reserve).await?;
             earlier.conversation = before.map(|before| {
                 let all = before.iter().chain([&last]);

@@ -19,6 +19,8 @@ mod webhook;
 mod adversary;
 /// HTTP APIs that OpenAPI documents describe.
 mod api;
+/// Responses whose clients may leave.
+mod background;
 /// What requests may take of memory, alone and together.
 mod bounds;
 /// Clients that would keep others out.

@@ -1,18 +1,22 @@
 //! OpenAI's Responses API.
 
+mod event_log;
 mod events;
 mod gateway_tools;
 mod items;
 mod read;
 mod request;
+mod status;
 mod writer;
 
 pub use self::{
+    event_log::{EventLog, Expired},
     events::EventReader,
     gateway_tools::{GatewayTools, ListedTool},
-    items::{PageQuery, for_upstream, list, with_ids},
+    items::{PageQuery, StreamQuery, for_upstream, list, with_ids},
     read::{Earlier, McpEntries, Read, References, ToolNames, expand, fill, read_request},
     request::write_request,
+    status::{interrupted, is_unfinished},
     writer::ResponseWriter,
 };
 

@@ -82,6 +82,45 @@ impl PageQuery {
     }
 }
 
+/// Whether a client wants a response as events, and from which on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamQuery {
+    /// The number of the first event; none if it wants the response as a whole.
+    pub from: Option<u64>,
+}
+
+impl StreamQuery {
+    /// Reads the parameters `stream` and `starting_after`. Others are passed over.
+    ///
+    /// # Errors
+    /// When `starting_after` is no number.
+    pub fn read<N: AsRef<str>, V: AsRef<str>>(
+        parameters: impl IntoIterator<Item = (N, V)>,
+    ) -> Result<StreamQuery, Unsupported> {
+        let (mut is_streamed, mut from) = (false, 0);
+        for (name, value) in parameters {
+            match name.as_ref() {
+                "stream" => is_streamed = value.as_ref() == "true",
+                "starting_after" => {
+                    let after: Option<u64> = value.as_ref().parse().ok();
+                    from = after
+                        .and_then(|after| after.checked_add(1))
+                        .ok_or_else(|| {
+                            invalid(
+                                "starting_after",
+                                "`starting_after` is the number of an event",
+                            )
+                        })?;
+                }
+                _ => {}
+            }
+        }
+        Ok(StreamQuery {
+            from: is_streamed.then_some(from),
+        })
+    }
+}
+
 /// A list of items as the API has it.
 pub fn list(items: &[Value], has_more: bool) -> Value {
     let id = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
@@ -177,6 +216,21 @@ mod tests {
             json!({"type": "compaction", "encrypted_content": "short"}),
         ];
         assert_eq!(for_upstream(items), expected);
+    }
+
+    #[test]
+    fn a_stream_begins_behind_an_event() {
+        for (parameters, expected) in [
+            (&[][..], None),
+            (&[("starting_after", "3")], None),
+            (&[("stream", "true")], Some(0)),
+            (&[("stream", "true"), ("starting_after", "3")], Some(4)),
+        ] {
+            let query = StreamQuery::read(parameters.iter().copied()).unwrap();
+            assert_eq!(query.from, expected, "{parameters:?}");
+        }
+        let refused = StreamQuery::read([("starting_after", "x")]).unwrap_err();
+        assert_eq!(refused.param, "starting_after");
     }
 
     #[test]

@@ -122,6 +122,8 @@ impl References {
 pub struct Earlier {
     /// The items of the conversation that the request continues.
     pub conversation: Option<Vec<Value>>,
+    /// The response that the request continues has not ended.
+    pub is_unfinished: bool,
     /// Items by their ids.
     pub items: HashMap<String, Value>,
 }
@@ -137,8 +139,16 @@ pub fn expand(
 ) -> Result<Vec<Value>, Unsupported> {
     let Earlier {
         conversation,
+        is_unfinished,
         items,
     } = earlier;
+    if is_unfinished {
+        return Err(Unsupported {
+            param: "previous_response_id".to_owned(),
+            message: "the previous response has not ended".to_owned(),
+            code: "previous_response_not_completed",
+        });
+    }
     if let (Some(id), None) = (text(body, "previous_response_id"), &conversation) {
         return Err(Unsupported {
             param: "previous_response_id".to_owned(),
@@ -215,6 +225,12 @@ pub fn read_request(
 ) -> Result<Read, Unsupported> {
     let resource = resource(&body);
     refuse(&body)?;
+    if resource["background"] == true && resource["store"] == false {
+        return Err(Unsupported::new(
+            "background",
+            "a response in the background is stored; leave out `store`",
+        ));
+    }
     let mut reading = Reading::new(offered);
     for tool in take_list(&mut body, "tools") {
         reading.tool(tool, None);
@@ -278,10 +294,6 @@ fn refuse(body: &JsonObject) -> Result<(), Unsupported> {
     };
     for (key, why) in [
         (
-            "background",
-            "toolway answers while the client waits; leave out `background`",
-        ),
-        (
             "conversation",
             "toolway keeps no conversations; name the last response in `previous_response_id`",
         ),
@@ -333,7 +345,7 @@ fn resource(body: &JsonObject) -> JsonObject {
         given("truncation", "disabled".into()),
         given("user", null),
         given("store", true.into()),
-        ("background".to_owned(), false.into()),
+        given("background", false.into()),
         ("presence_penalty".to_owned(), 0.0.into()),
         ("frequency_penalty".to_owned(), 0.0.into()),
         ("text".to_owned(), text.into()),

@@ -21,6 +21,8 @@ pub struct ResponseWriter {
     resource: JsonObject,
     names: ToolNames,
     gateway: GatewayTools,
+    /// The tools of each label that are still to be shown.
+    lists: Vec<(String, Vec<Value>)>,
     /// What ids of items end with.
     suffix: String,
     events: u64,
@@ -84,6 +86,7 @@ impl ResponseWriter {
             resource,
             names,
             gateway: GatewayTools::default(),
+            lists: Vec::new(),
             suffix: id,
             events: 0,
             is_over: false,
@@ -93,12 +96,14 @@ impl ResponseWriter {
         }
     }
 
-    /// Shows the lists of these tools, but for those that the conversation has `listed`, and then their calls. It comes
-    /// before everything else that is written.
-    pub fn show(&mut self, tools: GatewayTools, listed: &[String], out: &mut Vec<u8>) {
-        self.begin(out);
+    /// Shows these tools before everything else, but for the lists that the conversation has `listed`, and then their calls.
+    pub fn show(&mut self, tools: GatewayTools, listed: &[String]) {
         self.gateway = tools;
-        for (label, tools) in self.gateway.take_lists(listed) {
+        self.lists = self.gateway.take_lists(listed);
+    }
+
+    fn write_lists(&mut self, out: &mut Vec<u8>) {
+        for (label, tools) in std::mem::take(&mut self.lists) {
             let empty = Kind::ToolList {
                 label,
                 tools: Vec::new(),
@@ -120,13 +125,52 @@ impl ResponseWriter {
         response
     }
 
-    fn begin(&mut self, out: &mut Vec<u8>) {
-        if self.events > 0 {
-            return;
-        }
-        for name in ["response.created", "response.in_progress"] {
+    /// Says that the response waits to be made, before the model has answered.
+    pub fn queue(&mut self, model: &str, out: &mut Vec<u8>) {
+        self.resource.insert("model".to_owned(), model.into());
+        self.resource.insert("status".to_owned(), "queued".into());
+        for name in ["response.created", "response.queued"] {
             self.event(name, json!({"response": self.response()}), out);
         }
+    }
+
+    /// Ends the response as it is.
+    pub fn cancel(&mut self, out: &mut Vec<u8>) {
+        if self.is_over {
+            return;
+        }
+        self.begin(out);
+        self.close(true, out);
+        self.resource
+            .insert("status".to_owned(), "cancelled".into());
+        // There is no event of that name.
+        let response = self.response();
+        self.event("response.incomplete", json!({"response": response}), out);
+        self.is_over = true;
+    }
+
+    /// It has ended.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        let is_queued = self.resource["status"] == "queued";
+        if self.events > 0 && !is_queued {
+            return;
+        }
+        self.resource
+            .insert("status".to_owned(), "in_progress".into());
+        if !is_queued {
+            self.event(
+                "response.created",
+                json!({"response": self.response()}),
+                out,
+            );
+        }
+        let response = self.response();
+        self.event("response.in_progress", json!({"response": response}), out);
+        self.write_lists(out);
     }
 
     fn event(&mut self, name: &str, mut data: Value, out: &mut Vec<u8>) {
@@ -438,6 +482,7 @@ impl ResponseWriter {
         if self.gateway.find(&call.name).is_none() {
             return;
         }
+        self.begin(out);
         let arguments = std::mem::take(&mut call.arguments);
         let kind = || Kind::GatewayCall {
             call,

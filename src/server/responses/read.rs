@@ -1,0 +1,153 @@
+//! Requests of the Responses API, and what is kept of their answers.
+
+use serde_json::Value;
+
+use crate::{
+    byte_budget::Reservation,
+    server::{
+        App, body,
+        dialects::{Asked, Mode, Unread, Writer, Writing, left_out, now, write_chat},
+        mcp_items::Shown,
+    },
+    store::{Principal, responses::KeptResponse},
+    upstream::read_text,
+};
+use toolway_core::{
+    agent::parked::NoRoom,
+    translate::dialect::{
+        GatewayCall, Unsupported,
+        responses::{self, Earlier, References, ResponseWriter},
+    },
+};
+use toolway_protocol::tool::{JsonObject, ServerId};
+
+/// A response that is kept when it is complete.
+pub(in crate::server) struct Keep {
+    /// Later requests may name it.
+    is_stored: bool,
+    kept: KeptResponse,
+}
+
+impl Keep {
+    /// Keeps the response as it is now, and the calls that it asks the client to approve.
+    pub(in crate::server) async fn keep(
+        &mut self,
+        app: &App,
+        principal: Principal,
+        asked: &[GatewayCall],
+        response: JsonObject,
+    ) {
+        app.gateway.ask_for_approval(principal, asked).await;
+        if self.is_stored {
+            self.kept.response = response;
+            let entries = app.gateway.entries();
+            entries.keep_response(principal, &self.kept).await;
+        }
+    }
+}
+
+/// Reads a request of `length` bytes, with what it refers to.
+pub(in crate::server) async fn request(
+    app: &App,
+    principal: Principal,
+    mut body: JsonObject,
+    length: usize,
+) -> Result<Asked, Unread> {
+    let catalog = app.gateway.catalog();
+    let offered = |label: &str, name: &str| {
+        let server = ServerId::parse(label).ok();
+        let own = server.and_then(|server| catalog.find_own(&server, name));
+        let tool = own.or_else(|| catalog.find(name))?;
+        Some(tool.name.to_string())
+    };
+    let references = References::of(&body);
+    let is_here = !references.is_empty();
+    let found = find_earlier(app, principal, references).await?;
+    let Found {
+        earlier,
+        ancestors,
+        loaded,
+        reservation,
+    } = found;
+    let id = format!("{:016x}{:016x}", app.gateway.seed(), app.gateway.seed());
+    read_text(length + loaded, || {
+        let input = responses::expand(&mut body, earlier, app.config.max_body_bytes)?;
+        let mut read = responses::read_request(body, &offered)?;
+        let is_streamed = read.request.stream;
+        let mode = match read.resource["background"] == true {
+            true => Mode::Background { is_streamed },
+            false => Mode::Foreground,
+        };
+        let is_shown = !read.mcp.labels.is_empty() || !read.mcp.approved.is_empty();
+        if mode != Mode::Foreground && !read.mcp.approved.is_empty() {
+            return Err(approved_in_background().into());
+        }
+        // In a stream the order of texts and calls is kept, which a chat completion has no room for.
+        read.request.stream |= mode != Mode::Foreground || is_shown;
+        let keep = Keep {
+            is_stored: read.resource.get("store") != Some(&Value::Bool(false)),
+            kept: KeptResponse {
+                ancestors,
+                input: responses::with_ids(input, &format!("in_{id}")),
+                response: JsonObject::new(),
+            },
+        };
+        let writer = Box::new(ResponseWriter::new(read.resource, read.names, id, now()));
+        Ok(Asked {
+            chat: body::held(write_chat(&read.request), reservation),
+            model: read.request.model.clone(),
+            warnings: left_out(&read.dropped),
+            writer: Writer::Response(Writing { writer, keep }),
+            is_here,
+            mode,
+            shown: is_shown.then(|| {
+                Box::new(Shown {
+                    entries: read.mcp,
+                    request: read.request,
+                    is_streamed,
+                })
+            }),
+        })
+    })
+}
+
+fn approved_in_background() -> Unsupported {
+    Unsupported {
+        param: "background".to_owned(),
+        message: "calls are approved in a request whose client waits; leave out `background`"
+            .to_owned(),
+        code: "unsupported_parameter",
+    }
+}
+
+/// What a request refers to.
+pub(super) struct Found {
+    pub(super) earlier: Earlier,
+    /// The responses that it continues.
+    ancestors: Vec<String>,
+    /// Bytes that were read.
+    loaded: usize,
+    /// Of the budget of bodies.
+    reservation: Reservation,
+}
+
+pub(super) async fn find_earlier(
+    app: &App,
+    principal: Principal,
+    references: References,
+) -> Result<Found, NoRoom> {
+    let (mut reservation, mut loaded) = (app.bodies.take_nothing(), 0);
+    let mut reserve = |bytes| {
+        loaded += bytes;
+        reservation.grow_to(loaded)
+    };
+    let entries = app.gateway.entries();
+    let found = entries.find_earlier(principal, references, &mut reserve);
+    let (earlier, ancestors) = found.await?;
+    Ok(Found {
+        earlier,
+        ancestors,
+        loaded,
+        reservation,
+    })
+}
