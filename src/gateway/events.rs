@@ -27,6 +27,9 @@ use super::{
 /// Longest text of one result, in bytes.
 const MAX_RESULT_BYTES: usize = 16 << 20;
 
+/// A call that may not run, by its id, and why.
+type Refused = Box<(String, CallError)>;
+
 /// What happens to a call.
 #[derive(Debug)]
 pub enum Step {
@@ -113,7 +116,7 @@ impl Gateway {
         calls: Vec<(String, Requested)>,
         catalog: &Catalog,
         selected: &Selected,
-    ) -> Vec<Result<Job, (String, CallError)>> {
+    ) -> Vec<Result<Job, Refused>> {
         let most = self.config.max_calls;
         let admitted = calls.into_iter().enumerate().map(|(place, (id, call))| {
             if let Some(earlier) = &call.retry_of {
@@ -135,7 +138,7 @@ impl Gateway {
                     arguments,
                     retries: call.retries,
                 }),
-                Err(error) => Err((id, error)),
+                Err(error) => Err(Box::new((id, error))),
             }
         });
         admitted.collect()
@@ -143,7 +146,7 @@ impl Gateway {
 
     async fn run_jobs(
         &self,
-        admitted: Vec<Result<Job, (String, CallError)>>,
+        admitted: Vec<Result<Job, Refused>>,
         deadline: Instant,
         open: &mut Vec<String>,
         steps: &mpsc::Sender<Step>,
@@ -152,7 +155,8 @@ impl Gateway {
         for job in admitted {
             match job {
                 Ok(job) => jobs.push(job),
-                Err((id, error)) => {
+                Err(refused) => {
+                    let (id, error) = *refused;
                     open.retain(|other| *other != id);
                     let _ = steps.send(ended(id, Err(error), 0)).await;
                 }
