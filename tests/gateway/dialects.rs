@@ -63,7 +63,7 @@ pub async fn streamed(gw: &Toolway, path: &str, mut body: Value) -> Vec<Value> {
         .collect()
 }
 
-fn kinds(events: &[Value]) -> Vec<&str> {
+pub fn kinds(events: &[Value]) -> Vec<&str> {
     events
         .iter()
         .map(|event| event["type"].as_str().unwrap())
