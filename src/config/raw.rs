@@ -76,8 +76,8 @@ pub struct RawConfig {
 pub struct RawUpstream {
     /// Its name in logs and messages; unique. Default: the host of `base_url`.
     pub name: Option<String>,
-    /// Base URL of its API; `/chat/completions` and the like are appended. A URL without a path gets `/v1`; for an API
-    /// at the root of a host write `"https://host/."`. Required.
+    /// Base URL of its API; `/chat/completions` and the like are appended. A URL without a path gets `/v1` (`/v1beta` with
+    /// `api = "gemini"`); for an API at the root of a host write `"https://host/."`. Required.
     pub base_url: Option<String>,
     /// Its key, a secret. Default: none; see `client_key`.
     pub api_key: Option<String>,
@@ -92,8 +92,9 @@ pub struct RawUpstream {
     pub headers: Option<BTreeMap<String, String>>,
     /// Patterns of the names of its models; `*` matches any characters. Default: every model.
     pub models: Option<Vec<String>>,
-    /// The API that it speaks: `"chat"` (chat completions), `"responses"`, `"anthropic"` (Messages), or `"auto"`: chat
-    /// completions, and Responses for the models that refuse tools there. Default: `"auto"`.
+    /// The API that it speaks: `"chat"` (chat completions), `"responses"`, `"anthropic"` (Messages), `"gemini"`
+    /// (`generateContent`), or `"auto"`: chat completions, and Responses for the models that refuse tools there.
+    /// Default: `"auto"`.
     pub api: Option<String>,
     /// Most tools that it accepts in one request, 1 to 10000. Default: `128`.
     pub max_tools: Option<i64>,

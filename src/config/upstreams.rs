@@ -132,13 +132,14 @@ impl Check<'_> {
         }
         let (images, audio) = self.modalities(path, raw.modalities.as_deref().unwrap_or_default());
         let seconds = Duration::from_secs;
-        let base_url = self.base_url(&key("base_url"), raw.base_url.as_deref());
+        let api = self.api(&key("api"), raw.api.as_deref());
+        let base_url = self.base_url(&key("base_url"), raw.base_url.as_deref(), api);
         let mut config = model::Config {
             name: String::new(),
             base_url: base_url
                 .clone()
                 .unwrap_or(Url::parse(DEFAULT_BASE_URL).ok()?),
-            api: self.api(&key("api"), raw.api.as_deref()),
+            api,
             api_key: api_key.flatten(),
             client_key: raw.client_key.unwrap_or(is_only),
             headers,
@@ -185,7 +186,7 @@ impl Check<'_> {
         name
     }
 
-    fn base_url(&mut self, path: &str, written: Option<&str>) -> Option<Url> {
+    fn base_url(&mut self, path: &str, written: Option<&str>, api: model::Api) -> Option<Url> {
         let Some(written) = written else {
             self.problem(
                 path,
@@ -209,6 +210,7 @@ impl Check<'_> {
         }
         let is_root_meant = written.trim().ends_with("/.");
         match trimmed.is_empty() && !is_root_meant {
+            true if api == model::Api::Gemini => url.set_path("/v1beta"),
             true => url.set_path("/v1"),
             false => url.set_path(&trimmed),
         }

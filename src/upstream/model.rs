@@ -18,6 +18,7 @@ use std::{
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
+use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tower::BoxError;
 use url::Url;
@@ -26,13 +27,16 @@ use super::wire::{self, Body, Client, Headers, HttpError, Outgoing, SetupError, 
 use crate::secret::Secret;
 use toolway_core::{
     catalog,
-    translate::{dialect::sealed_turns::SealedTurns, stream::TextCalls},
+    translate::{
+        dialect::{gemini, sealed_turns::SealedTurns},
+        stream::TextCalls,
+    },
 };
 use toolway_protocol::{
     json_size::{MAX_VALUES, check_values},
     openai::ErrorBody,
     segmented_body::SegmentedBody,
-    tool::millis,
+    tool::{JsonObject, millis},
 };
 
 use self::named::Named;
@@ -126,14 +130,14 @@ const OF_CHATS: [(HeaderName, HeaderValue); 2] = [
     ),
 ];
 
-/// The header of Anthropic's keys.
-const ANTHROPIC_KEY: HeaderName = HeaderName::from_static("x-api-key");
-
 /// Anthropic refuses requests without it.
 const ANTHROPIC_VERSION: (HeaderName, HeaderValue) = (
     HeaderName::from_static("anthropic-version"),
     HeaderValue::from_static("2023-06-01"),
 );
+
+/// Google lists 50 models at a time unless more are asked for.
+const ALL_MODELS: &str = "pageSize=1000";
 
 /// All model providers, in the order of the configuration, and the names of one's own.
 #[derive(Debug)]
@@ -207,7 +211,11 @@ pub struct Upstream {
 impl Upstream {
     fn new(config: Config) -> Result<Upstream, SetupError> {
         let chat = uri(&below(&config.base_url, "chat/completions"))?;
-        let models = uri(&below(&config.base_url, "models"))?;
+        let mut models = below(&config.base_url, "models");
+        if config.api == Api::Gemini {
+            models.set_query(Some(ALL_MODELS));
+        }
+        let models = uri(&models)?;
         let responses = uri(&below(&config.base_url, "responses"))?;
         let messages = uri(&below(&config.base_url, "messages"))?;
         let client = Client::new(&chat, config.connect_timeout)?;
@@ -218,15 +226,16 @@ impl Upstream {
             "http" => uploads.pool_max_idle_per_host(0),
             _ => uploads,
         };
-        let is_anthropic = config.api == Api::Anthropic;
-        let key = config.api_key.as_ref().and_then(|key| match is_anthropic {
-            true => Some((ANTHROPIC_KEY, sensitive(key.expose())?)),
-            false => Some((
-                header::AUTHORIZATION,
-                sensitive(&format!("Bearer {}", key.expose()))?,
-            )),
+        let key = config.api_key.as_ref().and_then(|key| {
+            Some(match config.api.key_header() {
+                Some(header) => (header, sensitive(key.expose())?),
+                None => (
+                    header::AUTHORIZATION,
+                    sensitive(&format!("Bearer {}", key.expose()))?,
+                ),
+            })
         });
-        let version = is_anthropic.then_some(ANTHROPIC_VERSION);
+        let version = (config.api == Api::Anthropic).then_some(ANTHROPIC_VERSION);
         let headers = config.headers.iter();
         let headers =
             headers.filter_map(|(name, value)| Some((name.clone(), sensitive(value.expose())?)));
@@ -381,10 +390,7 @@ impl Upstream {
     }
 
     /// The models it lists, as it describes them.
-    pub async fn models(
-        &self,
-        headers: &ClientHeaders,
-    ) -> Result<Vec<serde_json::Value>, ModelError> {
+    pub async fn models(&self, headers: &ClientHeaders) -> Result<Vec<Value>, ModelError> {
         let request = Outgoing {
             method: Method::GET,
             uri: &self.models,
@@ -395,15 +401,17 @@ impl Upstream {
         };
         let incoming = self.accept(self.send(request).await?).await?;
         let body = incoming.read_all(8 << 20).await?;
-        #[derive(serde::Deserialize)]
-        struct ModelList {
-            data: Vec<serde_json::Value>,
-        }
-        let list: Option<ModelList> = check_values(&body, MAX_VALUES)
+        let list: Option<JsonObject> = check_values(&body, MAX_VALUES)
             .ok()
             .and_then(|()| serde_json::from_slice(&body).ok());
-        let list = list.ok_or_else(|| self.invalid("a list of models that cannot be read"))?;
-        Ok(list.data)
+        let models = list.and_then(|mut list| match self.config.api {
+            Api::Gemini => gemini::read_models(&list),
+            _ => match list.shift_remove("data")? {
+                Value::Array(models) => Some(models),
+                _ => None,
+            },
+        });
+        models.ok_or_else(|| self.invalid("a list of models that cannot be read"))
     }
 
     /// Checks that requests reach the upstream, by requesting its list of models. An upstream without that list passes,
@@ -423,6 +431,8 @@ impl Upstream {
             Ok(Err(ModelError::Refused(refused)))
                 if match refused.status {
                     StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => !has_key,
+                    // What Google says of a wrong key.
+                    StatusCode::BAD_REQUEST if self.config.api == Api::Gemini => !has_key,
                     status => status.is_client_error(),
                 } =>
             {

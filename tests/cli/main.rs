@@ -353,6 +353,8 @@ fn check_exits_1_when_a_server_does_not_come_up() {
 #[test]
 fn check_names_what_cannot_be_reached_and_runs_nothing_there() {
     let (fine, wary) = (answering("404 Not Found"), answering("401 Unauthorized"));
+    // What Google says of a wrong key.
+    let google = answering("400 Bad Request");
     let definitions = r#"[{"type": "function", "function": {"name": "f"}}]"#;
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("f.json"), definitions).unwrap();
@@ -360,6 +362,8 @@ fn check_names_what_cannot_be_reached_and_runs_nothing_there() {
         "[[upstreams]]\nname = 'fine'\nbase_url = '{fine}/v1'\nmodels = ['a']\n\
          [[upstreams]]\nname = 'wary'\nbase_url = '{wary}/v1'\nmodels = ['b']\n\
          [[upstreams]]\nname = 'strict'\nbase_url = '{wary}/v1'\nmodels = ['c']\napi_key = 'k'\n\
+         [[upstreams]]\nname = 'google'\nbase_url = '{google}'\nmodels = ['e']\napi = 'gemini'\napi_key = 'k'\n\
+         [[upstreams]]\nname = 'keyless'\nbase_url = '{google}'\nmodels = ['f']\napi = 'gemini'\n\
          [[upstreams]]\nname = 'dead'\nbase_url = 'http://127.0.0.1:9/v1'\nmodels = ['d']\n\
          [functions.hook]\ndefinitions = 'f.json'\nendpoint = '{fine}/hook'\n\
          [functions.gone]\ndefinitions = 'f.json'\nendpoint = 'http://127.0.0.1:9/hook'\n"
@@ -376,7 +380,7 @@ fn check_names_what_cannot_be_reached_and_runs_nothing_there() {
         dead.map(|it| it["name"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
-    assert_eq!(dead("upstreams"), ["strict", "dead"], "{value}");
+    assert_eq!(dead("upstreams"), ["strict", "google", "dead"], "{value}");
     assert_eq!(dead("services"), ["gone"], "{value}");
     let output = toolway(folder.path(), &["check"]).output().unwrap();
     let out = text(&output.stdout);

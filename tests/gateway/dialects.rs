@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// The upstreams that a face is tried over.
-const APIS: [&str; 3] = ["chat", "responses", "anthropic"];
+const APIS: [&str; 4] = ["chat", "responses", "anthropic", "gemini"];
 
 pub fn upstream(api: &str) -> String {
     format!(
@@ -781,6 +781,40 @@ async fn a_seal_goes_back_to_openai_with_the_id_that_it_was_made_for() {
 }
 
 #[tokio::test]
+async fn the_signature_of_a_text_goes_back_through_responses_and_is_no_block_of_a_message() {
+    for is_streamed in [false, true] {
+        let gw = over("gemini", vec![say("one"), say("two"), say("three")]).await;
+        let body = json!({"model": "m", "input": "hello"});
+        let first = match is_streamed {
+            false => plain(&gw, "/v1/responses", body).await,
+            true => streamed(&gw, "/v1/responses", body).await.pop().unwrap()["response"].clone(),
+        };
+        let mut input = vec![json!({"role": "user", "content": "hello"})];
+        input.extend(first["output"].as_array().unwrap().clone());
+        input.push(json!({"role": "user", "content": "and?"}));
+        plain(&gw, "/v1/responses", json!({"model": "m", "input": input})).await;
+        let said = match is_streamed {
+            false => json!([{"text": "one", "thoughtSignature": "TEXT-3"}]),
+            true => json!([{"text": "one"}, {"text": "", "thoughtSignature": "TEXT-0"}]),
+        };
+        let asked = gw.model.asked().remove(1).body;
+        assert_eq!(asked["contents"][1]["parts"], said);
+        let messages = json!([{"role": "user", "content": "x"}]);
+        let body = json!({"model": "m", "max_tokens": 100, "messages": messages});
+        let answer = match is_streamed {
+            false => plain(&gw, "/v1/messages", body).await,
+            true => message(&streamed(&gw, "/v1/messages", body).await),
+        };
+        let blocks = answer["content"].as_array().unwrap().iter();
+        let kinds: Vec<&str> = blocks
+            .map(|block| block["type"].as_str().unwrap())
+            .collect();
+        assert_eq!(kinds, ["thinking", "text"], "{is_streamed}");
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
 async fn text_between_a_call_and_its_arguments_costs_none_of_them() {
     let deltas = [
         json!({"tool_calls": [{"index": 0, "id": "t", "type": "function", "function": {"name": "own", "arguments": ""}}]}),
@@ -831,7 +865,7 @@ async fn what_a_request_refers_to_counts_as_its_body() {
 #[tokio::test]
 async fn an_answer_that_is_none_is_an_error() {
     let busy = r#"{"error":{"type":"overloaded_error","message":"busy"}}"#;
-    for api in ["responses", "anthropic"] {
+    for api in ["responses", "anthropic", "gemini"] {
         for body in [busy, "{}", r#"{"choices":[]}"#] {
             let gw = over(api, vec![raw(200, "application/json", body)]).await;
             let messages = json!([{"role": "user", "content": "x"}]);

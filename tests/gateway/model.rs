@@ -170,6 +170,7 @@ impl Model {
             .route("/v1/responses", post(complete))
             .route("/v1/messages", post(complete))
             .route("/v1/models", get(models))
+            .route("/v1/models/{question}", post(complete).fallback(echo))
             .route("/v1/stalls", get(stall))
             .route("/v1/drips", get(drip))
             .route("/v1/silent", get(std::future::pending::<Response>))
@@ -227,8 +228,15 @@ impl Model {
 }
 
 async fn models(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Json<Value> {
+    let is_gemini = headers.contains_key("x-goog-api-key");
     shared.listed.lock().unwrap().push(headers);
     let models = shared.models.lock().unwrap();
+    if is_gemini {
+        let models = models.iter();
+        let models = models.map(|id| json!({"name": format!("models/{id}"), "supportedGenerationMethods": ["generateContent"]}));
+        let other = json!({"name": "models/other", "supportedGenerationMethods": ["embedContent"]});
+        return Json(json!({"models": models.chain([other]).collect::<Vec<_>>()}));
+    }
     let data: Vec<Value> = models
         .iter()
         .map(|id| json!({"id": id, "object": "model", "extra": 1}))
@@ -282,7 +290,7 @@ async fn complete(
     let path = uri.path().to_owned();
     let native = Native::of(&path);
     let refusal = match &native {
-        Some(native) => native.refusal(&headers, &body, &shared.refuses.lock().unwrap()),
+        Some(native) => native.refusal(&uri, &headers, &body, &shared.refuses.lock().unwrap()),
         None => refusal_of_chat(&body, &shared.refuses.lock().unwrap()),
     };
     if let Some((status, error)) = refusal {
@@ -296,7 +304,7 @@ async fn complete(
         let body = vec![Bytes::from(error.to_string())];
         return respond(&shared, status, "application/json", &[], body, Then::End);
     }
-    let is_streamed = body["stream"] == json!(true);
+    let is_streamed = Native::is_streamed(&uri, &body);
     let wants_usage = body["stream_options"]["include_usage"] == json!(true);
     let next = if shared.follows.load(Ordering::Relaxed) {
         Some(follow(&body))

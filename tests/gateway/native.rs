@@ -1,10 +1,15 @@
 //! Models that do not speak chat completions, or not with tools. The scripted model is strict: it refuses what the real
 //! APIs refuse.
 
+mod gemini;
+mod gemini_api;
 mod messages_api;
 mod responses_api;
 
-use axum::{body::Bytes, http::HeaderMap};
+use axum::{
+    body::Bytes,
+    http::{HeaderMap, Uri},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -17,6 +22,7 @@ use crate::{
 pub enum Native {
     Responses,
     Messages,
+    Gemini,
 }
 
 impl Native {
@@ -25,6 +31,7 @@ impl Native {
         match path {
             "/v1/responses" => Some(Native::Responses),
             "/v1/messages" => Some(Native::Messages),
+            path if gemini_api::is_question(path) => Some(Native::Gemini),
             _ => None,
         }
     }
@@ -32,6 +39,7 @@ impl Native {
     /// What the API does not take, as (status, body). `refuses` has what this model does not take besides.
     pub fn refusal(
         &self,
+        uri: &Uri,
         headers: &HeaderMap,
         body: &Value,
         refuses: &[&str],
@@ -39,7 +47,13 @@ impl Native {
         match self {
             Native::Messages => messages_api::refusal(headers, body),
             Native::Responses => responses_api::refusal(body, refuses),
+            Native::Gemini => gemini_api::refusal(uri, headers, body, refuses),
         }
+    }
+
+    /// The request asks for a stream.
+    pub fn is_streamed(uri: &Uri, body: &Value) -> bool {
+        body["stream"] == json!(true) || gemini_api::is_streamed(uri)
     }
 
     /// A turn in the API's form.
@@ -53,6 +67,7 @@ impl Native {
         match self {
             Native::Messages => messages_api::answer(n, text, calls, is_streamed),
             Native::Responses => responses_api::answer(n, text, calls, is_streamed),
+            Native::Gemini => gemini_api::answer(n, text, calls, is_streamed),
         }
     }
 }

@@ -46,6 +46,12 @@ fn a_base_url_without_a_path_gets_v1_wherever_it_is_written() {
 }
 
 #[test]
+fn a_base_url_of_gemini_without_a_path_gets_v1beta() {
+    let config = ok("[[upstreams]]\nbase_url = 'http://x'\napi = 'gemini'");
+    assert_eq!(config.upstreams[0].base_url.as_str(), "http://x/v1beta");
+}
+
+#[test]
 fn names_are_there_once() {
     refused(
         indoc! {"

@@ -24,6 +24,9 @@ const CREDENTIALS: [&str; 15] = [
     "openai-project",
 ];
 
+/// What tokens of OAuth begin with, at Anthropic and at Google.
+const OAUTH: [&[u8]; 2] = [b"sk-ant-oat", b"ya29."];
+
 /// The header is one of a client's credentials: it goes to the upstream with `client_key` and to no other.
 pub fn is_credential(name: &HeaderName) -> bool {
     CREDENTIALS.contains(&name.as_str())
@@ -61,16 +64,16 @@ impl ClientHeaders {
 }
 
 impl ClientHeaders {
-    /// With the client's key in the header in which Anthropic expects it. Tokens of OAuth stay where they are.
-    pub(super) fn for_anthropic(&self) -> ClientHeaders {
+    /// With the client's key in the header in which the upstream expects it. Tokens of OAuth stay where they are.
+    pub(super) fn with_key_in(&self, header: &HeaderName) -> ClientHeaders {
+        let is_token = |key: &[u8]| OAUTH.iter().any(|start| key.starts_with(start));
         let moved = self.list.iter().map(|(name, value)| {
             let key = value.as_bytes().strip_prefix(b"Bearer ");
-            let key =
-                key.filter(|key| *name == header::AUTHORIZATION && !key.starts_with(b"sk-ant-oat"));
+            let key = key.filter(|key| *name == header::AUTHORIZATION && !is_token(key));
             match key.and_then(|key| HeaderValue::from_bytes(key).ok()) {
                 Some(mut key) => {
                     key.set_sensitive(true);
-                    (HeaderName::from_static("x-api-key"), key)
+                    (header.clone(), key)
                 }
                 None => (name.clone(), value.clone()),
             }

@@ -12,18 +12,21 @@ use std::{
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::Value;
 
 use super::{
-    Body, ClientHeaders, HttpError, Incoming, ModelError, Refused, RoundPosition, Upstream,
+    Body, ClientHeaders, HttpError, Incoming, ModelError, Refused, RoundPosition, Upstream, uri,
 };
 use crate::upstream::read_text;
-use toolway_core::translate::dialect::{
-    AnswerReader, AnswerWriter, Delta, Request, Unsupported, Written, anthropic,
-    chat::{self, ChunkWriter},
-    responses,
-    sealed_turns::{self, PartsBuilder, SealedTurns},
+use toolway_core::translate::{
+    dialect::{
+        AnswerReader, AnswerWriter, Delta, Request, Unsupported, Written, anthropic,
+        chat::{self, ChunkWriter},
+        gemini, responses,
+        sealed_turns::{self, PartsBuilder, SealedTurns},
+    },
+    ids::Ids,
 };
 use toolway_protocol::{
     json_size::{MAX_VALUES, check_values},
@@ -54,10 +57,12 @@ pub enum Api {
     Responses,
     /// Anthropic's Messages.
     Anthropic,
+    /// Google's `generateContent`.
+    Gemini,
 }
 
 /// The names of the APIs in the configuration.
-pub const API_NAMES: [&str; 4] = ["auto", "chat", "responses", "anthropic"];
+pub const API_NAMES: [&str; 5] = ["auto", "chat", "responses", "anthropic", "gemini"];
 
 impl Api {
     /// What it does not take of a chat completion.
@@ -66,6 +71,7 @@ impl Api {
             Api::Auto | Api::Chat => &[],
             Api::Responses => &responses::NOT_TAKEN,
             Api::Anthropic => &anthropic::NOT_TAKEN,
+            Api::Gemini => &gemini::NOT_TAKEN,
         }
     }
 
@@ -76,8 +82,18 @@ impl Api {
             "chat" => Api::Chat,
             "responses" => Api::Responses,
             "anthropic" => Api::Anthropic,
+            "gemini" => Api::Gemini,
             _ => return None,
         })
+    }
+
+    /// The header of its keys, where that is not `Authorization`.
+    pub(super) fn key_header(self) -> Option<HeaderName> {
+        match self {
+            Api::Anthropic => Some(HeaderName::from_static("x-api-key")),
+            Api::Gemini => Some(HeaderName::from_static("x-goog-api-key")),
+            Api::Auto | Api::Chat | Api::Responses => None,
+        }
     }
 }
 
@@ -92,6 +108,8 @@ enum Way {
     Responses { sealed: bool },
     /// As a message.
     Anthropic,
+    /// With `generateContent`.
+    Gemini,
 }
 
 /// What was found out about models by asking them.
@@ -166,6 +184,7 @@ impl Upstream {
             Api::Auto | Api::Chat => Way::Chat,
             Api::Responses => Way::Responses { sealed: true },
             Api::Anthropic => Way::Anthropic,
+            Api::Gemini => Way::Gemini,
         });
         if way != Way::Chat {
             return Box::pin(call.ask(way, body)).await;
@@ -233,6 +252,15 @@ impl Asking<'_> {
                 self.ask_native(&self.upstream.messages, &request, written, reader)
                     .await
             }
+            Way::Gemini => {
+                let request = self.read(body)?;
+                match self.generate(&request, true).await {
+                    Err(ModelError::Refused(it)) if is_about_signatures(&it) => {
+                        self.generate(&request, false).await
+                    }
+                    answered => answered,
+                }
+            }
             Way::Chat | Way::WithoutReasoning => {
                 let mut body = body;
                 body.insert("reasoning_effort".to_owned(), "none".into());
@@ -283,6 +311,16 @@ impl Asking<'_> {
             .await
     }
 
+    async fn generate(&self, request: &Request, sealed: bool) -> Result<Incoming, ModelError> {
+        let (path, query) = gemini::path(&request.model, request.stream);
+        let uri = uri(&self.upstream.url(&path, query));
+        let uri = uri.map_err(|_| self.upstream.invalid("to no address of this model"))?;
+        let written = gemini::write_request(request, sealed);
+        let seed = getrandom::u64().unwrap_or_default();
+        let reader = Box::new(gemini::EventReader::new(Ids::new(seed)));
+        self.ask_native(&uri, request, written, reader).await
+    }
+
     /// Sends what was written, and translates what is answered.
     async fn ask_native(
         &self,
@@ -304,8 +342,8 @@ impl Asking<'_> {
     async fn send(&self, uri: &http::Uri, body: &JsonObject) -> Result<Incoming, ModelError> {
         let body = serde_json::to_vec(body).unwrap_or_default();
         let body = SegmentedBody::of(&body);
-        let is_anthropic = self.upstream.config.api == Api::Anthropic;
-        let moved = is_anthropic.then(|| self.headers.for_anthropic());
+        let key = self.upstream.config.api.key_header();
+        let moved = key.map(|key| self.headers.with_key_in(&key));
         let headers = moved.as_ref().unwrap_or(self.headers);
         self.upstream.post(uri, headers, &body, self.round).await
     }
@@ -379,13 +417,21 @@ fn is_about_seals(refused: &Refused) -> bool {
         && (param.as_deref() == Some("include") || message.contains("content is not supported"))
 }
 
+/// Another model, project or key made the signatures that went back.
+fn is_about_signatures(refused: &Refused) -> bool {
+    let message = refused.error.message.to_ascii_lowercase();
+    refused.status == StatusCode::BAD_REQUEST && message.contains("thought signature")
+}
+
 /// A whole answer as the body of a chat completion.
 fn whole(body: &[u8], mut reader: Box<dyn AnswerReader>, turns: &TurnsOfClient) -> Vec<u8> {
     let deltas: Vec<Delta> = if sse::is_begun_by(body) {
         let mut framer = Framer::new(body.len());
         framer.push(Bytes::copy_from_slice(body));
         let events = std::iter::from_fn(|| framer.next());
-        events.flat_map(|event| read(event, &mut *reader)).collect()
+        let mut deltas: Vec<Delta> = events.flat_map(|event| read(event, &mut *reader)).collect();
+        deltas.extend(reader.end());
+        deltas
     } else {
         match parse(body) {
             Ok(answer) => reader.read_whole(answer),
@@ -419,7 +465,11 @@ fn read(event: Result<SseEvent, FrameError>, reader: &mut dyn AnswerReader) -> V
 
 fn parse(text: &[u8]) -> Result<JsonObject, Box<Delta>> {
     check_values(text, MAX_VALUES).map_err(|error| Box::new(invalid(&error.to_string())))?;
-    serde_json::from_slice(text).map_err(|error| Box::new(invalid(&error.to_string())))
+    serde_json::from_slice(text).map_err(|error| {
+        // Google puts some errors into a list.
+        let named = ErrorBody::in_ok_body(text).map(|(error, _)| Delta::Failed(error));
+        Box::new(named.unwrap_or_else(|| invalid(&error.to_string())))
+    })
 }
 
 fn invalid(why: &str) -> Delta {
@@ -475,9 +525,16 @@ impl Answer {
             }
             Some(Err(error)) => return Some(Err(error)),
             None => {
+                let rest = self.framer.finish();
+                if let Some(event) = rest {
+                    self.write(event, &mut out);
+                }
+                let end = self.reader.end();
+                self.add(end, &mut out);
                 self.is_over = true;
-                let event = self.framer.finish()?;
-                self.write(event, &mut out);
+                if out.is_empty() {
+                    return None;
+                }
             }
         }
         if out.is_empty() {
@@ -488,6 +545,10 @@ impl Answer {
 
     fn write(&mut self, event: Result<SseEvent, FrameError>, out: &mut Vec<u8>) {
         let deltas = read(event, &mut *self.reader);
+        self.add(deltas, out);
+    }
+
+    fn add(&mut self, deltas: Vec<Delta>, out: &mut Vec<u8>) {
         let is_end = |delta: &Delta| matches!(delta, Delta::Finish(_) | Delta::Failed(_));
         let ends = deltas.iter().any(is_end);
         for delta in deltas {

@@ -7,6 +7,7 @@
 
 pub mod anthropic;
 pub mod chat;
+pub mod gemini;
 pub mod responses;
 pub mod sealed_turns;
 
@@ -135,6 +136,18 @@ pub enum Source {
 }
 
 impl Sealed {
+    /// The signature of a text. A turn has one text, so the seal says how many bytes at its end it signs.
+    fn of_text(source: Source, data: String, len: usize) -> Sealed {
+        let id = Some(format!("{OF_TEXT}{len}"));
+        Sealed { source, id, data }
+    }
+
+    /// How many bytes at the end of the text it signs, if it is the signature of a text.
+    fn signed_text(&self) -> Option<usize> {
+        let id = self.id.as_deref().filter(|_| self.source == Source::Gemini);
+        id?.strip_prefix(OF_TEXT)?.parse().ok()
+    }
+
     /// It is valid with its id only, and clients get items with ids of toolway's: OpenAI checks both together.
     fn is_bound(&self) -> bool {
         self.source == Source::OpenAi && self.id.is_some()
@@ -174,6 +187,9 @@ impl Sealed {
         })
     }
 }
+
+/// What the id of a text's signature begins with.
+const OF_TEXT: &str = "text-";
 
 /// What a wrapped seal begins with.
 const WRAPPED: &str = "toolway:";
@@ -346,6 +362,11 @@ pub enum GatewayError {
 pub trait AnswerReader: Send {
     /// What an event of a stream adds to the answer; an unknown event adds nothing.
     fn read(&mut self, event: JsonObject) -> Vec<Delta>;
+
+    /// What the end of the stream adds, where the API has no event for it.
+    fn end(&mut self) -> Vec<Delta> {
+        Vec::new()
+    }
 
     /// What a whole answer says.
     fn read_whole(&mut self, answer: JsonObject) -> Vec<Delta>;

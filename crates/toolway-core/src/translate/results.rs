@@ -15,6 +15,9 @@ pub(super) mod plain;
 
 pub use self::errors::{to_openai as error_to_openai, to_text as error_to_text};
 
+/// How the line ends that stands in a result for each of its parts in the user message.
+pub(super) const ANNOUNCED: &str = "in the message below]";
+
 /// What the upstream takes besides text, in user messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Media {

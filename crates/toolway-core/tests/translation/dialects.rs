@@ -7,9 +7,10 @@ use toolway_core::translate::dialect::{
     Source, ToolChoice, ToolDefinition, Turn,
     anthropic::{self, MessageWriter},
     chat::{self, ChunkReader, ChunkWriter},
+    gemini,
     responses::{self, Earlier, ResponseWriter},
 };
-use toolway_core::translate::stream::CallKind;
+use toolway_core::translate::{ids::Ids, stream::CallKind};
 use toolway_protocol::tool::JsonObject;
 
 fn text() -> impl Strategy<Value = String> {
@@ -17,7 +18,7 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn sealed() -> impl Strategy<Value = Sealed> {
-    let source = select(vec![Source::OpenAi, Source::Anthropic]);
+    let source = select(vec![Source::OpenAi, Source::Anthropic, Source::Gemini]);
     (source, proptest::option::of("[a-z_0-9]{1,8}"), text()).prop_map(|(source, id, data)| Sealed {
         source,
         id,
@@ -119,6 +120,34 @@ fn without_foreign_seals(mut request: Request, home: Source) -> Request {
     request
 }
 
+/// The parts of an answer of Gemini's, and those of them that go back.
+fn gemini_parts() -> impl Strategy<Value = (Value, Value)> {
+    let thought = text().prop_map(|text| json!({"text": text, "thought": true}));
+    let said = text().prop_map(|text| vec![json!({"text": text})]);
+    let signed = (text(), text());
+    let signed =
+        signed.prop_map(|(text, seal)| vec![json!({"text": text, "thoughtSignature": seal})]);
+    let behind = (text(), text()).prop_map(|(text, seal)| {
+        vec![
+            json!({"text": text}),
+            json!({"text": "", "thoughtSignature": seal}),
+        ]
+    });
+    let said = prop_oneof![said, signed, behind];
+    (proptest::option::of(thought), said, vec(text(), 0..3)).prop_map(|(thought, said, calls)| {
+        let calls = calls.into_iter().enumerate().map(|(at, seal)| {
+            let call = json!({"id": format!("c{at}"), "name": "f", "args": {"at": at}});
+            match at {
+                0 => json!({"functionCall": call, "thoughtSignature": seal}),
+                _ => json!({"functionCall": call}),
+            }
+        });
+        let given_back: Vec<Value> = said.into_iter().chain(calls).collect();
+        let parts = thought.into_iter().chain(given_back.iter().cloned());
+        (parts.collect(), given_back.into())
+    })
+}
+
 /// JSON in which the names of these APIs stand in wrong places.
 fn anything() -> impl Strategy<Value = Value> {
     let words = vec![
@@ -181,6 +210,21 @@ fn anything() -> impl Strategy<Value = Value> {
         "stop",
         "previous_response_id",
         "data:a;base64,b",
+        "candidates",
+        "parts",
+        "thought",
+        "thoughtSignature",
+        "functionCall",
+        "args",
+        "inlineData",
+        "mimeType",
+        "finishReason",
+        "STOP",
+        "promptFeedback",
+        "blockReason",
+        "usageMetadata",
+        "text-1",
+        "google-gemini-v1",
         "toolway:openai:x",
     ];
     let word = select(words).prop_map(str::to_owned);
@@ -244,6 +288,27 @@ proptest! {
     }
 
     #[test]
+    fn what_gemini_said_goes_back_part_by_part_by_way_of_a_chat((said, given_back) in gemini_parts()) {
+        let candidate = json!({"content": {"role": "model", "parts": said}, "finishReason": "STOP"});
+        let answer = object(json!({"candidates": [candidate]}));
+        let deltas = gemini::EventReader::new(Ids::new(1)).read_whole(answer);
+        let answer = chat::write_answer(deltas, 1).unwrap();
+        let message = answer["choices"][0]["message"].clone();
+        let results = message["tool_calls"].as_array().into_iter().flatten();
+        let results: Vec<Value> = results.map(|call| json!({"role": "tool", "tool_call_id": call["id"], "content": "1"})).rev().collect();
+        let mut messages = vec![json!({"role": "user", "content": "x"}), message];
+        messages.extend(results);
+        let request = chat::read_request(object(json!({"model": "m", "messages": messages}))).unwrap();
+        let body = gemini::write_request(&request, true).body;
+        prop_assert_eq!(&body["contents"][1]["parts"], &given_back);
+        let ids = |content: usize, key: &str| -> Vec<Value> {
+            let parts = body["contents"][content]["parts"].as_array().into_iter().flatten();
+            parts.filter_map(|part| Some(part.get(key)?["id"].clone())).collect()
+        };
+        prop_assert_eq!(ids(2, "functionResponse"), ids(1, "functionCall"));
+    }
+
+    #[test]
     fn what_an_answer_says_comes_through_every_writer_and_back(said in vec(text(), 1..4), thought in text(), sealed in sealed()) {
         let reasoning = Reasoning { text: thought.clone(), sealed: Some(sealed) };
         let call = Call { id: "c".to_owned(), name: "f".to_owned(), arguments: "{\"a\":1}".to_owned(), kind: CallKind::Function, sealed: None };
@@ -279,13 +344,15 @@ proptest! {
             chat::write_request(&request);
             responses::write_request(&request, true);
             anthropic::write_request(&request);
+            gemini::write_request(&request, true);
         }
         let _ = responses::expand(&mut body.clone(), Earlier::default(), 1000);
     }
 
     #[test]
     fn no_answer_is_a_panic(events in vec(anything(), 1..6)) {
-        let mut readers: [Box<dyn AnswerReader>; 2] = [
+        let mut readers: [Box<dyn AnswerReader>; 3] = [
+            Box::new(gemini::EventReader::new(Ids::new(1))),
             Box::new(responses::EventReader::default()),
             Box::new(anthropic::EventReader::default()),
         ];
@@ -302,6 +369,7 @@ proptest! {
             for reader in &mut readers {
                 deltas.extend(reader.read(event.clone()));
                 deltas.extend(reader.read_whole(event.clone()));
+                deltas.extend(reader.end());
             }
             for writer in &mut writers {
                 for delta in deltas.clone() {
@@ -340,6 +408,7 @@ fn what_an_api_is_said_not_to_take_is_left_out_or_refused() {
     let apis = [
         (&anthropic::NOT_TAKEN[..], Source::Anthropic),
         (&responses::NOT_TAKEN[..], Source::OpenAi),
+        (&gemini::NOT_TAKEN[..], Source::Gemini),
     ];
     for (members, api) in apis {
         for member in members {
@@ -351,7 +420,8 @@ fn what_an_api_is_said_not_to_take_is_left_out_or_refused() {
             let request = read.unwrap();
             let written = match api {
                 Source::Anthropic => anthropic::write_request(&request),
-                _ => responses::write_request(&request, false),
+                Source::Gemini => gemini::write_request(&request, true),
+                Source::OpenAi => responses::write_request(&request, false),
             };
             assert_eq!(written.left_out, [*member]);
         }

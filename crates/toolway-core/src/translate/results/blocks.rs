@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::{Media, cut};
+use super::{ANNOUNCED, Media, cut};
 use toolway_protocol::tool::{Content, ToolResult};
 
 /// Longest base64 of one picture or sound that is passed on, in bytes (OpenAI takes 20 MB per picture).
@@ -109,7 +109,7 @@ fn shown(what: &str, mime_type: &str, data: &str, media: Media, parts: &mut Vec<
     match part(mime_type, data, media) {
         Some(part) => {
             parts.push(part);
-            format!("{about}, in the message below]")
+            format!("{about}, {ANNOUNCED}")
         }
         None => format!("{about}, not shown]"),
     }

@@ -1,4 +1,4 @@
-//! `golden/names`, `tools`, `calls`, `results` and `eras`. `UPDATE_GOLDEN=1 cargo test -p toolway-core` writes what is now.
+//! `golden/names`, `tools`, `calls`, `results`, `eras` and `dialects`. `UPDATE_GOLDEN=1 cargo test -p toolway-core` writes what is now.
 
 use std::{env, fs, path::PathBuf};
 
@@ -6,7 +6,10 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Value, json};
 use toolway_core::translate::{
     calls::{self, Validator},
-    era, names, results, schema, tools,
+    dialect::{AnswerReader, anthropic, chat, gemini, responses},
+    era,
+    ids::Ids,
+    names, results, schema, tools,
 };
 use toolway_protocol::{
     mcp::{
@@ -123,6 +126,45 @@ fn what_each_version_of_mcp_gets_is_as_written_down() -> Result<()> {
             before = now;
         }
         Ok(Value::Object(all))
+    })
+}
+
+/// A chat in the words of another API (`chat`), or its answer as a chat (`answer` or the `events` of a stream).
+#[test]
+fn dialects_are_as_written_down() -> Result<()> {
+    each("dialects", |given| {
+        let api = text(&given["api"])?;
+        if given["chat"].is_object() {
+            let request = chat::read_request(object(&given["chat"])?)?;
+            let written = match api.as_str() {
+                "responses" => responses::write_request(&request, true),
+                "anthropic" => anthropic::write_request(&request),
+                "gemini" => gemini::write_request(&request, true),
+                other => bail!("{other} is no API"),
+            };
+            return Ok(json!({"body": written.body, "left_out": written.left_out}));
+        }
+        let mut reader: Box<dyn AnswerReader> = match api.as_str() {
+            "responses" => Box::new(responses::EventReader::default()),
+            "anthropic" => Box::new(anthropic::EventReader::default()),
+            "gemini" => Box::new(gemini::EventReader::new(Ids::new(1))),
+            other => bail!("{other} is no API"),
+        };
+        let deltas = match given["events"].as_array() {
+            None => reader.read_whole(object(&given["answer"])?),
+            Some(events) => {
+                let mut deltas = Vec::new();
+                for event in events {
+                    deltas.extend(reader.read(object(event)?));
+                }
+                deltas.extend(reader.end());
+                deltas
+            }
+        };
+        Ok(match chat::write_answer(deltas, 1) {
+            Ok(answer) => answer.into(),
+            Err(error) => error.to_value(),
+        })
     })
 }
 

@@ -113,6 +113,8 @@ impl MessageWriter {
                 self.open(Open::Thought, thinking, out);
                 self.delta(&json!({"type": "thinking_delta", "thinking": text}), out);
             }
+            // A block behind the text would hide it from clients that show the last one.
+            Delta::Sealed(reasoning) if is_of_text(&reasoning) => {}
             Delta::Sealed(reasoning) if is_redacted(&reasoning) => {
                 self.close(out);
                 self.start(&redacted(&reasoning), out);
@@ -234,6 +236,12 @@ fn is_redacted(reasoning: &Reasoning) -> bool {
     sealed.is_some_and(|it| it.source == Source::Anthropic && it.id.as_deref() == Some(REDACTED))
 }
 
+/// It is the signature of a text, which has none here.
+fn is_of_text(reasoning: &Reasoning) -> bool {
+    let sealed = reasoning.sealed.as_ref();
+    sealed.is_some_and(|it| it.signed_text().is_some())
+}
+
 fn redacted(reasoning: &Reasoning) -> Value {
     json!({"type": "redacted_thinking", "data": signature(reasoning)})
 }
@@ -314,6 +322,7 @@ pub fn write_message(deltas: Vec<Delta>) -> Result<JsonObject, Box<ErrorBody>> {
                     content.push(json!({"type": "thinking", "thinking": text, "signature": ""}));
                 }
             },
+            Delta::Sealed(reasoning) if is_of_text(&reasoning) => {}
             Delta::Sealed(reasoning) if is_redacted(&reasoning) => {
                 content.push(redacted(&reasoning));
             }
