@@ -234,7 +234,7 @@ impl Gateway {
         &self.entries
     }
 
-    /// How the store is.
+    /// The health of the store.
     pub fn store(&self) -> StoreHealth {
         self.entries.health()
     }

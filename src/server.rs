@@ -124,7 +124,7 @@ pub(crate) struct App {
     mcp: McpFace,
     /// Responses in the background.
     runs: Runs,
-    /// toolway is about to end, and new requests are refused.
+    /// toolway is shutting down, and new requests are refused.
     is_stopping: AtomicBool,
 }
 

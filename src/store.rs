@@ -388,7 +388,7 @@ impl Entries {
         self.0.spare.is_empty(kind) && self.0.store.is_empty(kind)
     }
 
-    /// How the store is.
+    /// The health of the store.
     pub fn health(&self) -> StoreHealth {
         let unopened = self.0.unopened.as_ref().map(ToString::to_string);
         let reason = unopened.or_else(|| self.0.fault().clone());

@@ -331,7 +331,7 @@ fn model_rows(model: &NamedModel, tried: &[NamedLine]) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-/// What is odd in the configuration, with the patterns that match no tool; offline also what would not be there.
+/// The warnings, with the patterns that match no tool; offline also the missing values.
 fn warnings(config: &Config, inventory: Option<&Inventory>) -> Vec<Problem> {
     let problem = |path: String, message: String| Problem { path, message };
     let mut all = config.warnings.clone();

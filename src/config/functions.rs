@@ -71,7 +71,7 @@ impl Check<'_> {
             (None, Some(model)) => Some(vec![question(name, model, raw.description.as_deref())]),
             (file, _) => self.definitions(&key("definitions"), file.as_deref()),
         };
-        // Without the functions it cannot be told whether a way fits them; the rest of it still can.
+        // Without the functions it is unknown whether the backend fits them; the rest is still checked.
         let kind = self.way(path, raw, tools.as_deref().unwrap_or_default(), providers);
         let tools = match &kind {
             Some(BackendKind::OpenApi(api)) => Some(api.tools()),

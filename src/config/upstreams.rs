@@ -48,8 +48,8 @@ pub(super) fn from_url(written: &str) -> RawUpstream {
 impl Check<'_> {
     /// All upstreams; without any, OpenAI with the client's own key.
     ///
-    /// A client's key is meant for one provider. With one upstream that is the one; with several the
-    /// configuration has to name it, because which of them the client means cannot be told from the key.
+    /// A client's key is for one provider. With one upstream it is that one. With several the configuration has to name
+    /// it, because the key does not show which provider it is for.
     pub(super) fn upstreams(
         &mut self,
         raw: Vec<RawUpstream>,

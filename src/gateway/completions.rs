@@ -136,7 +136,7 @@ impl Gateway {
         )
     }
 
-    /// The tools that the request is offered. What it may miss is said in warnings.
+    /// The tools that the request is offered. Warnings say which tools may be missing.
     fn select(
         &self,
         request: &ChatRequest<'_>,

@@ -93,7 +93,7 @@ async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response
     let chosen = chosen.unwrap_or_else(|| Err(Failure::ShuttingDown.into()))?;
     let record = parts.extensions.get::<Arc<Record>>().cloned();
     let record = record.unwrap_or_default();
-    // Why the body did not come to its end, which is no fault of the upstream then.
+    // Why the body was not complete; then the upstream is not at fault.
     let cut = Arc::new(OnceLock::new());
     let noted = Arc::clone(&cut);
     let forwarding = async {
@@ -152,7 +152,7 @@ async fn send(
     upstream.forward(method, url, &outgoing, body).await
 }
 
-/// The pieces that come before the deadline; if there are more, the answer ends with an error.
+/// The pieces that arrive before the deadline. After it, the answer ends with an error.
 fn until(
     deadline: Instant,
     after: Duration,
@@ -273,8 +273,8 @@ async fn gather(mut pieces: BodyStream, max: usize, budget: &ByteBudget) -> Resu
     Ok(body::held(whole.into_bytes(), reservation))
 }
 
-/// The model that a body names, and the body with what was read of it put back. At most `max` bytes are held, reserved
-/// from `budget`: SDKs write `model` behind an `input` of any length, and a form's file often stands before it.
+/// The model that a body names, and the complete body. At most `max` bytes are held, reserved from `budget`: SDKs write
+/// `model` after an `input` of any length, and in a form a file often comes before it.
 async fn peek(
     mut pieces: BodyStream,
     max: usize,

@@ -26,7 +26,7 @@ use crate::{
     store::Principal,
 };
 use toolway_core::{
-    catalog::Selected,
+    catalog::{self, Selected},
     translate::dialect::{
         self, AnswerWriter, Delta, GatewayCall, GatewayError,
         responses::{self, GatewayTools, ListedTool, McpEntries, ResponseWriter},
@@ -68,7 +68,7 @@ impl Shown {
         input.can_ask = true;
         app.gateway.wait_until_ready(input).await;
         let selected = app.gateway.tools_asked_for(input);
-        let tools = GatewayTools::new(&self.entries.labels, listed(&selected));
+        let tools = GatewayTools::new(listed(&selected, &self.entries.labels));
         writer.show(tools, &self.entries.listed);
         selected
     }
@@ -150,15 +150,21 @@ fn one(piece: Vec<u8>) -> impl Stream<Item = Result<Bytes, Infallible>> + Send +
     stream::once(future::ready(Ok(piece.into())))
 }
 
-/// The tools of the gateway that the model is offered.
-fn listed(selected: &Selected) -> impl Iterator<Item = ListedTool<'_>> {
-    selected.tools.iter().map(|offered| ListedTool {
-        offered: offered.name.as_str(),
-        server: offered.server.as_str(),
-        name: &offered.tool.name,
-        description: offered.tool.description.as_deref(),
-        input_schema: &offered.tool.input_schema,
-        annotations: write_annotations(offered.tool.annotations),
+/// The tools of the gateway that the model is offered, those of a server that has one of the labels.
+fn listed<'t>(
+    selected: &'t Selected,
+    labels: &'t [String],
+) -> impl Iterator<Item = ListedTool<'t>> {
+    selected.tools.iter().filter_map(|offered| {
+        Some(ListedTool {
+            offered: offered.name.as_str(),
+            server: offered.server.as_str(),
+            label: catalog::label_of(&offered.server, labels)?,
+            name: &offered.tool.name,
+            description: offered.tool.description.as_deref(),
+            input_schema: &offered.tool.input_schema,
+            annotations: write_annotations(offered.tool.annotations),
+        })
     })
 }
 

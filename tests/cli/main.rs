@@ -488,6 +488,7 @@ fn log_with_open_files(limit: &str) -> String {
     let mut command = Command::new("sh");
     let script = format!("ulimit {limit}; exec \"$0\" serve --bind 127.0.0.1:0");
     command.args(["-c", &script, env!("CARGO_BIN_EXE_toolway")]);
+    command.env("TOOLWAY_DATA_DIR", folder.path().join("data"));
     command.current_dir(folder.path()).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = command.spawn().unwrap();

@@ -32,7 +32,7 @@ pub async fn post(gw: &Toolway, path: &str, body: &Value) -> reqwest::Response {
     request.body(body.to_string()).send().await.unwrap()
 }
 
-pub async fn plain(gw: &Toolway, path: &str, body: Value) -> Value {
+pub(crate) async fn plain(gw: &Toolway, path: &str, body: Value) -> Value {
     let response = post(gw, path, &body).await;
     let status = response.status();
     let text = response.text().await.unwrap();
@@ -41,7 +41,7 @@ pub async fn plain(gw: &Toolway, path: &str, body: Value) -> Value {
 }
 
 /// The events of a stream: (name, data). Each name is the data's type.
-pub async fn streamed(gw: &Toolway, path: &str, mut body: Value) -> Vec<Value> {
+pub(crate) async fn streamed(gw: &Toolway, path: &str, mut body: Value) -> Vec<Value> {
     body["stream"] = true.into();
     let response = post(gw, path, &body).await;
     assert_eq!(response.status(), 200);
@@ -747,6 +747,7 @@ async fn thoughts_of_every_round_keep_their_own_signatures() {
             .collect();
         let expected = [
             json!(["thinking 1", "signed 1"]),
+            json!(["again", "signed again"]),
             json!(["thinking 2", "signed 2"]),
         ];
         assert_eq!(thoughts, expected, "{is_streamed}");

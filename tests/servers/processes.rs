@@ -185,7 +185,7 @@ impl Stubborn {
         let toolway = std::process::Command::new("sh")
             .args([
                 "-c",
-                &format!("{before} exec {toolway} serve --bind 127.0.0.1:0"),
+                &format!("{before} exec {toolway} serve --bind 127.0.0.1:0 --data-dir data"),
             ])
             .current_dir(&folder)
             .stdin(std::process::Stdio::null())

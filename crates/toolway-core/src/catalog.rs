@@ -21,14 +21,13 @@ mod select;
 mod selection;
 mod suggest;
 
-pub(crate) use self::selection::EVERY_SERVER;
 pub use self::{
     feature_index::{FeatureIndex, IndexedFeature},
     features::ServerFeatures,
     filter::ToolFilter,
     page::{InvalidCursor, PAGE, page},
     select::{LeftOut, LeftOutReason, Selected},
-    selection::{Selection, matches},
+    selection::{Selection, label_of, matches},
 };
 use self::{select::Memo, suggest::suggest};
 

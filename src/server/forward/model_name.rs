@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::Deserialize;
 
-/// It begins like a JSON object or a form; in anything else the model cannot be found.
+/// The body begins like a JSON object or a form; the model cannot be found in anything else.
 pub(super) fn may_be_there(start: &[u8]) -> bool {
     matches!(start.trim_ascii_start().first(), None | Some(b'{' | b'-'))
 }

@@ -107,7 +107,7 @@ impl Prompt {
             body
         };
         let no_client = ClientHeaders::default();
-        // Asking twice does no harm, so the upstream may be asked again as in a round after the first.
+        // Repeating the request does no harm, so it may be retried as in a later round.
         let incoming = route
             .ask(&no_client, &self.config.model, body, RoundPosition::Later)
             .await?;

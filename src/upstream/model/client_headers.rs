@@ -53,7 +53,7 @@ impl ClientHeaders {
         ClientHeaders { client, ..self }
     }
 
-    /// Those that this upstream may see.
+    /// The headers that this upstream may see.
     pub(super) fn shown_to(&self, upstream: &Config) -> &[(HeaderName, HeaderValue)] {
         if upstream.client_key {
             return &self.list;

@@ -148,10 +148,7 @@ async fn a_client_that_drops_signatures_can_continue_a_mixed_turn_and_one_of_its
         assert_eq!(part(1, 1).get("thoughtSignature"), None);
         assert_eq!(part(2, 0)["functionResponse"]["response"]["output"], "3");
         assert_eq!(part(2, 1)["functionResponse"]["response"]["output"], "mine");
-        assert_eq!(
-            part(3, 0)["thoughtSignature"],
-            "skip_thought_signature_validator"
-        );
+        assert_eq!(part(3, 0)["thoughtSignature"], "CALL-own-x2");
         gw.join().await;
     }
 }

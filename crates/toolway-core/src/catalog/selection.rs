@@ -13,7 +13,7 @@ use toolway_protocol::{
 const MAX_PATTERNS: usize = 1024;
 
 /// Labels of an `mcp` entry that stand for every server, unless a server has that name.
-pub(crate) const EVERY_SERVER: [&str; 2] = ["toolway", "*"];
+const EVERY_SERVER: [&str; 2] = ["toolway", "*"];
 
 /// A choice among the offered tools. It can only narrow: headers and body must both agree to a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -330,6 +330,15 @@ pub(super) fn is_chosen(choice: &McpChoice, tool: &Offered) -> bool {
     let is_named = |name: &str| names_tool(name, tool);
     (EVERY_SERVER.contains(&label) || matches(label, tool.server.as_str()))
         && choice.name.as_deref().is_none_or(is_named)
+}
+
+/// The label among those of `mcp` entries that names a server: its own name before a pattern.
+pub fn label_of<'l>(server: &ServerId, labels: &'l [String]) -> Option<&'l str> {
+    let server = server.as_str();
+    let names = |label: &&String| EVERY_SERVER.contains(&label.as_str()) || matches(label, server);
+    let own = labels.iter().find(|label| *label == server);
+    own.or_else(|| labels.iter().find(names))
+        .map(String::as_str)
 }
 
 /// The tool is one of the list.

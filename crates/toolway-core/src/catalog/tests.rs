@@ -374,6 +374,15 @@ mod select {
     }
 
     #[test]
+    fn a_server_has_its_own_label_before_a_pattern() {
+        let labels = ["toolway", "f*", "files"].map(str::to_owned);
+        let label = |server, labels| label_of(&ServerId::parse(server).unwrap(), labels);
+        assert_eq!(label("files", &labels[..]), Some("files"));
+        assert_eq!(label("web", &labels[..]), Some("toolway"));
+        assert_eq!(label("web", &labels[1..]), None);
+    }
+
+    #[test]
     fn headers_narrow_what_mcp_entries_name() {
         check_entries(&[entry("*", None)], Some("web"), &ALL[3..]);
         check_entries(&[entry("files", None)], Some("web"), &[]);

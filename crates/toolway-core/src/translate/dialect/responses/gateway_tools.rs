@@ -5,10 +5,7 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use crate::{
-    catalog::{EVERY_SERVER, matches},
-    translate::dialect::{GatewayError, object},
-};
+use crate::translate::dialect::{GatewayError, object};
 use toolway_protocol::tool::JsonObject;
 
 /// A tool of the gateway that the model is offered.
@@ -18,6 +15,8 @@ pub struct ListedTool<'a> {
     pub offered: &'a str,
     /// Its server.
     pub server: &'a str,
+    /// The label of the request's `mcp` entry that names it.
+    pub label: &'a str,
     /// Its name on that server.
     pub name: &'a str,
     /// What it does.
@@ -45,19 +44,14 @@ pub(super) struct Labelled {
 }
 
 impl GatewayTools {
-    /// The tools under these labels, those of the request's `mcp` entries.
+    /// The tools under their labels.
     ///
     /// A tool has its own name under the label of its server, and the name that the model knows under a label that stands
     /// for several.
-    pub fn new<'a>(
-        labels: &[String],
-        tools: impl IntoIterator<Item = ListedTool<'a>>,
-    ) -> GatewayTools {
+    pub fn new<'a>(tools: impl IntoIterator<Item = ListedTool<'a>>) -> GatewayTools {
         let mut shown = GatewayTools::default();
         for tool in tools {
-            let Some(label) = label_of(tool.server, labels) else {
-                continue;
-            };
+            let label = tool.label;
             let name = match label == tool.server {
                 true => tool.name,
                 false => tool.offered,
@@ -108,17 +102,6 @@ pub(super) fn call_of(approval: &str) -> &str {
     approval.strip_prefix(APPROVAL).unwrap_or(approval)
 }
 
-/// The label that stands for a server: its name, or a pattern.
-fn label_of<'l>(server: &str, labels: &'l [String]) -> Option<&'l str> {
-    let exact = labels.iter().find(|label| *label == server);
-    let pattern = || {
-        labels
-            .iter()
-            .find(|label| EVERY_SERVER.contains(&label.as_str()) || matches(label, server))
-    };
-    exact.or_else(pattern).map(String::as_str)
-}
-
 /// The `error` of an `mcp_call` item.
 pub(super) fn write_error(error: &GatewayError) -> Value {
     match error {
@@ -152,21 +135,21 @@ pub(super) fn read_outcome(item: &JsonObject) -> (String, bool) {
 mod tests {
     use super::*;
 
-    fn tools(labels: &[&str]) -> GatewayTools {
+    fn tools(labels: [&str; 2]) -> GatewayTools {
         let schema = JsonObject::new();
-        let listed = [("calc", "add"), ("files", "read")].map(|(server, name)| ListedTool {
-            offered: match name {
-                "add" => "calc__add",
-                _ => "files__read",
-            },
-            server,
-            name,
-            description: None,
-            input_schema: &schema,
-            annotations: json!({}),
-        });
-        let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
-        GatewayTools::new(&labels, listed)
+        let listed = ["calc__add", "files__read"].into_iter().zip(labels);
+        GatewayTools::new(listed.map(|(offered, label)| {
+            let (server, name) = offered.split_once("__").unwrap();
+            ListedTool {
+                offered,
+                server,
+                label,
+                name,
+                description: None,
+                input_schema: &schema,
+                annotations: json!({}),
+            }
+        }))
     }
 
     fn name(tools: &GatewayTools, offered: &str) -> Option<(String, String)> {
@@ -179,17 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_its_own_label_before_a_pattern() {
-        let tools = tools(&["toolway", "files"]);
+    fn a_tool_has_its_own_name_under_the_label_of_its_server_only() {
+        let tools = tools(["toolway", "files"]);
         assert_eq!(name(&tools, "files__read"), pair("files", "read"));
         assert_eq!(name(&tools, "calc__add"), pair("toolway", "calc__add"));
-    }
-
-    #[test]
-    fn a_server_that_no_label_means_is_not_shown() {
-        let tools = tools(&["cal*"]);
-        assert_eq!(name(&tools, "calc__add"), pair("cal*", "calc__add"));
-        assert_eq!(name(&tools, "files__read"), None);
     }
 
     #[test]
@@ -197,7 +173,7 @@ mod tests {
         let labels = |lists: Vec<(String, Vec<Value>)>| -> Vec<String> {
             lists.into_iter().map(|(label, _)| label).collect()
         };
-        let mut shown = tools(&["calc", "files"]);
+        let mut shown = tools(["calc", "files"]);
         assert_eq!(labels(shown.take_lists(&["calc".to_owned()])), ["files"]);
     }
 
