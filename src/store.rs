@@ -3,7 +3,7 @@
 //!
 //! [`Store`] is the one interface. [`sqlite`] keeps entries in a file, [`memory`] as long as the process runs. Its
 //! operations are written for several processes on one store: nothing is listed, and what is kept has its expiry with
-//! it. [`Entries`] is what the gateway uses: the configured store, and memory for what that cannot take. [`turns`] and
+//! it. [`Entries`] is what the gateway uses: the configured store, and memory for what that cannot take. `turns` and
 //! [`responses`] say what the entries of each kind hold.
 
 use std::{

@@ -184,6 +184,7 @@ impl Chat<'_> {
                 Order::Parallel
             },
             forces_own_call: forces_own_call(&self.request),
+            sees_calls: self.shows_gateway_calls(),
         }
     }
 
@@ -347,6 +348,10 @@ impl Known for Chat<'_> {
 
     fn claims(&self, id: &str) -> bool {
         self.claims.claim(id)
+    }
+
+    fn shows_gateway_calls(&self) -> bool {
+        self.progress == ProgressMode::Items
     }
 
     fn is_offered(&self, name: &str) -> bool {

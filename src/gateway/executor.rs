@@ -62,6 +62,7 @@ impl Gateway {
             send_reasoning: false,
             order,
             forces_own_call: false,
+            sees_calls: false,
         };
         let mut turn = Turn::new(bounds, catalog, selected, CutResults::default());
         turn.begin();

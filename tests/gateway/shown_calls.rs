@@ -367,3 +367,53 @@ async fn a_chat_completion_has_no_way_to_ask() {
     assert_eq!(error["error"]["param"], "tools[0].require_approval");
     gw.join().await;
 }
+
+#[tokio::test]
+async fn a_question_stands_beside_calls_that_run_and_calls_of_the_client() {
+    let calls = [
+        ("c1", "calc__fail", json!({})),
+        ("c2", "calc__add", json!({"a": 1, "b": 2})),
+        ("c3", "own", json!({"x": 1})),
+    ];
+    let gw = over(vec![call(&calls), say("done")]).await;
+    let own = json!({"type": "function", "name": "own", "parameters": {"type": "object"}});
+    let mut body = asking();
+    body["tools"].as_array_mut().unwrap().push(own.clone());
+    let first = plain(&gw, "/v1/responses", body).await;
+    let kinds = [
+        "mcp_list_tools",
+        "mcp_approval_request",
+        "function_call",
+        "mcp_call",
+    ];
+    let mut found = types(&first["output"]);
+    found.sort_unstable();
+    let mut expected = kinds;
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+    assert_eq!(
+        gw.servers[0].calls().len(),
+        1,
+        "only what nobody is asked about"
+    );
+
+    let output = first["output"].as_array().unwrap();
+    let shown = output
+        .iter()
+        .find(|it| it["type"] == "function_call")
+        .unwrap();
+    let mut next = answering(&first, json!({"approve": true}));
+    next["tools"].as_array_mut().unwrap().push(own);
+    let mine =
+        json!({"type": "function_call_output", "call_id": shown["call_id"], "output": "mine"});
+    next["input"].as_array_mut().unwrap().push(mine);
+    let second = plain(&gw, "/v1/responses", next).await;
+    assert_eq!(types(&second["output"]), ["mcp_call", "message"]);
+    let results: Vec<Value> = gw.model.messages(1);
+    let results = results.iter().filter(|message| message["role"] == "tool");
+    let results: Vec<&str> = results.map(|it| it["content"].as_str().unwrap()).collect();
+    assert_eq!(results.len(), 3, "each call has one result: {results:?}");
+    assert!(results[0].contains("no such number"));
+    assert_eq!(results[1..], ["3", "mine"]);
+    gw.join().await;
+}

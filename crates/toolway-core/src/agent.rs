@@ -64,6 +64,8 @@ pub struct Bounds {
     /// From [`choice::forces_own_call`]: the client's choice holds in every question, and the last one offers the
     /// client's own tools.
     pub forces_own_call: bool,
+    /// The client sees the gateway's calls and sends them back, so that nothing is parked.
+    pub sees_calls: bool,
 }
 
 /// A call of the present turn.
@@ -355,13 +357,12 @@ impl Turn {
 
     fn hand_over(&mut self, mut client_calls: Vec<RoundCall>) -> Effect {
         let transcript = std::mem::take(&mut self.transcript);
-        let parked = transcript
-            .holds_more_than_the_client_sees()
-            .then(|| Parked {
-                transcript,
-                cut_results: std::mem::take(&mut self.cut_results),
-                client_calls: client_calls.iter().map(|call| call.call.clone()).collect(),
-            });
+        let holds_more = !self.bounds.sees_calls && transcript.holds_more_than_the_client_sees();
+        let parked = holds_more.then(|| Parked {
+            transcript,
+            cut_results: std::mem::take(&mut self.cut_results),
+            client_calls: client_calls.iter().map(|call| call.call.clone()).collect(),
+        });
         if parked.is_some() {
             for call in &mut client_calls {
                 call.call.id = marked(&call.call.id);

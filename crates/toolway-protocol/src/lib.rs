@@ -15,7 +15,7 @@
 //! let event = framer.next().unwrap().unwrap();
 //! let message = rpc::read(event.data().unwrap().as_bytes()).unwrap();
 //! assert!(matches!(message, rpc::Incoming::One(rpc::Message::Response(_))));
-//! ```
+//! assert!(matches!(message, rpc::MessageOrBatch::One(rpc::RpcMessage::Response(_))));
 //!
 //! | module | what it has |
 //! |---|---|

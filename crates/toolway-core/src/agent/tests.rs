@@ -22,6 +22,7 @@ const BOUNDS: Bounds = Bounds {
     send_reasoning: true,
     order: route::Order::Parallel,
     forces_own_call: false,
+    sees_calls: false,
 };
 
 /// `s` has `a` and `b`; `state` is stateful and has `c`; `strict` wants a number `x`. `other` is not selected.

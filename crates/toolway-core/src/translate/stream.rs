@@ -89,6 +89,11 @@ pub trait Known {
 
     /// The JSON Schema of a tool's arguments.
     fn parameters(&self, name: &str) -> Option<Value>;
+
+    /// The client is shown the gateway's calls as well, so that nothing is parked and no id gets a mark.
+    fn shows_gateway_calls(&self) -> bool {
+        false
+    }
 }
 
 /// How much the gateway has to do with an answer.

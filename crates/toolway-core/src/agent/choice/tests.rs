@@ -120,6 +120,7 @@ fn play(choice: &Value, own: &[&str], rounds: &[&[&str]]) -> (Vec<Question>, Vec
         send_reasoning: false,
         order: Order::Parallel,
         forces_own_call: forces_own_call(&request),
+        sees_calls: false,
     };
     let mut turn = Turn::new(bounds, catalog, selected.clone(), CutResults::default());
     let mut ask = turn.begin();

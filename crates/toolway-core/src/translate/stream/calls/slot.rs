@@ -171,7 +171,8 @@ impl Slot {
             Some((index, _)) => json!({"index": index, body: {input: text}}),
             None => {
                 let (index, id) = self.shown.insert(answer.add(self.id.clone(), known));
-                let id = if answer.marks { marked(id) } else { id.clone() };
+                let is_marked = answer.marks && !known.shows_gateway_calls();
+                let id = if is_marked { marked(id) } else { id.clone() };
                 let name = mend_name(&self.name);
                 json!({
                     "index": index,
