@@ -14,8 +14,8 @@
 //! framer.push(Bytes::from("\"result\":{\"tools\":[]}}\n\n"));
 //! let event = framer.next().unwrap().unwrap();
 //! let message = rpc::read(event.data().unwrap().as_bytes()).unwrap();
-//! assert!(matches!(message, rpc::Incoming::One(rpc::Message::Response(_))));
 //! assert!(matches!(message, rpc::MessageOrBatch::One(rpc::RpcMessage::Response(_))));
+//! ```
 //!
 //! | module | what it has |
 //! |---|---|
