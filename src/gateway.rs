@@ -38,9 +38,9 @@ use std::{
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use crate::health::{ServerHealth, State};
+use crate::health::{ServerHealth, ServerState};
 use crate::{
-    store::{Entries, StoreHealth, sessions::SessionStates},
+    store::{StoreEntries, StoreHealth, sessions::SessionStates},
     upstream::{
         self,
         function::{self, Functions, GroupHealth},
@@ -115,7 +115,7 @@ pub struct Setup {
     /// What is behind `/mcp/NAME`; each name once.
     pub profiles: Vec<mcp::Profile>,
     /// What outlives requests.
-    pub entries: Arc<Entries>,
+    pub entries: Arc<StoreEntries>,
 }
 
 /// Everything between the faces and the outside world.
@@ -125,7 +125,7 @@ pub struct Gateway {
     servers: Arc<Servers>,
     backends: Backends,
     current: Arc<LiveCatalog>,
-    entries: Arc<Entries>,
+    entries: Arc<StoreEntries>,
     claimed: ClaimedIds,
     /// What tools and clients keep of sessions.
     sessions: SessionStates,
@@ -230,7 +230,7 @@ impl Gateway {
     }
 
     /// What outlives requests.
-    pub fn entries(&self) -> &Entries {
+    pub fn entries(&self) -> &StoreEntries {
         &self.entries
     }
 
@@ -242,8 +242,8 @@ impl Gateway {
     /// The start is over, every server that is `required` is ready, and the catalog has all tools.
     pub fn is_ready(&self) -> bool {
         let health = self.servers.health();
-        let has_settled = health.iter().all(|it| it.state != State::Starting);
-        let is_up = |it: &ServerHealth| !it.required || it.state == State::Ready;
+        let has_settled = health.iter().all(|it| it.state != ServerState::Starting);
+        let is_up = |it: &ServerHealth| !it.required || it.state == ServerState::Ready;
         (has_settled || Instant::now() >= self.start_ends)
             && health.iter().all(is_up)
             && !self.current.is_behind()

@@ -11,7 +11,7 @@ use toolway_protocol::tool::ServerId;
 /// The state of one MCP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum ServerState {
     /// It is being started for the first time.
     Starting,
     /// It can be called.
@@ -24,14 +24,14 @@ pub enum State {
     Stopped,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for ServerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            State::Starting => "starting",
-            State::Ready => "ready",
-            State::Restarting => "restarting",
-            State::Failed => "failed",
-            State::Stopped => "stopped",
+            ServerState::Starting => "starting",
+            ServerState::Ready => "ready",
+            ServerState::Restarting => "restarting",
+            ServerState::Failed => "failed",
+            ServerState::Stopped => "stopped",
         })
     }
 }
@@ -45,7 +45,7 @@ pub struct ServerHealth {
     /// toolway counts as ready only when it is.
     pub required: bool,
     /// Its state.
-    pub state: State,
+    pub state: ServerState,
     /// `stdio`, `http` (Streamable HTTP) or `sse` (HTTP+SSE of 2024-11-05).
     pub transport: &'static str,
     /// The protocol version it speaks with us; absent until it was ready once.
@@ -128,7 +128,7 @@ mod tests {
         let health = ServerHealth {
             server: ServerId::parse("files").unwrap(),
             required: false,
-            state: State::Restarting,
+            state: ServerState::Restarting,
             transport: "stdio",
             protocol_version: Some("2025-11-25".to_owned()),
             tools: 3,

@@ -3,7 +3,7 @@
 //!
 //! [`Store`] is the one interface. [`sqlite`] keeps entries in a file, [`memory`] as long as the process runs. Its
 //! operations are written for several processes on one store: nothing is listed, and what is kept has its expiry with
-//! it. [`Entries`] is what the gateway uses: the configured store, and memory for what that cannot take. `turns` and
+//! it. [`StoreEntries`] is what the gateway uses: the configured store, and memory for what that cannot take. `turns` and
 //! [`responses`] say what the entries of each kind hold.
 
 use std::{
@@ -44,7 +44,7 @@ pub type Principal = u64;
 
 /// What an entry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum EntryKind {
     /// A turn that waits for the client's results.
     Turn,
     /// A response and what it answered.
@@ -55,7 +55,7 @@ pub enum Kind {
 
 /// How many entries of a kind are kept, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct StoreBounds {
     /// Most entries.
     pub entries: usize,
     /// Most bytes of their contents.
@@ -67,31 +67,31 @@ pub struct Bounds {
 /// A day.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-impl Kind {
+impl EntryKind {
     /// The word for it in a file.
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::Turn => "turn",
-            Kind::Response => "response",
-            Kind::Approval => "approval",
+            EntryKind::Turn => "turn",
+            EntryKind::Response => "response",
+            EntryKind::Approval => "approval",
         }
     }
 
     /// How many are kept. Clients of chats send their whole history with every request, so a turn is needed as long as
     /// its conversation lasts.
-    pub fn bounds(self) -> Bounds {
+    pub fn bounds(self) -> StoreBounds {
         let (bytes, age) = match self {
-            Kind::Turn => (128 << 20, 7 * DAY),
-            Kind::Response => (64 << 20, DAY),
-            Kind::Approval => (16 << 20, 7 * DAY),
+            EntryKind::Turn => (128 << 20, 7 * DAY),
+            EntryKind::Response => (64 << 20, DAY),
+            EntryKind::Approval => (16 << 20, 7 * DAY),
         };
         match cfg!(test) {
-            true => Bounds {
+            true => StoreBounds {
                 entries: 100,
                 bytes: 1 << 20,
                 age,
             },
-            false => Bounds {
+            false => StoreBounds {
                 entries: 10_000,
                 bytes,
                 age,
@@ -102,7 +102,7 @@ impl Kind {
     /// Its first key is its id: a new entry takes the place of the one before. Calls of turns have ids that upstreams
     /// choose, and may choose again.
     fn has_id(self) -> bool {
-        self != Kind::Turn
+        self != EntryKind::Turn
     }
 }
 
@@ -125,46 +125,46 @@ impl Held {
     }
 
     /// It is more than a share of `1 / part` of what is kept.
-    fn exceeds(self, bounds: &Bounds, part: usize) -> bool {
+    fn exceeds(self, bounds: &StoreBounds, part: usize) -> bool {
         self.entries > bounds.entries / part || self.bytes > bounds.bytes / part
     }
 }
 
 /// What is kept.
 #[derive(Debug)]
-pub struct Entry {
+pub struct StoreEntry {
     /// What it holds.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Only this client finds it.
     pub principal: Principal,
     /// What it is found by.
     pub keys: Vec<String>,
-    /// See [`Content`].
-    pub content: Content,
+    /// See [`StoredContent`].
+    pub content: StoredContent,
 }
 
 /// What an entry holds: values where they are kept in memory and not copied, else JSON, which takes a fraction of the
 /// memory.
 #[derive(Clone, Debug)]
-pub enum Content {
+pub enum StoredContent {
     /// Of a turn.
     Turn(Arc<Parked>),
     /// Of every other kind.
     Json(Arc<str>),
 }
 
-impl Content {
-    fn read(kind: Kind, text: &str) -> Result<Content, serde_json::Error> {
+impl StoredContent {
+    fn read(kind: EntryKind, text: &str) -> Result<StoredContent, serde_json::Error> {
         Ok(match kind {
-            Kind::Turn => Content::Turn(Arc::new(serde_json::from_str(text)?)),
-            Kind::Response | Kind::Approval => Content::Json(text.into()),
+            EntryKind::Turn => StoredContent::Turn(Arc::new(serde_json::from_str(text)?)),
+            EntryKind::Response | EntryKind::Approval => StoredContent::Json(text.into()),
         })
     }
 
     fn text(&self) -> Result<Cow<'_, str>, serde_json::Error> {
         Ok(match self {
-            Content::Turn(parked) => serde_json::to_string(&**parked)?.into(),
-            Content::Json(text) => Cow::Borrowed(text),
+            StoredContent::Turn(parked) => serde_json::to_string(&**parked)?.into(),
+            StoredContent::Json(text) => Cow::Borrowed(text),
         })
     }
 
@@ -172,10 +172,10 @@ impl Content {
     fn bytes(&self) -> usize {
         match self {
             // The transcript holds the client's calls too, and stands for what they take beside it.
-            Content::Turn(parked) => {
+            StoredContent::Turn(parked) => {
                 parked.transcript.messages().len() + parked.cut_results.bytes()
             }
-            Content::Json(text) => text.len(),
+            StoredContent::Json(text) => text.len(),
         }
     }
 }
@@ -186,7 +186,7 @@ pub struct FoundEntry {
     /// The key.
     pub key: String,
     /// What it holds. One entry that is found by several keys is loaded once.
-    pub content: Content,
+    pub content: StoredContent,
 }
 
 /// Where entries are kept.
@@ -216,7 +216,7 @@ pub enum StoreError {
 /// Asked for the bytes that found entries take in memory, each time for more; false refuses.
 pub type Reserve<'a> = dyn FnMut(usize) -> bool + Send + 'a;
 
-/// Keeps entries until they expire, within the [`Bounds`] of their kind; for more, the oldest go, and those of a client
+/// Keeps entries until they expire, within the [`StoreBounds`] of their kind; for more, the oldest go, and those of a client
 /// that holds more than half go first.
 pub trait Store: fmt::Debug + Send + Sync {
     /// Keeps an entry. It survives the end of the process, where the store does, once this has ended. An entry that
@@ -224,7 +224,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`]; the entry is not kept.
-    fn keep<'a>(&'a self, entry: &'a Arc<Entry>) -> BoxFuture<'a, Result<(), StoreError>>;
+    fn keep<'a>(&'a self, entry: &'a Arc<StoreEntry>) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// What this client has under these keys, the newest first.
     ///
@@ -232,7 +232,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// [`StoreError::NoRoom`] when `reserve` refuses, [`StoreError::Unavailable`] when it cannot be read.
     fn find<'a>(
         &'a self,
-        kind: Kind,
+        kind: EntryKind,
         principal: Principal,
         keys: &'a [String],
         reserve: &'a mut Reserve<'_>,
@@ -244,13 +244,13 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// [`StoreError::Unavailable`]; nothing is removed.
     fn remove<'a>(
         &'a self,
-        kind: Kind,
+        kind: EntryKind,
         principal: Principal,
         key: &'a str,
     ) -> BoxFuture<'a, Result<bool, StoreError>>;
 
     /// Nothing of this kind is kept; false where that is not known.
-    fn is_empty(&self, kind: Kind) -> bool;
+    fn is_empty(&self, kind: EntryKind) -> bool;
 
     /// `memory` or `sqlite`.
     fn name(&self) -> &'static str;
@@ -269,10 +269,10 @@ pub struct StoreHealth {
 
 /// Entries of every kind: in the configured store, and in memory while that fails.
 #[derive(Debug)]
-pub struct Entries(Arc<Inner>);
+pub struct StoreEntries(Arc<StoreInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct StoreInner {
     store: Arc<dyn Store>,
     /// What the store has not taken yet.
     spare: Memory,
@@ -283,21 +283,21 @@ struct Inner {
     retries: AtomicBool,
 }
 
-impl Default for Entries {
-    fn default() -> Entries {
-        Entries::new(Arc::new(Memory::default()))
+impl Default for StoreEntries {
+    fn default() -> StoreEntries {
+        StoreEntries::new(Arc::new(Memory::default()))
     }
 }
 
-impl Entries {
+impl StoreEntries {
     /// Opens the store in this place.
     ///
     /// # Errors
     /// See [`OpenError`]. Where the default folder cannot be written to, entries are kept in memory, and
-    /// [`Entries::health`] says so.
-    pub fn open(place: &DataDir) -> Result<Entries, OpenError> {
+    /// [`StoreEntries::health`] says so.
+    pub fn open(place: &DataDir) -> Result<StoreEntries, OpenError> {
         let opened = match place {
-            DataDir::Memory => return Ok(Entries::default()),
+            DataDir::Memory => return Ok(StoreEntries::default()),
             DataDir::Folder(folder) => Sqlite::open(folder),
             DataDir::Default => match default_folder() {
                 Ok(folder) => Sqlite::open(&folder),
@@ -307,25 +307,25 @@ impl Entries {
         match opened {
             Ok(store) => {
                 tracing::info!(file = %store.path().display(), "Mixed turns and responses are stored in a file");
-                Ok(Entries::new(Arc::new(store)))
+                Ok(StoreEntries::new(Arc::new(store)))
             }
             Err(error @ OpenError::Io { .. }) if *place == DataDir::Default => {
                 tracing::warn!(
                     "{error}; mixed turns and responses are kept in memory, and are lost when toolway ends"
                 );
-                Ok(Entries::with(Arc::new(Memory::default()), Some(error)))
+                Ok(StoreEntries::with(Arc::new(Memory::default()), Some(error)))
             }
             Err(error) => Err(error),
         }
     }
 
     /// Entries that are kept in this store.
-    pub fn new(store: Arc<dyn Store>) -> Entries {
-        Entries::with(store, None)
+    pub fn new(store: Arc<dyn Store>) -> StoreEntries {
+        StoreEntries::with(store, None)
     }
 
-    fn with(store: Arc<dyn Store>, unopened: Option<OpenError>) -> Entries {
-        Entries(Arc::new(Inner {
+    fn with(store: Arc<dyn Store>, unopened: Option<OpenError>) -> StoreEntries {
+        StoreEntries(Arc::new(StoreInner {
             store,
             spare: Memory::default(),
             unopened,
@@ -335,7 +335,7 @@ impl Entries {
     }
 
     /// Keeps an entry. What the store does not take is kept in memory, and offered to it again every few seconds.
-    pub async fn keep(&self, entry: Entry) {
+    pub async fn keep(&self, entry: StoreEntry) {
         let entry = Arc::new(entry);
         if let Err(error) = self.0.store.keep(&entry).await {
             self.0.spare.add(&entry);
@@ -354,7 +354,7 @@ impl Entries {
     /// [`NoRoom`] when `reserve` refuses.
     pub async fn find(
         &self,
-        kind: Kind,
+        kind: EntryKind,
         principal: Principal,
         keys: &[String],
         reserve: &mut Reserve<'_>,
@@ -372,7 +372,7 @@ impl Entries {
     }
 
     /// Removes what this client has under a key. False if there was nothing, or the store fails.
-    pub async fn remove(&self, kind: Kind, principal: Principal, key: &str) -> bool {
+    pub async fn remove(&self, kind: EntryKind, principal: Principal, key: &str) -> bool {
         let was_spare = self.0.spare.forget(kind, principal, key);
         match self.0.store.remove(kind, principal, key).await {
             Ok(was_there) => was_there || was_spare,
@@ -384,7 +384,7 @@ impl Entries {
     }
 
     /// Nothing of this kind is kept, so that no conversation needs to be looked through; false where that is not known.
-    pub fn is_empty(&self, kind: Kind) -> bool {
+    pub fn is_empty(&self, kind: EntryKind) -> bool {
         self.0.spare.is_empty(kind) && self.0.store.is_empty(kind)
     }
 
@@ -404,7 +404,7 @@ impl Entries {
     }
 }
 
-impl Inner {
+impl StoreInner {
     /// Logs when the store begins to fail.
     fn failed(&self, error: &StoreError) {
         let mut fault = self.fault();
@@ -432,7 +432,7 @@ impl Inner {
 }
 
 /// Offers what was kept in memory to the store, until it has taken all.
-async fn retry(entries: Weak<Inner>) {
+async fn retry(entries: Weak<StoreInner>) {
     loop {
         sleep(RETRY).await;
         let Some(entries) = entries.upgrade() else {

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use toolway_core::agent::events::{self, Item};
+use toolway_core::agent::events::{self, EventItem};
 
 fuzz_target!(|body: &[u8]| {
     let Ok((_, events)) = events::read(body) else {
@@ -12,7 +12,7 @@ fuzz_target!(|body: &[u8]| {
     let taken = events::take_in(events, false);
     let mut ended: Vec<String> = taken.to_run.iter().map(|(id, _)| id.clone()).collect();
     for item in &taken.items {
-        if let Item::Write(event) = item
+        if let EventItem::Write(event) = item
             && event["type"] != "error"
         {
             ended.extend(event["tool_call_id"].as_str().map(str::to_owned));

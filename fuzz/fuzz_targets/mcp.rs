@@ -7,7 +7,7 @@ use serde_json::Value;
 use toolway_core::translate::era;
 use toolway_protocol::mcp::{
         asks, envelope,
-        features::{Entries, FeatureKind},
+        features::{FeatureEntries, FeatureKind},
         progress,
         results::{asks_for_input, read_result, write_result},
         rpc::{self, MessageOrBatch, RpcMessage},
@@ -65,7 +65,7 @@ fn check_result(result: Value) {
         write_tool(tool, &tool.name);
     }
     for kind in [FeatureKind::Prompts, FeatureKind::Resources, FeatureKind::Templates] {
-        _ = Entries::new(kind).add_page(&result);
+        _ = FeatureEntries::new(kind).add_page(&result);
     }
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] {
         let version = Version::parse(version).expect("a version that is known");

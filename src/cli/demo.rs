@@ -17,7 +17,7 @@ use super::serve;
 use crate::{
     config::{Config, Environment, RawConfig},
     server as http_face,
-    store::Entries,
+    store::StoreEntries,
 };
 
 /// Longest wait for the built-in MCP server.
@@ -32,7 +32,7 @@ pub(super) async fn run(bind: SocketAddr, once: bool, stop: CancellationToken) -
     let listener = free(bind).await?;
     let address = listener.local_addr()?;
     let config = config(model_address, address)?;
-    let gateway = serve::gateway(&config, Entries::default())?;
+    let gateway = serve::gateway(&config, StoreEntries::default())?;
     gateway.settled(Instant::now() + SETTLING).await;
 
     let serving = tokio::spawn(http_face::serve(

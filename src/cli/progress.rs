@@ -10,7 +10,7 @@ use tokio::time::{Instant, interval_at};
 
 use super::terminal;
 use crate::gateway::Gateway;
-use crate::health::State;
+use crate::health::ServerState;
 
 /// How often the line is redrawn.
 const TICK: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ pub(super) async fn while_waiting<T>(gateway: &Gateway, work: impl Future<Output
         tokio::select! {
             done = &mut work => break done,
             _ = ticks.tick() => {
-                let awaited = gateway.health().into_iter().filter(|it| it.state == State::Starting);
+                let awaited = gateway.health().into_iter().filter(|it| it.state == ServerState::Starting);
                 let awaited: Vec<String> = awaited.map(|it| it.server.to_string()).collect();
                 let line = line(&awaited, begun.elapsed().as_secs());
                 let line = terminal::brief(&line, terminal::width(&io::stderr()).unwrap_or(80));

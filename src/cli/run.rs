@@ -14,14 +14,14 @@ use super::{
     inventory::{self, Dropped, Inventory, NamedLine, ServerLine, ToolLine, Tried},
     progress, serve,
 };
-use crate::health::{ServerHealth, State};
+use crate::health::{ServerHealth, ServerState};
 use crate::{
     config::{Config, Problem},
     gateway::{
         Gateway, listing,
         mcp::{Profile, ProfileShows},
     },
-    store::Entries,
+    store::StoreEntries,
     upstream::{
         function::GroupHealth,
         model::{ClientHeaders, ModelError, Models, NamedModel, TargetModel},
@@ -87,7 +87,7 @@ pub(super) async fn survey_all(config: &Config) -> Result<Inventory> {
     for group in &mut inventory.functions {
         let tried = services.iter().find(|it| it.name == group.server);
         if let Some(error) = tried.and_then(|it| it.error.clone()) {
-            group.state = State::Failed.to_string();
+            group.state = ServerState::Failed.to_string();
             group.is_ready = false;
             group.last_error = Some(error);
         }
@@ -157,7 +157,7 @@ async fn settled(config: &Config) -> Result<Arc<Gateway>> {
     let mut config = config.clone();
     // Delays are reported here, not in the log.
     config.gateway.start_wait = start_wait;
-    let gateway = serve::gateway(&config, Entries::default())?;
+    let gateway = serve::gateway(&config, StoreEntries::default())?;
     let settled = gateway.settled(Instant::now() + start_wait);
     progress::while_waiting(&gateway, settled).await;
     Ok(gateway)
@@ -168,7 +168,7 @@ fn look(config: &Config, gateway: &Gateway) -> Inventory {
     let (health, groups) = (gateway.health(), gateway.functions());
     let servers = health.iter().map(|it| (&it.server, it.state));
     let all = servers.chain(groups.iter().map(|it| (&it.group, it.state)));
-    let not_ready = all.filter(|it| it.1 != State::Ready);
+    let not_ready = all.filter(|it| it.1 != ServerState::Ready);
     let not_ready: Vec<_> = not_ready.map(|it| it.0.clone()).collect();
     Inventory {
         unmatched: unmatched(config, &catalog, &not_ready),
@@ -208,7 +208,7 @@ fn server(health: ServerHealth) -> ServerLine {
     ServerLine {
         server: health.server.to_string(),
         state: health.state.to_string(),
-        is_ready: health.state == State::Ready,
+        is_ready: health.state == ServerState::Ready,
         transport: health.transport.to_owned(),
         protocol_version: health.protocol_version,
         tools: health.tools,
@@ -223,7 +223,7 @@ fn group(health: &GroupHealth) -> ServerLine {
     ServerLine {
         server: health.group.to_string(),
         state: health.state.to_string(),
-        is_ready: health.state == State::Ready,
+        is_ready: health.state == ServerState::Ready,
         transport: health.kind.to_owned(),
         tools: health.tools,
         last_error: health.last_error.clone(),

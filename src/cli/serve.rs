@@ -16,14 +16,14 @@ use crate::{
     config::Config,
     gateway::{Gateway, Setup},
     server,
-    store::Entries,
+    store::StoreEntries,
 };
 
 /// Serves until a stop signal, and leaves nothing running.
 pub(super) async fn run(mut config: Config, stop: CancellationToken) -> Result<()> {
     open_files::fit(&mut config);
     let listener = bind(config.server.bind)?;
-    let entries = Entries::open(&config.data)?;
+    let entries = StoreEntries::open(&config.data)?;
     let gateway = gateway(&config, entries)?;
     say_where(&config, &listener).await?;
     let stopped = stop.cancelled_owned();
@@ -50,7 +50,7 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener> {
 }
 
 /// Starts a gateway as configured, with this store.
-pub(super) fn gateway(config: &Config, entries: Entries) -> Result<Arc<Gateway>> {
+pub(super) fn gateway(config: &Config, entries: StoreEntries) -> Result<Arc<Gateway>> {
     Gateway::start(Setup {
         config: config.gateway.clone(),
         upstreams: config.upstreams.clone(),

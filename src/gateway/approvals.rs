@@ -22,9 +22,9 @@ use super::Gateway;
 use crate::store::{Principal, approvals::Approval};
 
 /// What came of an approved call.
-pub type Outcome = Result<String, GatewayError>;
+pub type ApprovedOutcome = Result<String, GatewayError>;
 
-/// An [`Outcome`] as it is stored.
+/// An [`ApprovedOutcome`] as it is stored.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     text: String,
@@ -33,8 +33,8 @@ struct Stored {
     failed: bool,
 }
 
-impl From<&Outcome> for Stored {
-    fn from(outcome: &Outcome) -> Stored {
+impl From<&ApprovedOutcome> for Stored {
+    fn from(outcome: &ApprovedOutcome) -> Stored {
         let (text, code) = match outcome {
             Ok(text) | Err(GatewayError::Tool(text)) => (text, None),
             Err(GatewayError::Protocol { code, message }) => (message, Some(*code)),
@@ -47,8 +47,8 @@ impl From<&Outcome> for Stored {
     }
 }
 
-impl From<Stored> for Outcome {
-    fn from(stored: Stored) -> Outcome {
+impl From<Stored> for ApprovedOutcome {
+    fn from(stored: Stored) -> ApprovedOutcome {
         match (stored.failed, stored.code) {
             (false, _) => Ok(stored.text),
             (true, None) => Err(GatewayError::Tool(stored.text)),
@@ -85,8 +85,8 @@ impl Gateway {
         principal: Principal,
         calls: &[GatewayCall],
         selected: Arc<Selected>,
-    ) -> Vec<Outcome> {
-        let mut outcomes: Vec<Option<Outcome>> = Vec::new();
+    ) -> Vec<ApprovedOutcome> {
+        let mut outcomes: Vec<Option<ApprovedOutcome>> = Vec::new();
         let mut now = Vec::new();
         for call in calls {
             let id = call.approval.as_deref().unwrap_or_default();
@@ -99,7 +99,7 @@ impl Gateway {
                 }
                 Ok(Approval::Made(stored)) => serde_json::from_str::<Stored>(&stored)
                     .ok()
-                    .map(Outcome::from)
+                    .map(ApprovedOutcome::from)
                     .or_else(|| Some(unknown())),
                 Ok(Approval::Different) => Some(refused(
                     "the approval is for another call; this one was not made",
@@ -122,7 +122,7 @@ impl Gateway {
     }
 
     /// Makes calls side by side where that is allowed.
-    async fn make(&self, calls: &[&GatewayCall], selected: Arc<Selected>) -> Vec<Outcome> {
+    async fn make(&self, calls: &[&GatewayCall], selected: Arc<Selected>) -> Vec<ApprovedOutcome> {
         if calls.is_empty() {
             return Vec::new();
         }
@@ -156,14 +156,14 @@ impl Gateway {
     }
 }
 
-fn refused(message: &str) -> Outcome {
+fn refused(message: &str) -> ApprovedOutcome {
     Err(GatewayError::Protocol {
         code: code::INTERNAL_ERROR,
         message: message.to_owned(),
     })
 }
 
-fn unknown() -> Outcome {
+fn unknown() -> ApprovedOutcome {
     refused(
         "toolway does not have this approval any more: the call may have been made, and its result is lost. It was not \
          made again.",

@@ -14,7 +14,7 @@ use crate::byte_budget::{ByteBudget, Reservation};
 use crate::{
     store::{NewTurn, Principal, sessions::SessionName},
     upstream::{
-        model::{self, ClientHeaders, Incoming, Route, Step, retry},
+        model::{self, ClientHeaders, Incoming, Route, RouteStep, retry},
         read_text,
     },
 };
@@ -189,7 +189,7 @@ impl Chat<'_> {
     }
 
     /// The body of a question to a model. One that nothing was changed in is the very bytes that came.
-    fn body<'c>(&'c self, ask: &'c Ask, step: Step<'_>) -> SegmentedBody<'c> {
+    fn body<'c>(&'c self, ask: &'c Ask, step: RouteStep<'_>) -> SegmentedBody<'c> {
         let with_state = self.with_state.as_ref().map(|it| it.0.as_str());
         let history = with_state.or_else(|| {
             let restored = self.restored.as_ref();
@@ -233,7 +233,7 @@ impl Chat<'_> {
         let kept = (foreign > 0).then(|| ask.without_reasoning(foreign));
         let kept = kept.as_ref().unwrap_or(ask);
         let plain = OnceLock::new();
-        let body = |step: Step<'_>| {
+        let body = |step: RouteStep<'_>| {
             let ask = match self.route.at() == before {
                 true => kept,
                 false => plain.get_or_init(|| ask.without_reasoning(ask.appended.len())),

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::byte_budget::Reservation;
 use crate::{
-    store::{FoundUnder, Kind},
+    store::{EntryKind, FoundUnder},
     upstream::{model::Route, read_text},
 };
 use toolway_core::{
@@ -234,7 +234,7 @@ impl Gateway {
         let messages = request.messages();
         read_text(messages.get().len(), || {
             parked::has_marks(messages)
-                || (!self.entries.is_empty(Kind::Turn) && parked::may_concern(messages))
+                || (!self.entries.is_empty(EntryKind::Turn) && parked::may_concern(messages))
         })
     }
 
@@ -248,7 +248,7 @@ impl Gateway {
         let mut reservation = input.bodies.take_nothing();
         let mut loaded = 0;
         let mut found: HashMap<String, Vec<Found>> = HashMap::new();
-        let keys = match self.entries.is_empty(Kind::Turn) {
+        let keys = match self.entries.is_empty(EntryKind::Turn) {
             true => Vec::new(),
             false => read_text(messages.get().len(), || parked::keys(messages)),
         };

@@ -28,11 +28,11 @@ use super::{
 const MAX_RESULT_BYTES: usize = 16 << 20;
 
 /// A call that may not run, by its id, and why.
-type Refused = Box<(String, CallError)>;
+type RefusedEvent = Box<(String, CallError)>;
 
 /// What happens to a call.
 #[derive(Debug)]
-pub enum Step {
+pub enum EventStep {
     /// It says how far it has come.
     Progressed(String, Progress),
     /// An attempt has failed, and there will be another one.
@@ -60,12 +60,12 @@ pub enum Step {
 pub struct Steps {
     /// `None` when every call is at its end.
     work: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    steps: mpsc::Receiver<Step>,
+    steps: mpsc::Receiver<EventStep>,
 }
 
 impl Steps {
     /// What happens next; `None` when nothing more does. Cancel safe.
-    pub async fn next(&mut self) -> Option<Step> {
+    pub async fn next(&mut self) -> Option<EventStep> {
         if let Some(work) = &mut self.work {
             tokio::select! {
                 biased;
@@ -116,7 +116,7 @@ impl Gateway {
         calls: Vec<(String, Requested)>,
         catalog: &Catalog,
         selected: &Selected,
-    ) -> Vec<Result<Job, Refused>> {
+    ) -> Vec<Result<Job, RefusedEvent>> {
         let most = self.config.max_calls;
         let admitted = calls.into_iter().enumerate().map(|(place, (id, call))| {
             if let Some(earlier) = &call.retry_of {
@@ -146,10 +146,10 @@ impl Gateway {
 
     async fn run_jobs(
         &self,
-        admitted: Vec<Result<Job, Refused>>,
+        admitted: Vec<Result<Job, RefusedEvent>>,
         deadline: Instant,
         open: &mut Vec<String>,
-        steps: &mpsc::Sender<Step>,
+        steps: &mpsc::Sender<EventStep>,
     ) {
         let mut jobs = Vec::new();
         for job in admitted {
@@ -174,8 +174,10 @@ impl Gateway {
         while let Some(event) = running.next().await {
             let step = match event {
                 CallEvent::Started(_) => continue,
-                CallEvent::Progressed(job, progress) => Step::Progressed(job.id.clone(), progress),
-                CallEvent::Repeated(job, attempt, error) => Step::Repeated {
+                CallEvent::Progressed(job, progress) => {
+                    EventStep::Progressed(job.id.clone(), progress)
+                }
+                CallEvent::Repeated(job, attempt, error) => EventStep::Repeated {
                     id: job.id.clone(),
                     attempt,
                     reason: results::error_to_text(&error),
@@ -196,7 +198,7 @@ impl Gateway {
     }
 }
 
-fn ended(id: String, outcome: Result<ToolResult, CallError>, attempts: u32) -> Step {
+fn ended(id: String, outcome: Result<ToolResult, CallError>, attempts: u32) -> EventStep {
     let (content, state_delta) = match outcome {
         Ok(mut result) => {
             let delta = result.state_delta.take();
@@ -206,7 +208,7 @@ fn ended(id: String, outcome: Result<ToolResult, CallError>, attempts: u32) -> S
         }
         Err(error) => (results::error_to_openai(&error), None),
     };
-    Step::Ended {
+    EventStep::Ended {
         executed: Executed { id, content },
         attempts,
         state_delta,

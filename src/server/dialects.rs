@@ -165,7 +165,7 @@ async fn complete(app: Arc<App>, request: Request, face: Face) -> Response {
         }
     }
     match translated {
-        Ok(asked) if asked.mode != Mode::Foreground => {
+        Ok(asked) if asked.mode != AnswerMode::Foreground => {
             responses::create_in_background(app, parts, asked).await
         }
         Ok(asked) => answer(app, parts, face, asked).await,
@@ -186,11 +186,11 @@ async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Re
     };
     drop(parts);
     let writer = match (asked.writer, asked.shown) {
-        (Writer::Response(writing), Some(shown)) => {
+        (FaceWriter::Response(writing), Some(shown)) => {
             return mcp_items::answer(app, input, writing, *shown).await;
         }
-        (Writer::Response(writing), None) => Some(writing),
-        (Writer::Message, _) => None,
+        (FaceWriter::Response(writing), None) => Some(writing),
+        (FaceWriter::Message, _) => None,
     };
     let principal = input.principal;
     match app.gateway.chat(input).await {
@@ -259,10 +259,10 @@ pub(super) struct Asked {
     pub(super) model: String,
     pub(super) chat: Bytes,
     pub(super) warnings: Vec<String>,
-    pub(super) writer: Writer,
+    pub(super) writer: FaceWriter,
     /// It refers to what toolway keeps, and the upstream does not.
     pub(super) is_here: bool,
-    pub(super) mode: Mode,
+    pub(super) mode: AnswerMode,
     /// The client sees the gateway's tools.
     pub(super) shown: Option<Box<Shown>>,
 }
@@ -278,7 +278,7 @@ impl Asked {
 
 /// How a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum AnswerMode {
     /// While its client waits.
     Foreground,
     /// Whether its client waits or not.
@@ -374,9 +374,9 @@ fn read_message(body: JsonObject, is_native: bool) -> Result<Asked, Unread> {
         chat: write_chat(&request),
         model: request.model,
         warnings: left_out(&dropped),
-        writer: Writer::Message,
+        writer: FaceWriter::Message,
         is_here: false,
-        mode: Mode::Foreground,
+        mode: AnswerMode::Foreground,
         shown: None,
     })
 }
@@ -413,7 +413,7 @@ pub(super) fn write_chat(request: &dialect::Request) -> Bytes {
 }
 
 /// What writes the answer.
-pub(super) enum Writer {
+pub(super) enum FaceWriter {
     Message,
     Response(Writing),
 }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::{
     gateway::{
-        events::{Step, Steps},
+        events::{EventStep, Steps},
         failure::Failure,
     },
     store::{
@@ -25,7 +25,7 @@ use crate::{
     upstream::read_text,
 };
 use toolway_core::{
-    agent::events::{self, EndedCall, Framing, Item, Requested, StateDelta, TakenIn},
+    agent::events::{self, EndedCall, EventFraming, EventItem, Requested, StateDelta, TakenIn},
     translate::state,
 };
 
@@ -60,7 +60,11 @@ pub(super) async fn show_state(
     Json(json!({"version": version, "state": state})).into_response()
 }
 
-fn answer(app: &Arc<App>, headers: &HeaderMap, body: &Bytes) -> Result<(Framing, Answer), Failure> {
+fn answer(
+    app: &Arc<App>,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<(EventFraming, EventsAnswer), Failure> {
     let read = read_text(body.len(), || events::read(body));
     let (framing, events) = read.map_err(|invalid| body::invalid(invalid.to_string()))?;
     let (catalog, selected) = executor::tools(app, headers)?;
@@ -68,7 +72,7 @@ fn answer(app: &Arc<App>, headers: &HeaderMap, body: &Bytes) -> Result<(Framing,
         .get("x-toolway-events")
         .is_some_and(|value| value == "minimal");
     let TakenIn { items, to_run } = events::take_in(events, is_minimal);
-    let mut answer = Answer {
+    let mut answer = EventsAnswer {
         app: Arc::clone(app),
         principal: headers::principal(headers),
         session: session(headers)?,
@@ -79,14 +83,14 @@ fn answer(app: &Arc<App>, headers: &HeaderMap, body: &Bytes) -> Result<(Framing,
     };
     for item in items {
         match item {
-            Item::Write(event) => {
+            EventItem::Write(event) => {
                 if event["type"] == "error" {
                     let error = event["error"]["type"].as_str();
                     tracing::info!(error, "An event was rejected");
                 }
                 answer.written.push(event);
             }
-            Item::StateDelta(StateDelta { session, delta }) => {
+            EventItem::StateDelta(StateDelta { session, delta }) => {
                 answer.change_state(None, session.as_deref(), &delta);
             }
         }
@@ -109,18 +113,18 @@ pub(super) fn session(headers: &HeaderMap) -> Result<Option<SessionName>, Failur
 }
 
 /// The framing that `Accept` asks for.
-fn asked_framing(headers: &HeaderMap) -> Option<Framing> {
+fn asked_framing(headers: &HeaderMap) -> Option<EventFraming> {
     let accept = headers.get(header::ACCEPT)?.to_str().ok()?;
     let kinds = [
-        ("application/x-ndjson", Framing::Lines),
-        ("text/event-stream", Framing::Stream),
+        ("application/x-ndjson", EventFraming::Lines),
+        ("text/event-stream", EventFraming::Stream),
     ];
     let asked = kinds.iter().find(|(kind, _)| accept.contains(kind));
     asked.map(|(_, framing)| *framing)
 }
 
 /// The events of an answer while they arise.
-struct Answer {
+struct EventsAnswer {
     app: Arc<App>,
     principal: Principal,
     session: Option<SessionName>,
@@ -131,7 +135,7 @@ struct Answer {
     steps: Steps,
 }
 
-impl Answer {
+impl EventsAnswer {
     /// The next events; `None` when every call is at its end.
     ///
     /// Cancel safe.
@@ -141,18 +145,18 @@ impl Answer {
                 return Some(std::mem::take(&mut self.written));
             }
             match self.steps.next().await? {
-                Step::Progressed(..) | Step::Repeated { .. } if self.is_minimal => {}
-                Step::Progressed(id, progress) => {
+                EventStep::Progressed(..) | EventStep::Repeated { .. } if self.is_minimal => {}
+                EventStep::Progressed(id, progress) => {
                     self.written.push(events::write_progress(&id, &progress));
                 }
-                Step::Repeated {
+                EventStep::Repeated {
                     id,
                     attempt,
                     reason,
                 } => self
                     .written
                     .push(events::write_retry(&id, attempt, &reason)),
-                Step::Ended {
+                EventStep::Ended {
                     executed,
                     attempts,
                     state_delta,
@@ -214,17 +218,17 @@ impl Answer {
 }
 
 /// Writes the answer as it arises, or whole.
-async fn write(mut answer: Answer, framing: Framing, keepalive: Duration) -> Response {
+async fn write(mut answer: EventsAnswer, framing: EventFraming, keepalive: Duration) -> Response {
     let kind = match framing {
-        Framing::Lines => "application/x-ndjson",
-        Framing::Stream => "text/event-stream",
-        Framing::One | Framing::List => {
+        EventFraming::Lines => "application/x-ndjson",
+        EventFraming::Stream => "text/event-stream",
+        EventFraming::One | EventFraming::List => {
             let mut all = Vec::new();
             while let Some(events) = answer.next().await {
                 all.extend(events);
             }
             return match framing {
-                Framing::One => Json(all.pop().unwrap_or_default()).into_response(),
+                EventFraming::One => Json(all.pop().unwrap_or_default()).into_response(),
                 _ => Json(json!({"events": all})).into_response(),
             };
         }
@@ -239,14 +243,14 @@ async fn write(mut answer: Answer, framing: Framing, keepalive: Duration) -> Res
 
 /// The events in their framing, with a comment in an event stream where nothing happens for long.
 fn pieces(
-    answer: Answer,
-    framing: Framing,
+    answer: EventsAnswer,
+    framing: EventFraming,
     keepalive: Duration,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
     stream::unfold(answer, move |mut answer| async move {
         let text = match timeout(keepalive, answer.next()).await {
             Ok(events) => events?.iter().map(|event| framing.write(event)).collect(),
-            Err(_) if framing == Framing::Stream => ": keep-alive\n\n".to_owned(),
+            Err(_) if framing == EventFraming::Stream => ": keep-alive\n\n".to_owned(),
             Err(_) => "\n".to_owned(),
         };
         Some((Ok(Bytes::from(text)), answer))

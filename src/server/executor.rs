@@ -17,7 +17,7 @@ use toolway_core::{
     route::Order,
     translate::{
         stream::Round,
-        tool_responses::{self, Executed, Form},
+        tool_responses::{self, Executed, ResultForm},
     },
 };
 use toolway_protocol::tool::JsonObject;
@@ -33,7 +33,8 @@ pub(super) async fn tool_calls(State(app): State<Arc<App>>, request: Request) ->
     };
     app.gateway.wait_for_start().await;
     let asked = read_text(body.len(), || body::read_object(&body));
-    let asked = asked.and_then(|body| Ok((tools(&app, &parts.headers)?, Asked::read(&body)?)));
+    let asked =
+        asked.and_then(|body| Ok((tools(&app, &parts.headers)?, ToolCallsRequest::read(&body)?)));
     let ((catalog, selected), asked) = match asked {
         Ok(asked) => asked,
         Err(failure) => return error::response(failure.into()),
@@ -124,22 +125,22 @@ pub(super) fn tools(
 }
 
 /// What a body of `/v1/tool_calls` asks for.
-struct Asked {
+struct ToolCallsRequest {
     round: Round,
     order: Order,
-    form: Form,
+    form: ResultForm,
 }
 
-impl Asked {
-    fn read(body: &JsonObject) -> Result<Asked, Failure> {
+impl ToolCallsRequest {
+    fn read(body: &JsonObject) -> Result<ToolCallsRequest, Failure> {
         let form = match body.get("format") {
-            None | Some(Value::Null) => Form::default(),
-            Some(format) => format.as_str().and_then(Form::parse).ok_or_else(|| {
+            None | Some(Value::Null) => ResultForm::default(),
+            Some(format) => format.as_str().and_then(ResultForm::parse).ok_or_else(|| {
                 body::invalid("`format` is `tool_responses`, `messages` or `events`".to_owned())
             })?,
         };
         let is_sequential = body.get("parallel_tool_calls") == Some(&Value::Bool(false));
-        Ok(Asked {
+        Ok(ToolCallsRequest {
             round: tool_responses::read(body).map_err(|error| body::invalid(error.to_string()))?,
             order: if is_sequential {
                 Order::Sequential
@@ -152,7 +153,7 @@ impl Asked {
 }
 
 /// The results; as lines or as an event stream where `Accept` asks for one of these.
-fn write(executed: &[Executed], form: Form, headers: &HeaderMap) -> Response {
+fn write(executed: &[Executed], form: ResultForm, headers: &HeaderMap) -> Response {
     let accepts = |kind: &str| {
         let accept = headers
             .get(header::ACCEPT)

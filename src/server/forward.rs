@@ -23,7 +23,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use self::named::Named;
+use self::named::NamedForward;
 use crate::body_buffer::BodyBuffer;
 use crate::byte_budget::{ByteBudget, Reservation};
 use crate::{
@@ -98,8 +98,8 @@ async fn pass(app: &App, request: Request, deadline: Instant) -> Result<Response
     let noted = Arc::clone(&cut);
     let forwarding = async {
         let (upstream, body) = match chosen {
-            Chosen::One(upstream, body) => (upstream, body),
-            Chosen::Named(named) => return named.send(app, &parts, &record).await,
+            ChosenUpstream::One(upstream, body) => (upstream, body),
+            ChosenUpstream::Named(named) => return named.send(app, &parts, &record).await,
         };
         record.note(|details| details.upstream = Some(upstream.config.name.clone()));
         let body = has_body.then_some(body.inspect_err(move |Incomplete(refusal)| {
@@ -210,9 +210,9 @@ fn is_own(path: &str) -> bool {
 }
 
 /// Who answers a request, and its body.
-enum Chosen<'a> {
+enum ChosenUpstream<'a> {
     One(&'a Upstream, BodyStream),
-    Named(Named<'a>),
+    Named(NamedForward<'a>),
 }
 
 /// The upstream for a request: the one that `X-Toolway-Upstream` names, the one that has the model which the
@@ -222,18 +222,18 @@ async fn choose<'a>(
     method: &Method,
     headers: &HeaderMap,
     body: Body,
-) -> Result<Chosen<'a>, Unsent> {
+) -> Result<ChosenUpstream<'a>, Unsent> {
     let models = app.gateway.models();
     let pieces = body::pieces(body);
     if let Some(name) = headers.get("x-toolway-upstream") {
         let name = String::from_utf8_lossy(name.as_bytes());
         let upstream = models.named(&name).ok_or_else(|| unknown(&name))?;
-        return Ok(Chosen::One(upstream, pieces));
+        return Ok(ChosenUpstream::One(upstream, pieces));
     }
     let first = models.all().first().ok_or_else(|| unknown("default"))?;
     let is_only = models.all().len() == 1 && models.names().next().is_none();
     if is_only || *method == Method::GET {
-        return Ok(Chosen::One(first, pieces));
+        return Ok(ChosenUpstream::One(first, pieces));
     }
     let max = app.config.max_body_bytes;
     let peeked = peek(pieces, max, &app.bodies).await;
@@ -245,15 +245,17 @@ async fn choose<'a>(
             let place = read_text(body.len(), || model_name::place(&body));
             let route = models.route(&model, || app.gateway.seed());
             match route.zip(place) {
-                Some((route, name)) => Ok(Chosen::Named(Named { route, body, name })),
+                Some((route, name)) => {
+                    Ok(ChosenUpstream::Named(NamedForward { route, body, name }))
+                }
                 None => Err(Failure::ModelNotFound { model }.into()),
             }
         }
         Some(model) => match models.choose(&model) {
-            Some(upstream) => Ok(Chosen::One(upstream, pieces)),
+            Some(upstream) => Ok(ChosenUpstream::One(upstream, pieces)),
             None => Err(Failure::ModelNotFound { model }.into()),
         },
-        None => Ok(Chosen::One(first, pieces)),
+        None => Ok(ChosenUpstream::One(first, pieces)),
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::{
     gateway::{
-        approvals::Outcome,
+        approvals::ApprovedOutcome,
         chat::{ChatInput, ChatResponse},
         failure::Failed,
         progress_mode::ProgressMode,
@@ -178,7 +178,7 @@ struct Making {
 }
 
 /// The approved calls, and what came of each.
-type Made = Vec<(GatewayCall, Outcome)>;
+type Made = Vec<(GatewayCall, ApprovedOutcome)>;
 
 impl Making {
     async fn run(mut self) -> (Made, Result<ChatResponse, Failed>) {

@@ -20,7 +20,8 @@ use self::background::{Run, Start};
 use super::{
     App, body, chat,
     dialects::{
-        Asked, Face, Mode, Writer, Writing, estimate, failed, has_route, model, receive, refused,
+        AnswerMode, Asked, Face, FaceWriter, Writing, estimate, failed, has_route, model, receive,
+        refused,
     },
     error::{self, Refusal},
     forward, guard, headers,
@@ -49,8 +50,10 @@ pub(super) async fn create_in_background(
     asked: Asked,
 ) -> Response {
     asked.warn(parts.extensions.remove::<Arc<Record>>().as_deref());
-    let (Writer::Response(Writing { mut writer, keep }), Mode::Background { is_streamed }) =
-        (asked.writer, asked.mode)
+    let (
+        FaceWriter::Response(Writing { mut writer, keep }),
+        AnswerMode::Background { is_streamed },
+    ) = (asked.writer, asked.mode)
     else {
         return Refusal::Internal.into_response();
     };

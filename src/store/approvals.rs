@@ -1,6 +1,6 @@
 //! Calls that wait for the approval of a client, and what came of those that were made.
 
-use super::{Content, Entries, Entry, Kind, Principal};
+use super::{EntryKind, Principal, StoreEntries, StoreEntry, StoredContent};
 use toolway_core::agent::parked::NoRoom;
 
 /// What a request for approval stands for now.
@@ -16,7 +16,7 @@ pub enum Approval {
     Unknown,
 }
 
-impl Entries {
+impl StoreEntries {
     /// Has a call wait for the approval of this client. `call` says which call it is.
     pub async fn keep_approval(&self, principal: Principal, id: &str, call: String) {
         self.keep_under(principal, key_of_call(id), call).await;
@@ -35,14 +35,14 @@ impl Entries {
         let (waiting, made) = (key_of_call(id), key_of_outcome(id));
         let keys = [waiting, made];
         let found = self
-            .find(Kind::Approval, principal, &keys, &mut |_| true)
+            .find(EntryKind::Approval, principal, &keys, &mut |_| true)
             .await?;
         let [waiting, made] = keys;
         let text = |key: &str| {
             let entry = found.iter().find(|entry| entry.key == key)?;
             match &entry.content {
-                Content::Json(text) => Some(text.to_string()),
-                Content::Turn(_) => None,
+                StoredContent::Json(text) => Some(text.to_string()),
+                StoredContent::Turn(_) => None,
             }
         };
         if let Some(outcome) = text(&made) {
@@ -51,7 +51,7 @@ impl Entries {
         Ok(match text(&waiting) {
             None => Approval::Unknown,
             Some(other) if other != call => Approval::Different,
-            Some(_) => match self.remove(Kind::Approval, principal, &waiting).await {
+            Some(_) => match self.remove(EntryKind::Approval, principal, &waiting).await {
                 true => Approval::Used,
                 false => Approval::Unknown,
             },
@@ -65,11 +65,11 @@ impl Entries {
     }
 
     async fn keep_under(&self, principal: Principal, key: String, text: String) {
-        self.keep(Entry {
-            kind: Kind::Approval,
+        self.keep(StoreEntry {
+            kind: EntryKind::Approval,
             principal,
             keys: vec![key],
-            content: Content::Json(text.into()),
+            content: StoredContent::Json(text.into()),
         })
         .await;
     }

@@ -8,20 +8,20 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use tokio::time::Instant;
 
-use super::{Entry, FoundEntry, Held, Kind, Principal, Reserve, Store, StoreError};
+use super::{EntryKind, FoundEntry, Held, Principal, Reserve, Store, StoreEntry, StoreError};
 
 /// Entries by their keys. A key that is used again leads to the later entry.
 #[derive(Debug, Default)]
 pub struct Memory {
-    inner: Mutex<Inner>,
+    inner: Mutex<MemoryInner>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct MemoryInner {
     /// How many there ever were.
     numbers: u64,
-    by_key: HashMap<(Kind, Principal, String), u64>,
-    kinds: HashMap<Kind, OfKind>,
+    by_key: HashMap<(EntryKind, Principal, String), u64>,
+    kinds: HashMap<EntryKind, OfKind>,
 }
 
 /// The entries of one kind.
@@ -35,14 +35,14 @@ struct OfKind {
 
 #[derive(Debug)]
 struct MemoryEntry {
-    entry: Arc<Entry>,
+    entry: Arc<StoreEntry>,
     bytes: usize,
     since: Instant,
 }
 
 impl Memory {
     /// Keeps an entry.
-    pub(super) fn add(&self, entry: &Arc<Entry>) {
+    pub(super) fn add(&self, entry: &Arc<StoreEntry>) {
         let (kind, principal) = (entry.kind, entry.principal);
         let bytes = entry.content.bytes();
         if bytes > kind.bounds().bytes {
@@ -72,7 +72,7 @@ impl Memory {
     /// What this client has under these keys, the newest first.
     pub(super) fn lookup(
         &self,
-        kind: Kind,
+        kind: EntryKind,
         principal: Principal,
         keys: &[String],
     ) -> Vec<FoundEntry> {
@@ -93,7 +93,7 @@ impl Memory {
     }
 
     /// The entry that was kept first, and its number.
-    pub(super) fn oldest(&self) -> Option<(u64, Arc<Entry>)> {
+    pub(super) fn oldest(&self) -> Option<(u64, Arc<StoreEntry>)> {
         let inner = self.lock();
         let firsts = inner.kinds.values().filter_map(|it| it.order.iter().next());
         let oldest = firsts.min_by_key(|(number, _)| **number);
@@ -101,22 +101,22 @@ impl Memory {
     }
 
     /// Forgets the entry of this number.
-    pub(super) fn remove_number(&self, kind: Kind, number: u64) {
+    pub(super) fn remove_number(&self, kind: EntryKind, number: u64) {
         self.lock().remove(kind, number);
     }
 
     /// Forgets what this client has under a key. False if there was nothing.
-    pub(super) fn forget(&self, kind: Kind, principal: Principal, key: &str) -> bool {
+    pub(super) fn forget(&self, kind: EntryKind, principal: Principal, key: &str) -> bool {
         self.lock().forget(kind, principal, key)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, MemoryInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Store for Memory {
-    fn keep<'a>(&'a self, entry: &'a Arc<Entry>) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn keep<'a>(&'a self, entry: &'a Arc<StoreEntry>) -> BoxFuture<'a, Result<(), StoreError>> {
         async {
             self.add(entry);
             Ok(())
@@ -126,7 +126,7 @@ impl Store for Memory {
 
     fn find<'a>(
         &'a self,
-        kind: Kind,
+        kind: EntryKind,
         principal: Principal,
         keys: &'a [String],
         reserve: &'a mut Reserve<'_>,
@@ -134,7 +134,7 @@ impl Store for Memory {
         async move {
             let found = self.lookup(kind, principal, keys);
             // Values are shared, and texts are read into values.
-            let read = found.iter().filter(|_| kind != Kind::Turn);
+            let read = found.iter().filter(|_| kind != EntryKind::Turn);
             let bytes = read.map(|it| 2 * it.content.bytes()).sum();
             match bytes == 0 || reserve(bytes) {
                 true => Ok(found),
@@ -146,14 +146,14 @@ impl Store for Memory {
 
     fn remove<'a>(
         &'a self,
-        kind: Kind,
+        kind: EntryKind,
         principal: Principal,
         key: &'a str,
     ) -> BoxFuture<'a, Result<bool, StoreError>> {
         async move { Ok(self.forget(kind, principal, key)) }.boxed()
     }
 
-    fn is_empty(&self, kind: Kind) -> bool {
+    fn is_empty(&self, kind: EntryKind) -> bool {
         let inner = self.lock();
         inner.kinds.get(&kind).is_none_or(|it| it.order.is_empty())
     }
@@ -163,10 +163,10 @@ impl Store for Memory {
     }
 }
 
-impl Inner {
+impl MemoryInner {
     /// Keeps within the bounds: what is too old goes, then the oldest, that of a client with more than half if there is
     /// one.
-    fn make_room(&mut self, kind: Kind) {
+    fn make_room(&mut self, kind: EntryKind) {
         let bounds = kind.bounds();
         while let Some(of_kind) = self.kinds.get(&kind) {
             let Some((oldest, kept)) = of_kind.order.iter().next() else {
@@ -188,12 +188,12 @@ impl Inner {
         }
     }
 
-    fn forget(&mut self, kind: Kind, principal: Principal, key: &str) -> bool {
+    fn forget(&mut self, kind: EntryKind, principal: Principal, key: &str) -> bool {
         let number = self.by_key.get(&(kind, principal, key.to_owned())).copied();
         number.is_some_and(|number| self.remove(kind, number))
     }
 
-    fn remove(&mut self, kind: Kind, number: u64) -> bool {
+    fn remove(&mut self, kind: EntryKind, number: u64) -> bool {
         let Some(of_kind) = self.kinds.get_mut(&kind) else {
             return false;
         };

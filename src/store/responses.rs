@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Content, Entries, Entry, FoundEntry, Kind, Principal, Reserve};
+use super::{EntryKind, FoundEntry, Principal, Reserve, StoreEntries, StoreEntry, StoredContent};
 use toolway_core::{
     agent::parked::NoRoom,
     translate::dialect::responses::{Earlier, References, is_unfinished},
@@ -39,8 +39,8 @@ impl KeptResponse {
 
     fn read(entry: &FoundEntry) -> Option<KeptResponse> {
         match &entry.content {
-            Content::Json(text) => serde_json::from_str(text).ok(),
-            Content::Turn(_) => None,
+            StoredContent::Json(text) => serde_json::from_str(text).ok(),
+            StoredContent::Turn(_) => None,
         }
     }
 }
@@ -50,16 +50,16 @@ fn key_of_item(id: &str) -> String {
     format!("item {id}")
 }
 
-impl Entries {
+impl StoreEntries {
     /// Keeps a response, in place of one with the same id.
     pub async fn keep_response(&self, principal: Principal, kept: &KeptResponse) {
         let ids = kept.items().filter_map(|item| item["id"].as_str());
         let mut keys = vec![kept.id().to_owned()];
         keys.extend(ids.map(key_of_item));
         if let Ok(text) = serde_json::to_string(kept) {
-            let content = Content::Json(text.into());
-            let kind = Kind::Response;
-            self.keep(Entry {
+            let content = StoredContent::Json(text.into());
+            let kind = EntryKind::Response;
+            self.keep(StoreEntry {
                 kind,
                 principal,
                 keys,
@@ -80,13 +80,15 @@ impl Entries {
         reserve: &mut Reserve<'_>,
     ) -> Result<Option<KeptResponse>, NoRoom> {
         let keys = [id.to_owned()];
-        let found = self.find(Kind::Response, principal, &keys, reserve).await?;
+        let found = self
+            .find(EntryKind::Response, principal, &keys, reserve)
+            .await?;
         Ok(found.first().and_then(KeptResponse::read))
     }
 
     /// Removes a response. False if it was not kept.
     pub async fn remove_response(&self, principal: Principal, id: &str) -> bool {
-        self.remove(Kind::Response, principal, id).await
+        self.remove(EntryKind::Response, principal, id).await
     }
 
     /// What a request of this client refers to, and the ids of the responses that it continues.
@@ -117,7 +119,9 @@ impl Entries {
         if !references.items.is_empty() {
             let keys = references.items.iter().map(|id| key_of_item(id));
             let keys: Vec<String> = keys.collect();
-            let found = self.find(Kind::Response, principal, &keys, reserve).await?;
+            let found = self
+                .find(EntryKind::Response, principal, &keys, reserve)
+                .await?;
             for entry in found {
                 let is_known = |id: &str| earlier.items.contains_key(id);
                 if entry.key.strip_prefix("item ").is_some_and(is_known) {
@@ -146,7 +150,9 @@ impl Entries {
         if ids.is_empty() {
             return Ok(Some(Vec::new()));
         }
-        let found = self.find(Kind::Response, principal, ids, reserve).await?;
+        let found = self
+            .find(EntryKind::Response, principal, ids, reserve)
+            .await?;
         let find = |id: &String| found.iter().find(|entry| entry.key == *id);
         let chain = ids.iter().map(|id| KeptResponse::read(find(id)?));
         Ok(chain.collect())

@@ -64,21 +64,21 @@ pub enum NotChanged {
 
 /// The states of all clients; those that were not changed for longest go first where there is no room.
 #[derive(Debug, Default)]
-pub struct SessionStates(Mutex<Inner>);
+pub struct SessionStates(Mutex<SessionTable>);
 
-type Key = (Principal, SessionName);
+type SessionKey = (Principal, SessionName);
 
 #[derive(Debug, Default)]
-struct Inner {
-    states: HashMap<Key, Entry>,
+struct SessionTable {
+    states: HashMap<SessionKey, SessionEntry>,
     /// The keys by the number of their last change.
-    order: BTreeMap<u64, Key>,
+    order: BTreeMap<u64, SessionKey>,
     changes: u64,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct SessionEntry {
     state: Box<str>,
     version: u64,
     change: u64,
@@ -101,7 +101,7 @@ impl SessionStates {
         inner.make_room();
         let before = inner.states.get(&key);
         let version = before.map_or(0, |entry| entry.version) + 1;
-        let mut merged = before.map_or_else(|| json!({}), Entry::read);
+        let mut merged = before.map_or_else(|| json!({}), SessionEntry::read);
         state::merge(&mut merged, patch);
         if !merged.is_object() {
             return Err(NotChanged::NoObject);
@@ -113,7 +113,7 @@ impl SessionStates {
         inner.remove(&key);
         inner.changes += 1;
         inner.bytes += text.len();
-        let entry = Entry {
+        let entry = SessionEntry {
             state: text,
             version,
             change: inner.changes,
@@ -136,20 +136,20 @@ impl SessionStates {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, SessionTable> {
         // A thread that panicked with it has written whole entries.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entry {
+impl SessionEntry {
     fn read(&self) -> Value {
         serde_json::from_str(&self.state).unwrap_or_default()
     }
 }
 
-impl Inner {
-    fn remove(&mut self, key: &Key) {
+impl SessionTable {
+    fn remove(&mut self, key: &SessionKey) {
         if let Some(entry) = self.states.remove(key) {
             self.order.remove(&entry.change);
             self.bytes -= entry.state.len();

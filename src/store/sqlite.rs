@@ -23,7 +23,9 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Content, Entry, FoundEntry, Held, Kind, Principal, Reserve, Store, StoreError};
+use super::{
+    EntryKind, FoundEntry, Held, Principal, Reserve, Store, StoreEntry, StoreError, StoredContent,
+};
 
 #[cfg(test)]
 mod tests;
@@ -151,14 +153,14 @@ pub struct Sqlite {
 }
 
 /// What is to be done to the file.
-enum Change {
-    Keep(Arc<Entry>),
-    Remove(Kind, Principal, String),
+enum StoreWrite {
+    Keep(Arc<StoreEntry>),
+    Remove(EntryKind, Principal, String),
 }
 
 /// A change to be written, and who waits for that. The answer is whether anything was removed.
 struct Write {
-    change: Change,
+    change: StoreWrite,
     done: oneshot::Sender<Result<bool, StoreError>>,
 }
 
@@ -215,7 +217,7 @@ impl Sqlite {
     }
 
     /// Has the writer make a change, and waits for a bounded time.
-    async fn write(&self, change: Change) -> Result<bool, StoreError> {
+    async fn write(&self, change: StoreWrite) -> Result<bool, StoreError> {
         let (done, written) = oneshot::channel();
         let queued = self.writer.try_send(Write { change, done });
         queued.map_err(|_| StoreError::Unavailable("too many entries wait".to_owned()))?;
@@ -252,14 +254,14 @@ impl fmt::Debug for Sqlite {
 }
 
 impl Store for Sqlite {
-    fn keep<'a>(&'a self, entry: &'a Arc<Entry>) -> BoxFuture<'a, Result<(), StoreError>> {
-        let change = Change::Keep(Arc::clone(entry));
+    fn keep<'a>(&'a self, entry: &'a Arc<StoreEntry>) -> BoxFuture<'a, Result<(), StoreError>> {
+        let change = StoreWrite::Keep(Arc::clone(entry));
         self.write(change).map_ok(|_| ()).boxed()
     }
 
     fn find<'a>(
         &'a self,
-        kind: Kind,
+        kind: EntryKind,
         principal: Principal,
         keys: &'a [String],
         reserve: &'a mut Reserve<'_>,
@@ -294,15 +296,15 @@ impl Store for Sqlite {
 
     fn remove<'a>(
         &'a self,
-        kind: Kind,
+        kind: EntryKind,
         principal: Principal,
         key: &'a str,
     ) -> BoxFuture<'a, Result<bool, StoreError>> {
-        let change = Change::Remove(kind, principal, key.to_owned());
+        let change = StoreWrite::Remove(kind, principal, key.to_owned());
         self.write(change).boxed()
     }
 
-    fn is_empty(&self, _: Kind) -> bool {
+    fn is_empty(&self, _: EntryKind) -> bool {
         // Another process may have kept one.
         false
     }
@@ -322,7 +324,7 @@ struct Row {
 /// The entries under these keys (a JSON array), the newest first.
 fn locate(
     reader: &Connection,
-    kind: Kind,
+    kind: EntryKind,
     principal: Principal,
     keys: &str,
 ) -> Result<Vec<Row>, StoreError> {
@@ -351,9 +353,9 @@ fn locate(
 /// What these entries hold. One that was removed in the meantime is left out.
 fn load(
     reader: &Connection,
-    kind: Kind,
+    kind: EntryKind,
     entries: Vec<i64>,
-) -> Result<Vec<(i64, Content)>, StoreError> {
+) -> Result<Vec<(i64, StoredContent)>, StoreError> {
     let mut select = reader
         .prepare_cached("SELECT content FROM entries WHERE entry = ?1")
         .map_err(unavailable)?;
@@ -365,7 +367,7 @@ fn load(
                 .get_ref(0)
                 .and_then(|it| Ok(it.as_str()?))
                 .map_err(unavailable)?;
-            all.push((entry, Content::read(kind, text).map_err(unavailable)?));
+            all.push((entry, StoredContent::read(kind, text).map_err(unavailable)?));
         }
     }
     Ok(all)
@@ -389,10 +391,10 @@ fn write_all(mut connection: Connection, queue: &mpsc::Receiver<Write>) {
 }
 
 /// Makes these changes, and says of each whether it removed anything.
-fn write(connection: &mut Connection, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
+fn write(connection: &mut Connection, changes: &[StoreWrite]) -> Result<Vec<bool>, StoreError> {
     let texts = changes.iter().map(|change| match change {
-        Change::Keep(entry) => entry.content.text(),
-        Change::Remove(..) => Ok("".into()),
+        StoreWrite::Keep(entry) => entry.content.text(),
+        StoreWrite::Remove(..) => Ok("".into()),
     });
     let texts: Vec<Cow<'_, str>> = texts.collect::<Result<_, _>>().map_err(unavailable)?;
     let mut make_all = || -> Result<Vec<bool>, rusqlite::Error> {
@@ -403,11 +405,11 @@ fn write(connection: &mut Connection, changes: &[Change]) -> Result<Vec<bool>, S
         let mut removed = Vec::with_capacity(changes.len());
         for (change, text) in changes.iter().zip(&texts) {
             removed.push(match change {
-                Change::Keep(entry) => {
+                StoreWrite::Keep(entry) => {
                     kept.insert(entry.kind);
                     insert(&transaction, entry, text, now)?
                 }
-                Change::Remove(kind, principal, key) => {
+                StoreWrite::Remove(kind, principal, key) => {
                     remove(&transaction, *kind, *principal, key)?
                 }
             });
@@ -424,7 +426,7 @@ fn write(connection: &mut Connection, changes: &[Change]) -> Result<Vec<bool>, S
 /// Adds an entry; whether it took the place of another. One that is larger than the bound of its whole kind is not kept.
 fn insert(
     connection: &Connection,
-    entry: &Entry,
+    entry: &StoreEntry,
     text: &str,
     now: i64,
 ) -> Result<bool, rusqlite::Error> {
@@ -456,7 +458,7 @@ fn insert(
 /// Removes what a client has under a key; false if that is nothing.
 fn remove(
     connection: &Connection,
-    kind: Kind,
+    kind: EntryKind,
     principal: Principal,
     key: &str,
 ) -> Result<bool, rusqlite::Error> {
@@ -469,7 +471,7 @@ fn remove(
 }
 
 /// Keeps within the bounds: the oldest entries go, those of a client with more than half first.
-fn make_room(connection: &Connection, kind: Kind) -> Result<(), rusqlite::Error> {
+fn make_room(connection: &Connection, kind: EntryKind) -> Result<(), rusqlite::Error> {
     let bounds = kind.bounds();
     let mut sums = connection.prepare_cached(
         "SELECT principal, count(*), sum(bytes) FROM entries WHERE kind = ?1 GROUP BY principal ORDER BY 3 DESC",

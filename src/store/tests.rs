@@ -58,7 +58,9 @@ pub(super) async fn find(
         .iter()
         .map(|it| turns::key(&it.id, it.question))
         .collect();
-    let found = store.find(Kind::Turn, principal, &keys, reserve).await?;
+    let found = store
+        .find(EntryKind::Turn, principal, &keys, reserve)
+        .await?;
     Ok(found.into_iter().filter_map(turns::read).collect())
 }
 
@@ -86,7 +88,7 @@ async fn with_each(check: impl AsyncFn(&dyn Store)) {
 async fn a_turn_is_found_by_its_client_under_each_of_its_ids() {
     with_each(async |store| {
         park(store, turn(1, 7, &["a", "b"], 2 * KIBIBYTE)).await;
-        assert!(!store.is_empty(Kind::Turn));
+        assert!(!store.is_empty(EntryKind::Turn));
         let keys = keys(&["a", "b", "c"]);
         let found = find(store, 1, &keys, &mut |_| true).await.unwrap();
         let mut under: Vec<&str> = found.iter().map(|it| &*it.id).collect();
@@ -197,7 +199,7 @@ async fn a_turn_in_memory_is_forgotten_when_it_is_too_old() {
     assert_eq!(questions(&store, 1, "a").await, [7]);
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(questions(&store, 1, "a").await.is_empty());
-    assert!(store.is_empty(Kind::Turn));
+    assert!(store.is_empty(EntryKind::Turn));
 }
 
 /// A response with one item in its input and one in its output.
@@ -211,15 +213,15 @@ fn response(id: &str, ancestors: &[&str], text: &str) -> KeptResponse {
 }
 
 /// Does the same with entries in each kind of store.
-async fn with_each_entries(check: impl AsyncFn(&Entries)) {
-    check(&Entries::default()).await;
+async fn with_each_entries(check: impl AsyncFn(&StoreEntries)) {
+    check(&StoreEntries::default()).await;
     let folder = tempfile::tempdir().unwrap();
     let store = Sqlite::open(folder.path()).unwrap();
-    check(&Entries::new(Arc::new(store))).await;
+    check(&StoreEntries::new(Arc::new(store))).await;
 }
 
 /// The conversation that ends with this response, and an item.
-async fn earlier(entries: &Entries, principal: Principal, id: &str, item: &str) -> Earlier {
+async fn earlier(entries: &StoreEntries, principal: Principal, id: &str, item: &str) -> Earlier {
     let references = References {
         previous: Some(id.to_owned()),
         items: [item.to_owned()].into(),
@@ -297,7 +299,7 @@ async fn the_oldest_responses_go_where_there_is_no_room_and_turns_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn a_response_lives_for_a_day() {
-    let entries = Entries::default();
+    let entries = StoreEntries::default();
     entries.keep_response(1, &response("a", &[], "one")).await;
     tokio::time::advance(DAY + Duration::from_secs(1)).await;
     let found = entries.find_response(1, "a", &mut |_| true).await.unwrap();
@@ -326,7 +328,7 @@ impl Failing {
 }
 
 impl Store for Failing {
-    fn keep<'a>(&'a self, entry: &'a Arc<Entry>) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn keep<'a>(&'a self, entry: &'a Arc<StoreEntry>) -> BoxFuture<'a, Result<(), StoreError>> {
         match self.check() {
             Ok(()) => self.memory.keep(entry),
             Err(error) => Box::pin(async { Err(error) }),
@@ -335,7 +337,7 @@ impl Store for Failing {
 
     fn find<'a>(
         &'a self,
-        kind: Kind,
+        kind: EntryKind,
         principal: Principal,
         keys: &'a [String],
         reserve: &'a mut Reserve<'_>,
@@ -348,7 +350,7 @@ impl Store for Failing {
 
     fn remove<'a>(
         &'a self,
-        kind: Kind,
+        kind: EntryKind,
         principal: Principal,
         key: &'a str,
     ) -> BoxFuture<'a, Result<bool, StoreError>> {
@@ -358,7 +360,7 @@ impl Store for Failing {
         }
     }
 
-    fn is_empty(&self, kind: Kind) -> bool {
+    fn is_empty(&self, kind: EntryKind) -> bool {
         self.memory.is_empty(kind)
     }
 
@@ -370,7 +372,7 @@ impl Store for Failing {
 #[tokio::test(start_paused = true)]
 async fn while_the_store_fails_turns_are_kept_in_memory_and_health_says_why() {
     let store = Arc::new(Failing::default());
-    let turns = Entries::new(store.clone());
+    let turns = StoreEntries::new(store.clone());
     let found = async |id: &str| {
         let keys = keys(&[id]);
         turns
@@ -379,7 +381,7 @@ async fn while_the_store_fails_turns_are_kept_in_memory_and_health_says_why() {
             .unwrap()
             .len()
     };
-    assert!(turns.is_empty(Kind::Turn));
+    assert!(turns.is_empty(EntryKind::Turn));
     turns.park(turn(1, 7, &["before"], 0)).await;
     assert_eq!(turns.health().state, "ready");
     store.set(true);
@@ -405,10 +407,10 @@ fn a_folder_that_is_named_must_be_usable() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let error = Entries::open(&DataDir::Folder(file.join("data"))).unwrap_err();
+    let error = StoreEntries::open(&DataDir::Folder(file.join("data"))).unwrap_err();
     assert!(error.to_string().contains("--data-dir"), "{error}");
     assert_eq!(
-        Entries::open(&DataDir::Memory).unwrap().health().kind,
+        StoreEntries::open(&DataDir::Memory).unwrap().health().kind,
         "memory"
     );
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolway_core::agent::parked::{Found, Key, NoRoom, Parked};
 
-use super::{Content, Entries, Entry, FoundEntry, Kind, Principal, Reserve};
+use super::{EntryKind, FoundEntry, Principal, Reserve, StoreEntries, StoreEntry, StoredContent};
 
 /// A turn to be kept under the ids of the client's calls in it.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct FoundUnder {
     pub found: Found,
 }
 
-impl Entries {
+impl StoreEntries {
     /// Keeps a turn.
     pub async fn park(&self, turn: NewTurn) {
         self.keep(turn.into()).await;
@@ -43,19 +43,21 @@ impl Entries {
         reserve: &mut Reserve<'_>,
     ) -> Result<Vec<FoundUnder>, NoRoom> {
         let keys: Vec<String> = keys.iter().map(|it| key(&it.id, it.question)).collect();
-        let found = self.find(Kind::Turn, principal, &keys, reserve).await?;
+        let found = self
+            .find(EntryKind::Turn, principal, &keys, reserve)
+            .await?;
         Ok(found.into_iter().filter_map(read).collect())
     }
 }
 
-impl From<NewTurn> for Entry {
-    fn from(turn: NewTurn) -> Entry {
+impl From<NewTurn> for StoreEntry {
+    fn from(turn: NewTurn) -> StoreEntry {
         let calls = turn.parked.client_calls.iter();
-        Entry {
-            kind: Kind::Turn,
+        StoreEntry {
+            kind: EntryKind::Turn,
             principal: turn.principal,
             keys: calls.map(|call| key(&call.id, turn.question)).collect(),
-            content: Content::Turn(turn.parked),
+            content: StoredContent::Turn(turn.parked),
         }
     }
 }
@@ -69,7 +71,7 @@ pub(super) fn key(id: &str, question: u64) -> String {
 pub(super) fn read(entry: FoundEntry) -> Option<FoundUnder> {
     let (question, id) = entry.key.split_once(' ')?;
     let question = u64::from_str_radix(question, 16).ok()?;
-    let Content::Turn(parked) = entry.content else {
+    let StoredContent::Turn(parked) = entry.content else {
         return None;
     };
     Some(FoundUnder {

@@ -25,7 +25,7 @@ use self::{
     request::RequestRunner,
 };
 use super::{SetupError, mcp::CallOptions, model::Models, queue::Queue};
-use crate::health::State;
+use crate::health::ServerState;
 use toolway_core::{
     catalog::{DroppedTool, ServerTools},
     policy::Admitted,
@@ -111,7 +111,7 @@ pub struct GroupHealth {
     /// How its functions are run: `endpoint` and so on.
     pub kind: &'static str,
     /// `ready`, or `failed` where a value that it needs is not there.
-    pub state: State,
+    pub state: ServerState,
     /// How many functions it has.
     pub tools: usize,
     /// Why it is not ready.
@@ -195,8 +195,8 @@ impl Functions {
             group: group.name.clone(),
             kind: group.kind,
             state: match group.failure {
-                None => State::Ready,
-                Some(_) => State::Failed,
+                None => ServerState::Ready,
+                Some(_) => ServerState::Failed,
             },
             tools: group.tools.len(),
             last_error: group.failure.clone(),

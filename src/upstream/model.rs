@@ -39,14 +39,14 @@ use toolway_protocol::{
     tool::{JsonObject, millis},
 };
 
-use self::named::Named;
+use self::named::NamedTargets;
 use self::native::{Learned, MAX_SEALED_BYTES};
 use self::retry::RoundPosition;
 pub use self::{
     client_headers::{ClientHeaders, is_credential},
     error::{ModelError, Refused},
     incoming::Incoming,
-    named::{NamedModel, Route, Step, TargetModel},
+    named::{NamedModel, Route, RouteStep, TargetModel},
     native::{API_NAMES, Api},
 };
 
@@ -143,7 +143,7 @@ const ALL_MODELS: &str = "pageSize=1000";
 #[derive(Debug)]
 pub struct Models {
     upstreams: Vec<Arc<Upstream>>,
-    named: Vec<Named>,
+    named: Vec<NamedTargets>,
 }
 
 impl Models {
@@ -158,7 +158,7 @@ impl Models {
         let upstreams: Vec<_> = upstreams.collect::<Result<_, _>>()?;
         let named = named.into_iter();
         Ok(Models {
-            named: named.map(|it| Named::new(it, &upstreams)).collect(),
+            named: named.map(|it| NamedTargets::new(it, &upstreams)).collect(),
             upstreams,
         })
     }

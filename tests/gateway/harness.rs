@@ -15,7 +15,7 @@ use toolway::{
     config::{Config, Environment, RawConfig},
     gateway::{Gateway, Setup},
     server,
-    store::{DataDir, Entries},
+    store::{DataDir, StoreEntries},
 };
 
 use crate::{
@@ -93,8 +93,8 @@ impl Builder {
         let config = Config::from_raw(raw, &Environment::real())
             .unwrap_or_else(|problems| panic!("{problems:?}\n{toml}"));
         let entries = match &config.data {
-            DataDir::Default => Entries::default(),
-            place => Entries::open(place).unwrap(),
+            DataDir::Default => StoreEntries::default(),
+            place => StoreEntries::open(place).unwrap(),
         };
         let setup = Setup {
             config: config.gateway,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::Instant;
-use toolway::health::State;
+use toolway::health::ServerState;
 use toolway::upstream::mcp::{CallOptions, Transport};
 use toolway_protocol::tool::CallError;
 
@@ -31,7 +31,7 @@ async fn a_server_killed_in_the_middle_of_a_call_costs_that_call_only() {
     // A call waits for the server to come back.
     assert_eq!(text(rig.act(json!({})).await), "{}");
     let health = rig.health();
-    assert_eq!((health.state, health.restarts), (State::Ready, 1));
+    assert_eq!((health.state, health.restarts), (ServerState::Ready, 1));
     assert!(
         health
             .last_error
@@ -46,7 +46,7 @@ async fn a_server_that_dies_again_and_again_comes_back_each_time() {
         rig.act(json!({"do": "exit"})).await.unwrap_err();
         rig.until("it is back", |rig| {
             let health = rig.health();
-            health.state == State::Ready && health.restarts == restarts
+            health.state == ServerState::Ready && health.restarts == restarts
         })
         .await;
     }
@@ -64,7 +64,7 @@ async fn a_missing_program_is_a_failure_that_holds_nobody_up() {
     };
     let rig = Rig::start(vec![missing, scripted(json!({}))]).await;
     let health = rig.health();
-    assert_eq!(health.state, State::Failed);
+    assert_eq!(health.state, ServerState::Failed);
     assert!(
         health
             .last_error
@@ -99,7 +99,7 @@ async fn a_slow_server_holds_nobody_up() {
     slow.server = id("slow");
     let rig = Rig::start_without_waiting(vec![slow, scripted(json!({}))]);
     assert_eq!(text(rig.act(json!({})).await), "{}");
-    assert_eq!(rig.health().state, State::Starting);
+    assert_eq!(rig.health().state, ServerState::Starting);
     rig.servers.shutdown().await;
 }
 

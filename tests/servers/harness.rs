@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, timeout};
-use toolway::health::{ServerHealth, State};
+use toolway::health::{ServerHealth, ServerState};
 use toolway::upstream::mcp::{CallOptions, Config, Servers, Transport};
 use toolway_core::catalog::ServerTools;
 use toolway_protocol::tool::{CallError, Content, ServerId, ToolResult};
@@ -87,7 +87,7 @@ impl Rig {
     pub(crate) async fn scripted(script: Value) -> Rig {
         let rig = Rig::start(vec![scripted(script)]).await;
         rig.until("the server is ready", |rig| {
-            rig.health().state == State::Ready
+            rig.health().state == ServerState::Ready
         })
         .await;
         rig

@@ -146,7 +146,7 @@ async fn a_server_whose_reaper_is_killed_is_started_again_and_leaves_nothing() {
     rig.until("the old grandchild is gone", |_| !is_running(&pid))
         .await;
     rig.until("the server is back", |rig| {
-        rig.health().restarts == 1 && rig.health().state == toolway::health::State::Ready
+        rig.health().restarts == 1 && rig.health().state == toolway::health::ServerState::Ready
     })
     .await;
     assert_eq!(text(rig.act(json!({})).await), "{}");

@@ -24,7 +24,7 @@ use tokio::{
     net::TcpListener,
     sync::{mpsc, watch},
 };
-use toolway::health::State;
+use toolway::health::ServerState;
 use toolway::upstream::mcp::{CallOptions, Config, HttpKind, Transport};
 
 use crate::{
@@ -196,7 +196,7 @@ async fn the_newest_common_version_is_spoken() {
         let (_sdk, config) = start(versions).await;
         let rig = Rig::start(vec![config]).await;
         let health = rig.health();
-        assert_eq!(health.state, State::Ready, "{health:?}");
+        assert_eq!(health.state, ServerState::Ready, "{health:?}");
         assert_eq!(health.protocol_version.as_deref(), Some(newest));
         assert_eq!(text(rig.act(json!({})).await), "done");
         rig.servers.shutdown().await;

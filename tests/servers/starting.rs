@@ -1,7 +1,7 @@
 //! Servers of every age start, are listed, and never keep each other waiting.
 
 use serde_json::{Value, json};
-use toolway::health::State;
+use toolway::health::ServerState;
 
 use crate::harness::{Rig, scripted, text};
 
@@ -23,7 +23,7 @@ async fn a_server_is_started_listed_and_called() {
         ("stdio", 1, 0)
     );
     rig.servers.shutdown().await;
-    assert_eq!(rig.health().state, State::Stopped);
+    assert_eq!(rig.health().state, ServerState::Stopped);
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn a_list_is_read_to_its_last_page() {
 async fn a_list_that_runs_in_a_circle_is_a_failure() {
     let rig = Rig::start(vec![scripted(json!({"circle": true}))]).await;
     let health = rig.health();
-    assert_eq!(health.state, State::Failed);
+    assert_eq!(health.state, ServerState::Failed);
     assert!(
         health
             .last_error
@@ -99,7 +99,7 @@ async fn a_list_that_runs_in_a_circle_is_a_failure() {
 #[tokio::test]
 async fn a_server_without_tools_is_ready() {
     let rig = Rig::scripted(json!({"no_tools": true})).await;
-    assert_eq!(rig.health().state, State::Ready);
+    assert_eq!(rig.health().state, ServerState::Ready);
     assert!(rig.tool_names().is_empty());
 }
 

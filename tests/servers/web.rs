@@ -5,7 +5,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 use toolway::upstream::mcp::{CallOptions, Config, HttpKind, Transport};
-use toolway::{health::State, secret::Secret};
+use toolway::{health::ServerState, secret::Secret};
 use toolway_protocol::tool::{CallError, Content, RefusalKind};
 
 use crate::{
@@ -33,7 +33,7 @@ async fn every_site(then: impl AsyncFn(&Site, Config)) {
 async fn every_kind_of_server_is_started_listed_and_called() {
     every_site(async |site, config| {
         let rig = Rig::start(vec![config]).await;
-        assert_eq!(rig.health().state, State::Ready, "{:?}", rig.health());
+        assert_eq!(rig.health().state, ServerState::Ready, "{:?}", rig.health());
         assert_eq!(rig.tool_names(), ["act"]);
         assert_eq!(text(rig.act(json!({"a": 1})).await), r#"{"a":1}"#);
         let versions = if site.got("server/discover").is_empty() {
@@ -149,7 +149,7 @@ async fn an_old_server_is_reached_whatever_it_does_on_the_probe() {
         let rig = Rig::start(vec![site.config("/mcp", None)]).await;
         assert_eq!(
             rig.health().state,
-            State::Ready,
+            ServerState::Ready,
             "{probe:?}: {:?}",
             rig.health()
         );
@@ -420,8 +420,10 @@ async fn a_server_that_went_away_is_looked_for_and_found_again() {
             rig.tool_names() == ["act", "new"]
         })
         .await;
-        rig.until("it is ready", |rig| rig.health().state == State::Ready)
-            .await;
+        rig.until("it is ready", |rig| {
+            rig.health().state == ServerState::Ready
+        })
+        .await;
         assert_eq!(text(rig.act(json!({})).await), "{}");
     }
 }
@@ -451,8 +453,10 @@ async fn a_server_that_was_replaced_by_one_of_another_age_is_reached() {
             rig.health().protocol_version != before
         })
         .await;
-        rig.until("it is ready", |rig| rig.health().state == State::Ready)
-            .await;
+        rig.until("it is ready", |rig| {
+            rig.health().state == ServerState::Ready
+        })
+        .await;
         assert_eq!(text(rig.act(json!({})).await), "{}");
     }
 }
@@ -669,7 +673,7 @@ async fn nobody_at_the_address_is_a_failure_with_a_reason() {
     site.stop().await;
     let rig = Rig::start(vec![config]).await;
     let health = rig.health();
-    assert_eq!(health.state, State::Failed);
+    assert_eq!(health.state, ServerState::Failed);
     assert!(
         health
             .last_error

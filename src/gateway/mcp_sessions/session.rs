@@ -48,7 +48,7 @@ pub struct LendingSession {
     _reservation: Reservation,
     /// The length of the definitions, as they came.
     pub(super) bytes: usize,
-    pub(super) state: Mutex<SessionState>,
+    pub(super) state: Mutex<LentSessionState>,
     /// Grows with every change that a reader of the events, or a task that waits for the end, has to look at.
     changed: watch::Sender<u64>,
 }
@@ -82,7 +82,7 @@ pub enum SessionEnd {
 }
 
 #[derive(Default)]
-pub(super) struct SessionState {
+pub(super) struct LentSessionState {
     pub(super) ledger: Ledger<oneshot::Sender<Result<ToolResult, CallError>>>,
     /// Which reading of the events is the one that counts; each new one takes over.
     pub(super) reading: u64,
@@ -279,7 +279,7 @@ impl LendingSession {
         self.changed.subscribe()
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, SessionState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, LentSessionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

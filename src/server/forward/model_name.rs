@@ -12,10 +12,10 @@ pub(super) fn may_be_there(start: &[u8]) -> bool {
 /// The model's name.
 pub(super) fn find(start: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Body {
+    struct ModelMember {
         model: String,
     }
-    if let Ok(body) = serde_json::from_slice::<Body>(start) {
+    if let Ok(body) = serde_json::from_slice::<ModelMember>(start) {
         return Some(body.model);
     }
     let place = place(start)?;

@@ -12,18 +12,18 @@ use futures::stream;
 use super::{App, Incomplete, send};
 use crate::{
     gateway::record::Record,
-    upstream::model::{Incoming, ModelError, Route, Step},
+    upstream::model::{Incoming, ModelError, Route, RouteStep},
 };
 
 /// A request for one of several models.
-pub(super) struct Named<'a> {
+pub(super) struct NamedForward<'a> {
     pub(super) route: Route<'a>,
     pub(super) body: Bytes,
     /// Where the model's name stands in the body.
     pub(super) name: Range<usize>,
 }
 
-impl Named<'_> {
+impl NamedForward<'_> {
     /// Sends it until a model answers or the last has failed. Nothing of an answer has been shown when this ends.
     pub(super) async fn send(
         &self,
@@ -60,7 +60,7 @@ impl Named<'_> {
         }
     }
 
-    fn body(&self, step: Step<'_>) -> Bytes {
+    fn body(&self, step: RouteStep<'_>) -> Bytes {
         let Range { start, end } = self.name;
         let is_json = self.body.get(start) == Some(&b'"');
         let name = match is_json {

@@ -76,13 +76,13 @@ struct Table {
 
 /// A response that runs.
 pub(in crate::server) struct Run {
-    state: Mutex<State>,
+    state: Mutex<RunState>,
     /// Told of every change of the state.
     changed: watch::Sender<()>,
     cancelled: CancellationToken,
 }
 
-struct State {
+struct RunState {
     writer: ResponseWriter,
     log: EventLog,
     /// The bytes of the log.
@@ -127,7 +127,7 @@ impl Runs {
     /// Starts a response; it is in the store when this ends.
     pub(in crate::server) async fn start(&self, start: Start) -> Arc<Run> {
         let run = Arc::new(Run {
-            state: Mutex::new(State {
+            state: Mutex::new(RunState {
                 writer: start.writer,
                 log: EventLog::default(),
                 reservation: self.logs.take_nothing(),
@@ -327,7 +327,7 @@ impl Run {
     fn write(&self, app: &App, write: impl FnOnce(&mut ResponseWriter, &mut Vec<u8>)) {
         let mut out = Vec::new();
         let mut state = self.state();
-        let State {
+        let RunState {
             writer,
             log,
             reservation,
@@ -345,7 +345,7 @@ impl Run {
         self.changed.send_replace(());
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RunState> {
         // A thread that panicked with it has written whole events.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,7 +6,7 @@ use crate::{
     byte_budget::Reservation,
     server::{
         App, body,
-        dialects::{Asked, Mode, Unread, Writer, Writing, left_out, now, write_chat},
+        dialects::{AnswerMode, Asked, FaceWriter, Unread, Writing, left_out, now, write_chat},
         mcp_items::Shown,
     },
     store::{Principal, responses::KeptResponse},
@@ -63,7 +63,7 @@ pub(in crate::server) async fn request(
     let references = References::of(&body);
     let is_here = !references.is_empty();
     let found = find_earlier(app, principal, references).await?;
-    let Found {
+    let FoundEarlier {
         earlier,
         ancestors,
         loaded,
@@ -75,15 +75,15 @@ pub(in crate::server) async fn request(
         let mut read = responses::read_request(body, &offered)?;
         let is_streamed = read.request.stream;
         let mode = match read.resource["background"] == true {
-            true => Mode::Background { is_streamed },
-            false => Mode::Foreground,
+            true => AnswerMode::Background { is_streamed },
+            false => AnswerMode::Foreground,
         };
         let is_shown = !read.mcp.labels.is_empty() || !read.mcp.approved.is_empty();
-        if mode != Mode::Foreground && !read.mcp.approved.is_empty() {
+        if mode != AnswerMode::Foreground && !read.mcp.approved.is_empty() {
             return Err(approved_in_background().into());
         }
         // In a stream the order of texts and calls is kept, which a chat completion has no room for.
-        read.request.stream |= mode != Mode::Foreground || is_shown;
+        read.request.stream |= mode != AnswerMode::Foreground || is_shown;
         let keep = Keep {
             is_stored: read.resource.get("store") != Some(&Value::Bool(false)),
             kept: KeptResponse {
@@ -97,7 +97,7 @@ pub(in crate::server) async fn request(
             chat: body::held(write_chat(&read.request), reservation),
             model: read.request.model.clone(),
             warnings: left_out(&read.dropped),
-            writer: Writer::Response(Writing { writer, keep }),
+            writer: FaceWriter::Response(Writing { writer, keep }),
             is_here,
             mode,
             shown: is_shown.then(|| {
@@ -121,7 +121,7 @@ fn approved_in_background() -> Unsupported {
 }
 
 /// What a request refers to.
-pub(super) struct Found {
+pub(super) struct FoundEarlier {
     pub(super) earlier: Earlier,
     /// The responses that it continues.
     ancestors: Vec<String>,
@@ -135,7 +135,7 @@ pub(super) async fn find_earlier(
     app: &App,
     principal: Principal,
     references: References,
-) -> Result<Found, NoRoom> {
+) -> Result<FoundEarlier, NoRoom> {
     let (mut reservation, mut loaded) = (app.bodies.take_nothing(), 0);
     let mut reserve = |bytes| {
         loaded += bytes;
@@ -144,7 +144,7 @@ pub(super) async fn find_earlier(
     let entries = app.gateway.entries();
     let found = entries.find_earlier(principal, references, &mut reserve);
     let (earlier, ancestors) = found.await?;
-    Ok(Found {
+    Ok(FoundEarlier {
         earlier,
         ancestors,
         loaded,

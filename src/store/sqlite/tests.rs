@@ -5,9 +5,9 @@ use super::{
 };
 
 fn park_all(connection: &mut Connection, turns: Vec<NewTurn>) -> Result<(), StoreError> {
-    let changes: Vec<Change> = turns
+    let changes: Vec<StoreWrite> = turns
         .into_iter()
-        .map(|turn| Change::Keep(Arc::new(turn.into())))
+        .map(|turn| StoreWrite::Keep(Arc::new(turn.into())))
         .collect();
     write(connection, &changes).map(|_| ())
 }
@@ -187,7 +187,7 @@ fn a_full_disk_keeps_what_was_there_and_is_an_error() {
     assert!(error.to_string().contains("full"), "{error}");
     let keys = [key("a", 7), key("b", 8)];
     let keys = serde_json::to_string(&keys).unwrap();
-    let rows = locate(&connection, Kind::Turn, 1, &keys).unwrap();
+    let rows = locate(&connection, EntryKind::Turn, 1, &keys).unwrap();
     assert_eq!(rows.len(), 1);
 }
 

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::upstream::model::{
-    ClientHeaders, ModelError, Models, Route, Step, retry::RoundPosition,
+    ClientHeaders, ModelError, Models, Route, RouteStep, retry::RoundPosition,
 };
 use toolway_core::translate::{
     completion,
@@ -97,7 +97,7 @@ impl Prompt {
     }
 
     async fn ask(&self, route: &Route<'_>, question: String) -> Result<Bytes, ModelError> {
-        let body = |step: Step<'_>| {
+        let body = |step: RouteStep<'_>| {
             let mut body = SegmentedBody::new();
             body.json(&json!({
                 "model": step.model().unwrap_or(&self.config.model),
@@ -114,7 +114,7 @@ impl Prompt {
         incoming.read_all(self.limit).await
     }
 
-    fn read(&self, step: Step<'_>, body: &[u8]) -> ToolResult {
+    fn read(&self, step: RouteStep<'_>, body: &[u8]) -> ToolResult {
         let (upstream, seed) = (step.upstream, self.seed());
         let settings = Settings {
             mode: Mode::Loop,

@@ -46,15 +46,15 @@ impl fmt::Display for TargetModel {
 
 /// A name with its models.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct NamedTargets {
     pub(super) name: String,
     targets: Vec<Target>,
     weights: Vec<u32>,
 }
 
-impl Named {
+impl NamedTargets {
     /// Upstreams that are not there are left out; the configuration has none such.
-    pub(super) fn new(config: NamedModel, upstreams: &[Arc<Upstream>]) -> Named {
+    pub(super) fn new(config: NamedModel, upstreams: &[Arc<Upstream>]) -> NamedTargets {
         let find = |name: &str| upstreams.iter().find(|it| it.config.name == name);
         let targets = config.targets.into_iter().filter_map(|target| {
             Some(Target {
@@ -64,7 +64,7 @@ impl Named {
                 rest: Mutex::default(),
             })
         });
-        Named {
+        NamedTargets {
             name: config.name,
             targets: targets.collect(),
             weights: config.weights,
@@ -78,7 +78,7 @@ impl Named {
         let order = targets::order(&self.weights, &is_resting, random);
         let steps = order.into_iter().filter_map(|place| {
             let target = self.targets.get(place)?;
-            Some(Step {
+            Some(RouteStep {
                 upstream: &target.upstream,
                 target: Some(target),
             })
@@ -141,19 +141,19 @@ impl Target {
 #[derive(Debug)]
 pub struct Route<'a> {
     /// Never empty.
-    steps: Vec<Step<'a>>,
+    steps: Vec<RouteStep<'a>>,
     at: AtomicUsize,
 }
 
 /// One model of a [`Route`].
 #[derive(Clone, Copy, Debug)]
-pub struct Step<'a> {
+pub struct RouteStep<'a> {
     /// The upstream that has it.
     pub upstream: &'a Upstream,
     target: Option<&'a Target>,
 }
 
-impl<'a> Step<'a> {
+impl<'a> RouteStep<'a> {
     /// What the upstream calls the model, where the client calls it otherwise.
     pub fn model(&self) -> Option<&'a str> {
         self.target.map(|target| target.model.as_str())
@@ -177,7 +177,7 @@ impl<'a> Step<'a> {
 impl<'a> Route<'a> {
     /// To one upstream, under the client's own name of the model.
     pub(super) fn to(upstream: &'a Upstream) -> Route<'a> {
-        let step = Step {
+        let step = RouteStep {
             upstream,
             target: None,
         };
@@ -188,7 +188,7 @@ impl<'a> Route<'a> {
     }
 
     /// The model that is asked now, or has answered.
-    pub fn current(&self) -> Step<'a> {
+    pub fn current(&self) -> RouteStep<'a> {
         self.steps[self.at()]
     }
 
@@ -211,7 +211,7 @@ impl<'a> Route<'a> {
         &self,
         headers: &ClientHeaders,
         model: &str,
-        body: impl Fn(Step<'a>) -> SegmentedBody<'b>,
+        body: impl Fn(RouteStep<'a>) -> SegmentedBody<'b>,
         round: RoundPosition,
     ) -> Result<Incoming, ModelError> {
         let mut warnings = Vec::new();
@@ -325,7 +325,7 @@ impl Models {
         }
     }
 
-    fn find_named(&self, model: &str) -> Option<&Named> {
+    fn find_named(&self, model: &str) -> Option<&NamedTargets> {
         self.named.iter().find(|named| named.name == model)
     }
 }

@@ -359,7 +359,7 @@ impl Asking<'_> {
         let include_usage = options.is_some_and(|options| options["include_usage"] == true);
         if incoming.is_stream {
             let begun = std::mem::replace(&mut incoming.body, Body::Other(stream::empty().boxed()));
-            let answer = Answer {
+            let answer = TranslatedAnswer {
                 body: begun,
                 framer: Framer::new(MAX_EVENT_BYTES),
                 reader,
@@ -487,7 +487,7 @@ fn now() -> u64 {
 }
 
 /// A streamed answer that is translated while it arrives.
-struct Answer {
+struct TranslatedAnswer {
     body: Body,
     framer: Framer,
     reader: Box<dyn AnswerReader>,
@@ -498,7 +498,7 @@ struct Answer {
     is_over: bool,
 }
 
-impl Answer {
+impl TranslatedAnswer {
     fn into_stream(self) -> stream::BoxStream<'static, Result<Bytes, HttpError>> {
         stream::unfold(self, |mut answer| async {
             let piece = answer.next().await?;

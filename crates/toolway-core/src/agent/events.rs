@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::phases::{Part, Phase, PhaseError, Phases};
+use super::phases::{Phase, PhaseError, Phases, ResultPart};
 use crate::{
     route::Retries,
     translate::tool_responses::{self, Executed},
@@ -24,7 +24,7 @@ mod summary;
 
 /// One event of a client.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum ToolEvent {
     /// A call.
     Requested(Requested),
     /// A result of the client's own, or a part of one.
@@ -84,7 +84,7 @@ pub struct Requested {
 
 /// How events are written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub enum EventFraming {
     /// One JSON object.
     One,
     /// A JSON array, or an object with `events`.
@@ -95,12 +95,12 @@ pub enum Framing {
     Stream,
 }
 
-impl Framing {
+impl EventFraming {
     /// Writes an event of a stream or of lines.
     pub fn write(self, event: &Value) -> String {
         match self {
-            Framing::Stream => format!("data: {event}\n\n"),
-            Framing::Lines | Framing::One | Framing::List => format!("{event}\n"),
+            EventFraming::Stream => format!("data: {event}\n\n"),
+            EventFraming::Lines | EventFraming::One | EventFraming::List => format!("{event}\n"),
         }
     }
 }
@@ -108,41 +108,41 @@ impl Framing {
 /// Why a body is refused, and nothing of it runs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Invalid(String);
+pub struct InvalidEvent(String);
 
 /// Reads a body: one event, a list of them, a line for each, or an event stream.
 ///
 /// # Errors
 /// When some event cannot be understood.
-pub fn read(body: &[u8]) -> Result<(Framing, Vec<Event>), Invalid> {
+pub fn read(body: &[u8]) -> Result<(EventFraming, Vec<ToolEvent>), InvalidEvent> {
     let whole = body.trim_ascii();
     if sse::is_begun_by(whole) {
-        return Ok((Framing::Stream, read_stream(body)?));
+        return Ok((EventFraming::Stream, read_stream(body)?));
     }
     if let Ok(value) = parse(whole) {
         return match value {
-            Value::Array(events) => Ok((Framing::List, read_all(&events)?)),
+            Value::Array(events) => Ok((EventFraming::List, read_all(&events)?)),
             Value::Object(object) => match object.get("events") {
-                Some(Value::Array(events)) => Ok((Framing::List, read_all(events)?)),
-                _ => Ok((Framing::One, vec![read_event(&object)?])),
+                Some(Value::Array(events)) => Ok((EventFraming::List, read_all(events)?)),
+                _ => Ok((EventFraming::One, vec![read_event(&object)?])),
             },
-            _ => Err(Invalid("the body is no event".to_owned())),
+            _ => Err(InvalidEvent("the body is no event".to_owned())),
         };
     }
     let lines = whole.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let lines = lines.filter(|line| !line.is_empty()).map(parse);
     let events: Vec<Value> = lines.collect::<Result<_, _>>()?;
-    Ok((Framing::Lines, read_all(&events)?))
+    Ok((EventFraming::Lines, read_all(&events)?))
 }
 
-fn read_stream(body: &[u8]) -> Result<Vec<Event>, Invalid> {
+fn read_stream(body: &[u8]) -> Result<Vec<ToolEvent>, InvalidEvent> {
     let mut framer = Framer::new(body.len());
     framer.push(Bytes::copy_from_slice(body));
     let mut frames: Vec<_> = std::iter::from_fn(|| framer.next()).collect();
     frames.extend(framer.finish());
     let mut events = Vec::new();
     for frame in frames {
-        let frame = frame.map_err(|error| Invalid(error.to_string()))?;
+        let frame = frame.map_err(|error| InvalidEvent(error.to_string()))?;
         if let Some(data) = frame.data() {
             events.push(parse(data.as_bytes())?);
         }
@@ -150,43 +150,45 @@ fn read_stream(body: &[u8]) -> Result<Vec<Event>, Invalid> {
     read_all(&events)
 }
 
-fn parse(text: &[u8]) -> Result<Value, Invalid> {
-    check_values(text, MAX_VALUES).map_err(|error| Invalid(format!("the body has {error}")))?;
-    serde_json::from_slice(text).map_err(|error| Invalid(format!("an event is no JSON: {error}")))
+fn parse(text: &[u8]) -> Result<Value, InvalidEvent> {
+    check_values(text, MAX_VALUES)
+        .map_err(|error| InvalidEvent(format!("the body has {error}")))?;
+    serde_json::from_slice(text)
+        .map_err(|error| InvalidEvent(format!("an event is no JSON: {error}")))
 }
 
-fn read_all(events: &[Value]) -> Result<Vec<Event>, Invalid> {
+fn read_all(events: &[Value]) -> Result<Vec<ToolEvent>, InvalidEvent> {
     let read = |event: &Value| match event {
         Value::Object(event) => read_event(event),
-        _ => Err(Invalid("an event is no JSON object".to_owned())),
+        _ => Err(InvalidEvent("an event is no JSON object".to_owned())),
     };
     events.iter().map(read).collect()
 }
 
-fn read_event(event: &JsonObject) -> Result<Event, Invalid> {
+fn read_event(event: &JsonObject) -> Result<ToolEvent, InvalidEvent> {
     let kind = event
         .get("type")
         .and_then(Value::as_str)
         .unwrap_or_default();
     let id = || text(event, kind, "tool_call_id");
     match kind {
-        "tool_use_requested" => read_requested(event).map(Event::Requested),
-        "tool_use_succeeded" => Ok(Event::Succeeded {
+        "tool_use_requested" => read_requested(event).map(ToolEvent::Requested),
+        "tool_use_succeeded" => Ok(ToolEvent::Succeeded {
             id: id()?,
             seq: event.get("seq").and_then(Value::as_u64),
             is_partial: event.get("partial") == Some(&Value::Bool(true)),
             text: content(event.get("content")),
         }),
-        "tool_use_failed" => Ok(Event::Failed {
+        "tool_use_failed" => Ok(ToolEvent::Failed {
             id: id()?,
             reason: text(event, kind, "reason").unwrap_or_default(),
         }),
-        "tool_use_cancelled" => Ok(Event::Cancelled { id: id()? }),
-        "state_delta" => Ok(Event::StateDelta(StateDelta {
+        "tool_use_cancelled" => Ok(ToolEvent::Cancelled { id: id()? }),
+        "state_delta" => Ok(ToolEvent::StateDelta(StateDelta {
             session: text(event, kind, "session").ok(),
             delta: event.get("delta").cloned().unwrap_or_default(),
         })),
-        other => Err(Invalid(format!(
+        other => Err(InvalidEvent(format!(
             "`type` is `tool_use_requested`, `tool_use_succeeded`, `tool_use_failed`, `tool_use_cancelled` or \
              `state_delta`, not `{}`",
             other.chars().take(64).collect::<String>()
@@ -194,7 +196,7 @@ fn read_event(event: &JsonObject) -> Result<Event, Invalid> {
     }
 }
 
-fn read_requested(event: &JsonObject) -> Result<Requested, Invalid> {
+fn read_requested(event: &JsonObject) -> Result<Requested, InvalidEvent> {
     let optional = |name: &str| match event.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(_) => text(event, "tool_use_requested", name).map(Some),
@@ -215,12 +217,12 @@ fn read_requested(event: &JsonObject) -> Result<Requested, Invalid> {
 }
 
 /// `{"max_attempts": 3, "backoff_ms": [100, 400]}`.
-fn retries(written: Option<&Value>) -> Result<Retries, Invalid> {
+fn retries(written: Option<&Value>) -> Result<Retries, InvalidEvent> {
     let Some(written) = written.filter(|written| !written.is_null()) else {
         return Ok(Retries::default());
     };
     let invalid = || {
-        Invalid(
+        InvalidEvent(
             "`retry` is such as {\"max_attempts\": 3, \"backoff_ms\": [100, 400]}, with 1 to 10 attempts and pauses of \
              at most a minute"
                 .to_owned(),
@@ -244,10 +246,10 @@ fn retries(written: Option<&Value>) -> Result<Retries, Invalid> {
     Retries::new(attempts, &pauses).ok_or_else(invalid)
 }
 
-fn text(event: &JsonObject, kind: &str, name: &str) -> Result<String, Invalid> {
+fn text(event: &JsonObject, kind: &str, name: &str) -> Result<String, InvalidEvent> {
     let value = event.get(name).and_then(Value::as_str);
     let value = value.filter(|value| !value.is_empty());
-    let value = value.ok_or_else(|| Invalid(format!("`{name}` of a `{kind}` is missing")))?;
+    let value = value.ok_or_else(|| InvalidEvent(format!("`{name}` of a `{kind}` is missing")))?;
     Ok(value.to_owned())
 }
 
@@ -267,14 +269,14 @@ fn content(content: Option<&Value>) -> String {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TakenIn {
     /// In their order.
-    pub items: Vec<Item>,
+    pub items: Vec<EventItem>,
     /// The calls that have no result of the client's own, each with its id.
     pub to_run: Vec<(String, Requested)>,
 }
 
 /// What an event comes to at once.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Item {
+pub enum EventItem {
     /// An event for the client.
     Write(Value),
     /// A session's state is to be changed.
@@ -283,17 +285,17 @@ pub enum Item {
 
 /// Takes in the events of one request. A call without an id gets `call_` and its number; a result of the client's own is
 /// put together from its parts, and one that lacks a part at the end has timed out.
-pub fn take_in(events: Vec<Event>, is_minimal: bool) -> TakenIn {
+pub fn take_in(events: Vec<ToolEvent>, is_minimal: bool) -> TakenIn {
     let mut phases = Phases::default();
     let mut requested: Vec<(String, Requested)> = Vec::new();
     let mut items = Vec::new();
     for event in events {
         let (id, ended) = match event {
-            Event::StateDelta(delta) => {
-                items.push(Item::StateDelta(delta));
+            ToolEvent::StateDelta(delta) => {
+                items.push(EventItem::StateDelta(delta));
                 continue;
             }
-            Event::Requested(call) => {
+            ToolEvent::Requested(call) => {
                 let id = call.id.clone();
                 let id = id.unwrap_or_else(|| format!("call_{}", requested.len()));
                 let begun = phases.request(&id);
@@ -302,13 +304,13 @@ pub fn take_in(events: Vec<Event>, is_minimal: bool) -> TakenIn {
                 }
                 (id, begun.map(|()| None))
             }
-            Event::Succeeded {
+            ToolEvent::Succeeded {
                 id,
                 seq,
                 is_partial,
                 text,
             } => {
-                let part = Part {
+                let part = ResultPart {
                     seq,
                     text,
                     is_last: !is_partial,
@@ -316,16 +318,16 @@ pub fn take_in(events: Vec<Event>, is_minimal: bool) -> TakenIn {
                 let whole = phases.part(&id, part);
                 (id, whole)
             }
-            Event::Failed { id, reason } => {
+            ToolEvent::Failed { id, reason } => {
                 let ended = phases.end(&id, Phase::Failed);
                 let content = json!({"error": {"type": "tool_error", "message": reason}});
                 (id, ended.map(|()| Some(content.to_string())))
             }
-            Event::Cancelled { id } => {
+            ToolEvent::Cancelled { id } => {
                 let ended = phases.end(&id, Phase::Cancelled);
                 if ended.is_ok() {
                     let event = json!({"type": "tool_use_cancelled", "tool_call_id": id});
-                    items.push(Item::Write(event));
+                    items.push(EventItem::Write(event));
                 }
                 (id, ended.map(|()| None))
             }
@@ -339,7 +341,7 @@ pub fn take_in(events: Vec<Event>, is_minimal: bool) -> TakenIn {
                 let content = json!({"error": error}).to_string();
                 items.extend(settled(id, content, &requested, is_minimal));
             }
-            Err(error) => items.push(Item::Write(rejected(&id, error))),
+            Err(error) => items.push(EventItem::Write(rejected(&id, error))),
         }
     }
     for (id, partial) in phases.give_up_on_parts() {
@@ -360,14 +362,14 @@ fn settled(
     content: String,
     requested: &[(String, Requested)],
     is_minimal: bool,
-) -> Option<Item> {
+) -> Option<EventItem> {
     let (_, requested) = requested.iter().find(|(other, _)| *other == id)?;
     let ended = EndedCall {
         executed: Executed { id, content },
         requested,
         attempts: 1,
     };
-    Some(Item::Write(write_ended(&ended, is_minimal)))
+    Some(EventItem::Write(write_ended(&ended, is_minimal)))
 }
 
 fn rejected(id: &str, error: PhaseError) -> Value {
@@ -455,7 +457,7 @@ mod tests {
 
     fn requested(event: &Value) -> Requested {
         match read(event.to_string().as_bytes()).unwrap().1.remove(0) {
-            Event::Requested(requested) => requested,
+            ToolEvent::Requested(requested) => requested,
             other => panic!("{other:?}"),
         }
     }
@@ -480,13 +482,13 @@ mod tests {
     fn every_framing_has_the_same_events() {
         let event = r#"{"type":"tool_use_cancelled","tool_call_id":"a"}"#;
         let cases = [
-            (event.to_owned(), Framing::One, 1),
-            (format!("[{event},{event}]"), Framing::List, 2),
-            (format!("{{\"events\":[{event}]}}"), Framing::List, 1),
-            (format!("{event}\r\n\n{event}\n"), Framing::Lines, 2),
+            (event.to_owned(), EventFraming::One, 1),
+            (format!("[{event},{event}]"), EventFraming::List, 2),
+            (format!("{{\"events\":[{event}]}}"), EventFraming::List, 1),
+            (format!("{event}\r\n\n{event}\n"), EventFraming::Lines, 2),
             (
                 format!(": hi\n\ndata: {event}\n\ndata: {event}\n\n"),
-                Framing::Stream,
+                EventFraming::Stream,
                 2,
             ),
         ];
@@ -523,8 +525,8 @@ mod tests {
         let events = read(events.to_string().as_bytes()).unwrap().1;
         let TakenIn { items, to_run } = take_in(events, false);
         let written = items.into_iter().map(|item| match item {
-            Item::Write(event) => event,
-            Item::StateDelta(delta) => json!({"delta": delta.delta}),
+            EventItem::Write(event) => event,
+            EventItem::StateDelta(delta) => json!({"delta": delta.delta}),
         });
         let to_run = to_run.into_iter().map(|(id, _)| id);
         (written.collect(), to_run.collect())

@@ -62,7 +62,7 @@ impl PhaseError {
 
 /// A part of a result, or all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct ResultPart {
     /// Its place; absent: after all that came before.
     pub seq: Option<u64>,
     /// Its text.
@@ -72,7 +72,7 @@ pub struct Part {
 }
 
 #[derive(Debug)]
-struct Call {
+struct PhasedCall {
     id: String,
     phase: Phase,
     parts: BTreeMap<u64, String>,
@@ -83,7 +83,7 @@ struct Call {
 /// The calls of one request, in the order in which they were requested.
 #[derive(Debug, Default)]
 pub struct Phases {
-    calls: Vec<Call>,
+    calls: Vec<PhasedCall>,
 }
 
 impl Phases {
@@ -98,7 +98,7 @@ impl Phases {
         if self.calls.len() == MAX_CALLS {
             return Err(PhaseError::TooMany);
         }
-        self.calls.push(Call {
+        self.calls.push(PhasedCall {
             id: id.to_owned(),
             phase: Phase::Requested,
             parts: BTreeMap::new(),
@@ -113,7 +113,7 @@ impl Phases {
     ///
     /// # Errors
     /// See [`PhaseError`].
-    pub fn part(&mut self, id: &str, part: Part) -> Result<Option<String>, PhaseError> {
+    pub fn part(&mut self, id: &str, part: ResultPart) -> Result<Option<String>, PhaseError> {
         let call = self.open(id)?;
         let after = call.parts.last_key_value().map_or(0, |(seq, _)| seq + 1);
         let seq = part.seq.unwrap_or(after);
@@ -149,7 +149,8 @@ impl Phases {
 
     /// Ends the calls whose results lack parts: the id of each and what came of its result before the first gap.
     pub fn give_up_on_parts(&mut self) -> Vec<(String, String)> {
-        let begun = |call: &&mut Call| call.phase == Phase::Requested && !call.parts.is_empty();
+        let begun =
+            |call: &&mut PhasedCall| call.phase == Phase::Requested && !call.parts.is_empty();
         let begun = self.calls.iter_mut().filter(begun);
         begun
             .map(|call| {
@@ -159,7 +160,7 @@ impl Phases {
             .collect()
     }
 
-    fn open(&mut self, id: &str) -> Result<&mut Call, PhaseError> {
+    fn open(&mut self, id: &str) -> Result<&mut PhasedCall, PhaseError> {
         let call = self.calls.iter_mut().find(|call| call.id == id);
         let call = call.ok_or(PhaseError::Unknown)?;
         match call.phase {
@@ -169,7 +170,7 @@ impl Phases {
     }
 }
 
-impl Call {
+impl PhasedCall {
     /// The result, if all its parts are there.
     fn whole(&mut self) -> Option<String> {
         let is_whole = self.in_order().count() as u64 == self.last? + 1;
@@ -194,8 +195,8 @@ mod tests {
 
     use super::*;
 
-    fn part(seq: u64, text: &str, is_last: bool) -> Part {
-        Part {
+    fn part(seq: u64, text: &str, is_last: bool) -> ResultPart {
+        ResultPart {
             seq: Some(seq),
             text: text.to_owned(),
             is_last,
@@ -267,7 +268,7 @@ mod tests {
         ) {
             let mut phases = requested();
             let last = texts.len() - 1;
-            let all: Vec<Part> = texts.iter().enumerate()
+            let all: Vec<ResultPart> = texts.iter().enumerate()
                 .map(|(at, text)| part(at as u64, text, at == last)).collect();
             let sent = order.iter().map(|at| at.index(all.len())).chain(0..all.len());
             let mut whole = Vec::new();

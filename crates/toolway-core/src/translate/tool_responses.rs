@@ -13,7 +13,7 @@ use toolway_protocol::{
 
 /// How the results are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Form {
+pub enum ResultForm {
     /// `{"tool_responses": [{"tool_call_id", "output": {"result"} or {"error"}}]}`.
     #[default]
     ToolResponses,
@@ -23,13 +23,13 @@ pub enum Form {
     Events,
 }
 
-impl Form {
+impl ResultForm {
     /// The form of this name in the request's `format`.
-    pub fn parse(name: &str) -> Option<Form> {
+    pub fn parse(name: &str) -> Option<ResultForm> {
         Some(match name {
-            "tool_responses" => Form::ToolResponses,
-            "messages" => Form::Messages,
-            "events" => Form::Events,
+            "tool_responses" => ResultForm::ToolResponses,
+            "messages" => ResultForm::Messages,
+            "events" => ResultForm::Events,
             _ => return None,
         })
     }
@@ -37,7 +37,7 @@ impl Form {
 
 /// Why a request is refused as a whole. A call that cannot run is answered with an error instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
+pub enum InvalidToolCalls {
     /// There is no `tool_calls`.
     #[error(
         "`tool_calls` is a list of calls, each `{{\"id\", \"type\": \"function\", \"function\": {{\"name\", \"arguments\"}}}}`"
@@ -58,21 +58,23 @@ pub enum Invalid {
 /// `arguments` may be an object as well as a text with JSON.
 ///
 /// # Errors
-/// See [`Invalid`].
-pub fn read(body: &JsonObject) -> Result<Round, Invalid> {
+/// See [`InvalidToolCalls`].
+pub fn read(body: &JsonObject) -> Result<Round, InvalidToolCalls> {
     let calls = body.get("tool_calls").and_then(Value::as_array);
-    let calls = calls.ok_or(Invalid::NoCalls)?;
+    let calls = calls.ok_or(InvalidToolCalls::NoCalls)?;
     if calls.len() > MAX_CALLS {
-        return Err(Invalid::TooMany);
+        return Err(InvalidToolCalls::TooMany);
     }
     let mut ids = HashSet::new();
     let calls = calls.iter().enumerate().map(|(at, call)| {
         let id = call["id"].as_str().filter(|id| !id.is_empty());
         let id = id.map_or_else(|| format!("call_{at}"), str::to_owned);
         if !ids.insert(id.clone()) {
-            return Err(Invalid::SameId);
+            return Err(InvalidToolCalls::SameId);
         }
-        let name = call["function"]["name"].as_str().ok_or(Invalid::NoName)?;
+        let name = call["function"]["name"]
+            .as_str()
+            .ok_or(InvalidToolCalls::NoName)?;
         let arguments = match &call["function"]["arguments"] {
             Value::String(text) => text.clone(),
             Value::Null => String::new(),
@@ -158,14 +160,16 @@ pub fn write_event(executed: &Executed) -> Value {
 }
 
 /// Writes all results, in the order of the calls.
-pub fn write(executed: &[Executed], form: Form) -> Value {
+pub fn write(executed: &[Executed], form: ResultForm) -> Value {
     match form {
-        Form::Events => json!({"events": executed.iter().map(write_event).collect::<Vec<_>>()}),
-        Form::Messages => {
+        ResultForm::Events => {
+            json!({"events": executed.iter().map(write_event).collect::<Vec<_>>()})
+        }
+        ResultForm::Messages => {
             let message = |it: &Executed| json!({"role": "tool", "tool_call_id": it.id, "content": it.content});
             json!({"messages": executed.iter().map(message).collect::<Vec<_>>()})
         }
-        Form::ToolResponses => {
+        ResultForm::ToolResponses => {
             let response = |it: &Executed| {
                 let output = match it.error() {
                     Some(error) => json!({"error": error}),
@@ -215,13 +219,13 @@ mod tests {
     #[test]
     fn what_cannot_be_told_apart_is_refused() {
         for (text, expected) in [
-            ("{}", Invalid::NoCalls),
-            (r#"{"tool_calls":{}}"#, Invalid::NoCalls),
-            (r#"{"tool_calls":[{}]}"#, Invalid::NoName),
-            (r#"{"tool_calls":[1]}"#, Invalid::NoName),
+            ("{}", InvalidToolCalls::NoCalls),
+            (r#"{"tool_calls":{}}"#, InvalidToolCalls::NoCalls),
+            (r#"{"tool_calls":[{}]}"#, InvalidToolCalls::NoName),
+            (r#"{"tool_calls":[1]}"#, InvalidToolCalls::NoName),
             (
                 r#"{"tool_calls":[{"id":"a","function":{"name":"f"}},{"id":"a","function":{"name":"f"}}]}"#,
-                Invalid::SameId,
+                InvalidToolCalls::SameId,
             ),
         ] {
             assert_eq!(read(&body(text)), Err(expected), "{text}");
@@ -242,18 +246,18 @@ mod tests {
         ];
         let error = json!({"type": "tool_error", "message": "no such city"});
         assert_eq!(
-            write(&executed, Form::ToolResponses),
+            write(&executed, ResultForm::ToolResponses),
             json!({"tool_responses": [
                 {"tool_call_id": "a", "output": {"result": "12"}},
                 {"tool_call_id": "b", "output": {"error": error}},
             ]})
         );
         assert_eq!(
-            write(&executed, Form::Messages)["messages"][0],
+            write(&executed, ResultForm::Messages)["messages"][0],
             json!({"role": "tool", "tool_call_id": "a", "content": "12"})
         );
         assert_eq!(
-            write(&executed, Form::Events),
+            write(&executed, ResultForm::Events),
             json!({"events": [
                 {"type": "tool_use_succeeded", "tool_call_id": "a", "content": {"prompt": "12"}},
                 {"type": "tool_use_failed", "tool_call_id": "b", "isError": true, "reason": "no such city", "error": error},

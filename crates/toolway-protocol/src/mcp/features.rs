@@ -68,7 +68,7 @@ fn what(fault: &PageFault) -> String {
 
 /// A list being read, page by page.
 #[derive(Debug)]
-pub struct Entries {
+pub struct FeatureEntries {
     /// What can be told from the others, in the server's order.
     pub entries: Vec<JsonObject>,
     /// How many could not, or were listed before; all that are beyond the bounds of a list count as one.
@@ -78,10 +78,10 @@ pub struct Entries {
     pages: Pages,
 }
 
-impl Entries {
+impl FeatureEntries {
     /// A list of which nothing was read yet.
-    pub fn new(kind: FeatureKind) -> Entries {
-        Entries {
+    pub fn new(kind: FeatureKind) -> FeatureEntries {
+        FeatureEntries {
             entries: Vec::new(),
             broken: 0,
             kind,
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn entries_are_kept_as_they_came_and_a_broken_one_costs_itself() {
-        let mut prompts = Entries::new(FeatureKind::Prompts);
+        let mut prompts = FeatureEntries::new(FeatureKind::Prompts);
         let good = json!({"name": "a", "x-new": [1], "icons": null});
         let page =
             json!({"prompts": [good, {"title": "b"}, 5, {"name": ""}, {"name": "a"}, {"name": 7}]});
@@ -146,7 +146,7 @@ mod tests {
                 json!({"resourceTemplates": [{"uriTemplate": "r:{n}"}]}),
             ),
         ] {
-            let mut list = Entries::new(kind);
+            let mut list = FeatureEntries::new(kind);
             assert_eq!(list.add_page(&page), Ok(None), "{kind:?}");
             assert_eq!(list.entries.len(), 1, "{kind:?}");
         }
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn pages_follow_their_cursor_and_do_not_run_in_a_circle() {
-        let mut list = Entries::new(FeatureKind::Resources);
+        let mut list = FeatureEntries::new(FeatureKind::Resources);
         let page = json!({"resources": [{"uri": "a:1"}], "nextCursor": "2"});
         assert_eq!(list.add_page(&page), Ok(Some("2".to_owned())));
         let error = list.add_page(&page).unwrap_err();
@@ -166,14 +166,14 @@ mod tests {
 
     #[test]
     fn a_list_without_end_is_read_to_its_bound() {
-        let mut list = Entries::new(FeatureKind::Prompts);
+        let mut list = FeatureEntries::new(FeatureKind::Prompts);
         let many: Vec<_> = (0..=MAX_ENTRIES)
             .map(|n| json!({"name": n.to_string()}))
             .collect();
         assert_eq!(list.add_page(&json!({"prompts": many})), Ok(None));
         assert_eq!((list.entries.len(), list.broken), (MAX_ENTRIES, 1));
 
-        let mut list = Entries::new(FeatureKind::Prompts);
+        let mut list = FeatureEntries::new(FeatureKind::Prompts);
         let page = |n: &usize| json!({"prompts": [], "nextCursor": n.to_string()});
         let read = (1..).find(|n| list.add_page(&page(n)) == Ok(None));
         assert_eq!(read, Some(MAX_PAGES));
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_list_is_an_error() {
-        let error = Entries::new(FeatureKind::Templates)
+        let error = FeatureEntries::new(FeatureKind::Templates)
             .add_page(&json!({"resources": []}))
             .unwrap_err();
         assert_eq!(

@@ -31,7 +31,7 @@ use crate::upstream::{
 };
 use toolway_protocol::{
     mcp::{
-        features::{Entries, FeatureError, FeatureKind},
+        features::{FeatureEntries, FeatureError, FeatureKind},
         results,
         tools::{ListError, Listing},
     },
@@ -110,8 +110,8 @@ impl ServerSession {
     pub(in crate::upstream::mcp) async fn list_features(
         &self,
         kind: FeatureKind,
-    ) -> Result<Entries, ListFault> {
-        let mut entries = Entries::new(kind);
+    ) -> Result<FeatureEntries, ListFault> {
+        let mut entries = FeatureEntries::new(kind);
         let mut cursor = None;
         loop {
             let page = match self.page(kind.method(), cursor).await {

@@ -16,7 +16,7 @@ use tokio::{
 
 use super::watched::Watched;
 use crate::{
-    health::{ServerHealth, State},
+    health::{ServerHealth, ServerState},
     upstream::{
         mcp::{
             CallOptions, Config, HttpKind, ServerEvent, Transport,
@@ -117,7 +117,7 @@ enum Access {
 /// The part of the health that changes.
 #[derive(Debug)]
 struct Facts {
-    state: State,
+    state: ServerState,
     transport: &'static str,
     protocol_version: Option<String>,
     restarts: u32,
@@ -162,7 +162,7 @@ impl ServerHandle {
             acquainted: watch::Sender::new(false),
             queue: Queue::new(parallel),
             facts: Mutex::new(Facts {
-                state: State::Starting,
+                state: ServerState::Starting,
                 transport,
                 protocol_version: None,
                 restarts: 0,
@@ -225,7 +225,7 @@ impl ServerHandle {
     ) {
         {
             let mut facts = self.facts();
-            facts.state = State::Ready;
+            facts.state = ServerState::Ready;
             facts.transport = transport;
             facts.protocol_version = version;
         }
@@ -240,8 +240,8 @@ impl ServerHandle {
     pub(super) fn set_closing(&self) {
         self.access.send_replace(Access::Later);
         let mut facts = self.facts();
-        if facts.state == State::Ready {
-            facts.state = State::Restarting;
+        if facts.state == ServerState::Ready {
+            facts.state = ServerState::Restarting;
         }
     }
 
@@ -250,11 +250,11 @@ impl ServerHandle {
         self.access.send_replace(Access::Later);
         {
             let mut facts = self.facts();
-            let was_ready = matches!(facts.state, State::Ready | State::Restarting);
+            let was_ready = matches!(facts.state, ServerState::Ready | ServerState::Restarting);
             facts.state = if was_ready {
-                State::Restarting
+                ServerState::Restarting
             } else {
-                State::Failed
+                ServerState::Failed
             };
             facts.last_error = Some(error);
         }
@@ -270,7 +270,7 @@ impl ServerHandle {
     /// The server is not started again.
     pub(super) fn set_stopped(&self) {
         self.access.send_replace(Access::Never);
-        self.facts().state = State::Stopped;
+        self.facts().state = ServerState::Stopped;
         self.settled.send_replace(true);
         self.acquainted.send_replace(true);
     }

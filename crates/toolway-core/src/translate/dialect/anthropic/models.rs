@@ -2,7 +2,7 @@
 
 /// What is known of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Abilities {
+pub(super) struct ClaudeAbilities {
     /// `temperature` and `top_p`; since 4.7 they are refused.
     pub(super) sampling: bool,
     /// `thinking: adaptive`, `output_config.effort`, and system messages within the conversation.
@@ -12,9 +12,9 @@ pub(super) struct Abilities {
 }
 
 /// What is known of the model of this name. An unknown Claude counts as a new one.
-pub(super) fn abilities(model: &str) -> Abilities {
+pub(super) fn abilities(model: &str) -> ClaudeAbilities {
     let Some(name) = model.strip_prefix("claude-") else {
-        return Abilities {
+        return ClaudeAbilities {
             sampling: true,
             adaptive: false,
             max_tokens: 16_384,
@@ -22,7 +22,7 @@ pub(super) fn abilities(model: &str) -> Abilities {
     };
     let (major, minor) = version(name);
     let is_old = major < 4 || (major == 4 && minor <= 6);
-    Abilities {
+    ClaudeAbilities {
         sampling: is_old,
         adaptive: !is_old || (major == 4 && minor == 6),
         max_tokens: match (major, minor) {

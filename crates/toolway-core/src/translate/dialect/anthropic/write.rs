@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::models::{Abilities, abilities};
+use super::models::{ClaudeAbilities, abilities};
 use crate::translate::{
     calls,
     dialect::{
@@ -93,7 +93,7 @@ pub fn write_request(request: &Request) -> Written {
 
 fn sampling(
     request: &Request,
-    abilities: Abilities,
+    abilities: ClaudeAbilities,
     thinks: bool,
     left_out: &mut Vec<String>,
 ) -> (Option<Value>, Option<Value>) {
@@ -118,7 +118,7 @@ fn sampling(
 
 /// New models decide themselves how long they think; older ones want a number of tokens below the limit, and do not think
 /// when they must call something.
-fn thinking(request: &Request, abilities: Abilities, max_tokens: u64) -> Option<Value> {
+fn thinking(request: &Request, abilities: ClaudeAbilities, max_tokens: u64) -> Option<Value> {
     let effort = request
         .effort
         .as_deref()
@@ -142,7 +142,7 @@ fn thinking(request: &Request, abilities: Abilities, max_tokens: u64) -> Option<
     (budget >= 1024).then(|| json!({"type": "enabled", "budget_tokens": budget}))
 }
 
-fn output_config(request: &Request, abilities: Abilities) -> Option<Value> {
+fn output_config(request: &Request, abilities: ClaudeAbilities) -> Option<Value> {
     let effort = match request.effort.as_deref() {
         Some("minimal") => Some("low"),
         Some("none") | None => None,
@@ -164,7 +164,11 @@ fn output_config(request: &Request, abilities: Abilities) -> Option<Value> {
 }
 
 /// Messages whose roles take turns: what one side says in several is one.
-fn write_messages(turns: &[Turn], abilities: Abilities, left_out: &mut Vec<String>) -> Vec<Value> {
+fn write_messages(
+    turns: &[Turn],
+    abilities: ClaudeAbilities,
+    left_out: &mut Vec<String>,
+) -> Vec<Value> {
     let mut messages: Vec<(&str, Vec<Value>)> = Vec::new();
     for turn in turns {
         let role = match turn.role {

@@ -8,7 +8,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::{
     media::{fits_into_results, is_media, write_media},
-    models::Abilities,
+    models::GeminiAbilities,
 };
 use crate::translate::{
     calls,
@@ -22,15 +22,15 @@ const UNSIGNED: &str = "skip_thought_signature_validator";
 
 /// How a conversation is written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Form {
-    pub(super) abilities: Abilities,
+pub(super) struct ContentForm {
+    pub(super) abilities: GeminiAbilities,
     /// Signatures of the API go back to it.
     pub(super) keeps_seals: bool,
 }
 
 /// What one side says before the other speaks.
 #[derive(Default)]
-struct Content<'r> {
+struct GeminiContent<'r> {
     is_model: bool,
     /// The ids of its calls.
     calls: Vec<&'r str>,
@@ -49,8 +49,12 @@ struct Response<'r> {
 }
 
 /// Writes the conversation.
-pub(super) fn write_contents(turns: &[Turn], form: Form, left_out: &mut Vec<String>) -> Vec<Value> {
-    let mut writer = Writer {
+pub(super) fn write_contents(
+    turns: &[Turn],
+    form: ContentForm,
+    left_out: &mut Vec<String>,
+) -> Vec<Value> {
+    let mut writer = ContentsWriter {
         form,
         names: HashMap::new(),
         contents: Vec::new(),
@@ -85,8 +89,9 @@ pub(super) fn write_contents(turns: &[Turn], form: Form, left_out: &mut Vec<Stri
 
 /// Signs the first call of each content since the person last spoke, where it has no signature: the API refuses the
 /// request otherwise.
-fn sign_first_calls(contents: &mut [Content<'_>]) {
-    let is_question = |content: &Content<'_>| !content.is_model && content.responses.is_empty();
+fn sign_first_calls(contents: &mut [GeminiContent<'_>]) {
+    let is_question =
+        |content: &GeminiContent<'_>| !content.is_model && content.responses.is_empty();
     let begin = contents.iter().rposition(is_question).unwrap_or(0);
     for content in &mut contents[begin..] {
         let mut parts = content.parts.iter_mut();
@@ -99,25 +104,25 @@ fn sign_first_calls(contents: &mut [Content<'_>]) {
     }
 }
 
-struct Writer<'r, 'l> {
-    form: Form,
+struct ContentsWriter<'r, 'l> {
+    form: ContentForm,
     /// The names of the tools that were called, by the ids of the calls.
     names: HashMap<&'r str, &'r str>,
-    contents: Vec<Content<'r>>,
+    contents: Vec<GeminiContent<'r>>,
     left_out: &'l mut Vec<String>,
 }
 
-impl<'r> Writer<'r, '_> {
+impl<'r> ContentsWriter<'r, '_> {
     /// The content that a turn of this side adds to.
-    fn content(&mut self, is_model: bool) -> &mut Content<'r> {
+    fn content(&mut self, is_model: bool) -> &mut GeminiContent<'r> {
         let is_new = self
             .contents
             .last()
             .is_none_or(|last| last.is_model != is_model);
         if is_new {
-            self.contents.push(Content {
+            self.contents.push(GeminiContent {
                 is_model,
-                ..Content::default()
+                ..GeminiContent::default()
             });
         }
         let last = self.contents.len() - 1;
@@ -126,7 +131,7 @@ impl<'r> Writer<'r, '_> {
 
     fn push_model(&mut self, turn: &'r Turn) {
         let form = self.form;
-        let mut said = Said::default();
+        let mut said = SaidTurn::default();
         let mut calls = Vec::new();
         for part in &turn.parts {
             match part {
@@ -244,7 +249,7 @@ impl<'r> Writer<'r, '_> {
 }
 
 /// Adds pictures and the like to a result. Gives back what cannot stand there.
-fn add_media(media: Vec<Value>, response: &mut Value, form: Form) -> Vec<Value> {
+fn add_media(media: Vec<Value>, response: &mut Value, form: ContentForm) -> Vec<Value> {
     let fits = |part: &Value| form.abilities.is_new && fits_into_results(part);
     let (within, beside): (Vec<Value>, Vec<Value>) = media.into_iter().partition(fits);
     if !within.is_empty() {
@@ -260,12 +265,12 @@ fn add_media(media: Vec<Value>, response: &mut Value, form: Form) -> Vec<Value> 
 fn write_result(said: &str, is_error: bool) -> Value {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Failure<'t> {
+    struct FailureMember<'t> {
         #[serde(borrow)]
         error: &'t RawValue,
     }
-    match serde_json::from_str::<Failure<'_>>(said) {
-        Ok(Failure { error }) => {
+    match serde_json::from_str::<FailureMember<'_>>(said) {
+        Ok(FailureMember { error }) => {
             let text = serde_json::from_str::<String>(error.get());
             json!({"error": text.unwrap_or_else(|_| error.get().to_owned())})
         }
@@ -274,7 +279,7 @@ fn write_result(said: &str, is_error: bool) -> Value {
     }
 }
 
-fn write_call(call: &Call, form: Form) -> Value {
+fn write_call(call: &Call, form: ContentForm) -> Value {
     let arguments = match call.kind {
         CallKind::Function => calls::parse_arguments(&call.arguments).unwrap_or_default(),
         CallKind::Custom => object([("input", Some(call.arguments.as_str().into()))]),
@@ -296,27 +301,27 @@ fn write_call(call: &Call, form: Form) -> Value {
 }
 
 /// The signature, if it is one of the API's.
-fn own(sealed: &Sealed, form: Form) -> Option<&str> {
+fn own(sealed: &Sealed, form: ContentForm) -> Option<&str> {
     let is_own = sealed.source == Source::Gemini && !sealed.data.is_empty();
     (is_own && form.keeps_seals).then_some(&sealed.data)
 }
 
 /// What the model said, while it is written.
 #[derive(Default)]
-struct Said<'r> {
+struct SaidTurn<'r> {
     parts: Vec<Value>,
     /// A signature that came before its text, and how many bytes at the end of the text are its part.
     ahead: Option<(usize, &'r str)>,
 }
 
-impl<'r> Said<'r> {
+impl<'r> SaidTurn<'r> {
     fn push_text(&mut self, text: &str) {
         if !text.is_empty() {
             self.parts.push(json!({"text": text}));
         }
     }
 
-    fn push_reasoning(&mut self, reasoning: &'r Reasoning, form: Form) {
+    fn push_reasoning(&mut self, reasoning: &'r Reasoning, form: ContentForm) {
         let Some(sealed) = &reasoning.sealed else {
             return;
         };

@@ -13,20 +13,20 @@ pub(super) enum Thinking {
 
 /// What is known of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Abilities {
+pub(super) struct GeminiAbilities {
     pub(super) thinking: Thinking,
     /// Since 3: it checks the signatures of calls, gives them ids, takes pictures within results, and formats beside tools.
     pub(super) is_new: bool,
 }
 
 /// What is known of the model of this name. A name without a version counts as that of a new one.
-pub(super) fn abilities(model: &str) -> Abilities {
+pub(super) fn abilities(model: &str) -> GeminiAbilities {
     let name = model.rsplit('/').next().unwrap_or(model);
     let version = match name.starts_with("gemma") {
         true => (2, 0),
         false => version(name),
     };
-    Abilities {
+    GeminiAbilities {
         thinking: match version {
             (3.., _) => Thinking::Level,
             (2, 5..) if name.contains("pro") => Thinking::Budget(128),
@@ -70,7 +70,11 @@ mod tests {
             ("an-alias", true, Thinking::Level),
             ("gemma-3-27b-it", false, Thinking::None),
         ] {
-            assert_eq!(abilities(name), Abilities { thinking, is_new }, "{name}");
+            assert_eq!(
+                abilities(name),
+                GeminiAbilities { thinking, is_new },
+                "{name}"
+            );
         }
     }
 }

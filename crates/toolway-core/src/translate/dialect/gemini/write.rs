@@ -3,8 +3,8 @@
 use serde_json::{Number, Value, json};
 
 use super::{
-    contents::{Form, write_contents},
-    models::{Abilities, Thinking, abilities},
+    contents::{ContentForm, write_contents},
+    models::{GeminiAbilities, Thinking, abilities},
 };
 use crate::translate::{
     dialect::{
@@ -56,7 +56,7 @@ pub fn write_request(request: &Request, keeps_seals: bool) -> Written {
     let tools = write_tools(request, &mut left_out);
     let format = write_format(request, abilities, !tools.is_empty(), &mut system);
     let config = write_config(request, abilities, format, &mut left_out);
-    let form = Form {
+    let form = ContentForm {
         abilities,
         keeps_seals,
     };
@@ -103,7 +103,7 @@ fn texts(instructions: &[Turn]) -> Vec<Value> {
 
 fn write_config(
     request: &Request,
-    abilities: Abilities,
+    abilities: GeminiAbilities,
     format: JsonObject,
     left_out: &mut Vec<String>,
 ) -> JsonObject {
@@ -149,7 +149,7 @@ fn write_config(
 /// Every model that takes levels takes these three; some refuse `MINIMAL`, and none can be kept from thinking.
 fn write_thinking(
     request: &Request,
-    abilities: Abilities,
+    abilities: GeminiAbilities,
     left_out: &mut Vec<String>,
 ) -> Option<Value> {
     let effort = request.effort.as_deref()?;
@@ -176,7 +176,7 @@ fn write_thinking(
 /// The form of the answer. Older models refuse it beside tools, so that there it is an instruction.
 fn write_format(
     request: &Request,
-    abilities: Abilities,
+    abilities: GeminiAbilities,
     has_tools: bool,
     system: &mut Vec<Value>,
 ) -> JsonObject {

@@ -66,11 +66,11 @@ pub fn fill(request: &mut Request, id: &str, text: &str, failed: bool) {
 /// What the tools of a request are called by the client, where models know them otherwise: custom tools as functions with
 /// one text, tools of a namespace by both names.
 #[derive(Clone, Debug, Default)]
-pub struct ToolNames(HashMap<String, Named>);
+pub struct ToolNames(HashMap<String, NamedTool>);
 
 /// The client's side of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedTool {
     pub(super) namespace: Option<String>,
     pub(super) name: String,
     pub(super) is_custom: bool,
@@ -78,7 +78,7 @@ pub(super) struct Named {
 
 impl ToolNames {
     /// The client's side of the tool that models know by this name; none if it is the same.
-    pub(super) fn find(&self, name: &str) -> Option<&Named> {
+    pub(super) fn find(&self, name: &str) -> Option<&NamedTool> {
         self.0.get(name)
     }
 
@@ -383,12 +383,12 @@ struct Reading<'a> {
 struct AskedCall {
     request: String,
     call: Call,
-    state: Asked,
+    state: ApprovalState,
 }
 
 /// What came of asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum ApprovalState {
     /// There is no answer yet.
     Open,
     /// The client has agreed, and the call has no result yet.
@@ -429,7 +429,7 @@ impl Reading<'_> {
     /// The `mcp` entries, and the calls that are to be made.
     fn take_mcp(&mut self) -> McpEntries {
         let approved = std::mem::take(&mut self.asked).into_iter();
-        let approved = approved.filter(|asked| asked.state == Asked::Approved);
+        let approved = approved.filter(|asked| asked.state == ApprovalState::Approved);
         McpEntries {
             approved: approved.map(GatewayCall::from).collect(),
             ..std::mem::take(&mut self.mcp)
@@ -524,7 +524,7 @@ impl Reading<'_> {
             .iter_mut()
             .find(|it| Some(it.request.as_str()) == approval)
         {
-            asked.state = Asked::Done;
+            asked.state = ApprovalState::Done;
             let id = asked.call.id.clone();
             return self.put_result(id, text, is_error);
         }
@@ -575,7 +575,7 @@ impl Reading<'_> {
         self.asked.push(AskedCall {
             call: call.clone(),
             request,
-            state: Asked::Open,
+            state: ApprovalState::Open,
         });
         self.say(Role::Assistant, vec![Part::Call(call)]);
     }
@@ -589,12 +589,12 @@ impl Reading<'_> {
             message: format!("the conversation has no approval request with id '{request}'"),
             code: "approval_request_not_found",
         })?;
-        if asked.state != Asked::Open {
+        if asked.state != ApprovalState::Open {
             return Ok(());
         }
         let id = asked.call.id.clone();
         if item.get("approve") == Some(&Value::Bool(true)) {
-            asked.state = Asked::Approved;
+            asked.state = ApprovalState::Approved;
             let result = CallResult {
                 id,
                 parts: Vec::new(),
@@ -603,7 +603,7 @@ impl Reading<'_> {
             self.say(Role::Tool, vec![Part::Result(result)]);
             return Ok(());
         }
-        asked.state = Asked::Done;
+        asked.state = ApprovalState::Done;
         let reason = text(item, "reason").filter(|reason| !reason.is_empty());
         let reason = reason.map_or_else(String::new, |reason| format!(" The reason: {reason}"));
         let text = format!("The user did not approve this call, so it was not made.{reason}");
@@ -614,8 +614,8 @@ impl Reading<'_> {
     /// The conversation goes on without an answer to what the client was asked.
     fn leave_unanswered(&mut self) {
         for at in 0..self.asked.len() {
-            if self.asked[at].state == Asked::Open {
-                self.asked[at].state = Asked::Done;
+            if self.asked[at].state == ApprovalState::Open {
+                self.asked[at].state = ApprovalState::Done;
                 let id = self.asked[at].call.id.clone();
                 let text =
                     "The user has not answered whether this call may be made, so it was not made.";
@@ -636,7 +636,7 @@ impl Reading<'_> {
                 let offered = self.names.offered(namespace, &name);
                 let tool = read_tool(definition, offered.clone(), is_custom);
                 if is_custom || namespace.is_some() {
-                    let named = Named {
+                    let named = NamedTool {
                         namespace: namespace.map(str::to_owned),
                         name,
                         is_custom,

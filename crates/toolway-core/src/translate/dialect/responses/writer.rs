@@ -27,21 +27,21 @@ pub struct ResponseWriter {
     suffix: String,
     events: u64,
     is_over: bool,
-    output: Vec<Item>,
+    output: Vec<OutputItem>,
     finish: FinishReason,
     usage: Option<Usage>,
 }
 
 /// An item of the output, complete or not.
 #[derive(Debug)]
-struct Item {
+struct OutputItem {
     id: String,
     is_open: bool,
-    kind: Kind,
+    kind: ItemKind,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ItemKind {
     Message {
         text: String,
         annotations: Vec<Value>,
@@ -62,10 +62,10 @@ enum Kind {
     },
 }
 
-impl Kind {
+impl ItemKind {
     /// It stays open while other items begin.
     fn is_call(&self) -> bool {
-        matches!(self, Kind::Call { .. } | Kind::GatewayCall { .. })
+        matches!(self, ItemKind::Call { .. } | ItemKind::GatewayCall { .. })
     }
 }
 
@@ -104,13 +104,13 @@ impl ResponseWriter {
 
     fn write_lists(&mut self, out: &mut Vec<u8>) {
         for (label, tools) in std::mem::take(&mut self.lists) {
-            let empty = Kind::ToolList {
+            let empty = ItemKind::ToolList {
                 label,
                 tools: Vec::new(),
             };
             let at = self.open(|_| false, || empty, out);
             self.item_event(at, "mcp_list_tools.in_progress", json!({}), out);
-            if let Kind::ToolList { tools: listed, .. } = &mut self.output[at].kind {
+            if let ItemKind::ToolList { tools: listed, .. } = &mut self.output[at].kind {
                 *listed = tools;
             }
             self.close_item(at, out);
@@ -188,14 +188,14 @@ impl ResponseWriter {
     }
 
     /// The item as the response has it.
-    fn item(&self, item: &Item) -> Value {
+    fn item(&self, item: &OutputItem) -> Value {
         let status = if item.is_open {
             "in_progress"
         } else {
             "completed"
         };
         match &item.kind {
-            Kind::Message { text, annotations } => {
+            ItemKind::Message { text, annotations } => {
                 let content = json!([{"type": "output_text", "text": text, "annotations": annotations, "logprobs": []}]);
                 let content = if item.is_open && text.is_empty() {
                     json!([])
@@ -204,7 +204,7 @@ impl ResponseWriter {
                 };
                 json!({"type": "message", "id": item.id, "status": status, "role": "assistant", "content": content})
             }
-            Kind::Refusal(refusal) => {
+            ItemKind::Refusal(refusal) => {
                 let content = json!([{"type": "refusal", "refusal": refusal}]);
                 let content = if item.is_open && refusal.is_empty() {
                     json!([])
@@ -213,7 +213,7 @@ impl ResponseWriter {
                 };
                 json!({"type": "message", "id": item.id, "status": status, "role": "assistant", "content": content})
             }
-            Kind::Reasoning(reasoning) => {
+            ItemKind::Reasoning(reasoning) => {
                 let summary = match reasoning.text.is_empty() {
                     true => json!([]),
                     false => json!([{"type": "summary_text", "text": reasoning.text}]),
@@ -224,11 +224,11 @@ impl ResponseWriter {
                 }
                 written
             }
-            Kind::Call { call, .. } => self.call_item(&item.id, status, call),
-            Kind::ToolList { label, tools } => {
+            ItemKind::Call { call, .. } => self.call_item(&item.id, status, call),
+            ItemKind::ToolList { label, tools } => {
                 json!({"type": "mcp_list_tools", "id": item.id, "server_label": label, "tools": tools})
             }
-            Kind::GatewayCall { call, outcome } => {
+            ItemKind::GatewayCall { call, outcome } => {
                 let named = self.gateway.find(&call.name);
                 let label = named.map_or("", |named| named.label.as_str());
                 let name = named.map_or(call.name.as_str(), |named| named.name.as_str());
@@ -289,8 +289,8 @@ impl ResponseWriter {
     /// item except calls is closed first.
     fn open(
         &mut self,
-        is_meant: impl Fn(&Kind) -> bool,
-        kind: impl FnOnce() -> Kind,
+        is_meant: impl Fn(&ItemKind) -> bool,
+        kind: impl FnOnce() -> ItemKind,
         out: &mut Vec<u8>,
     ) -> usize {
         let last = self.output.last();
@@ -300,16 +300,16 @@ impl ResponseWriter {
         self.close(false, out);
         let kind = kind();
         let prefix = match &kind {
-            Kind::Message { .. } | Kind::Refusal(_) => "msg",
-            Kind::Reasoning(_) => "rs",
-            Kind::Call { call, .. } if self.is_custom(call) => "ctc",
-            Kind::Call { .. } => "fc",
-            Kind::ToolList { .. } => "mcpl",
-            Kind::GatewayCall { .. } => "mcp",
+            ItemKind::Message { .. } | ItemKind::Refusal(_) => "msg",
+            ItemKind::Reasoning(_) => "rs",
+            ItemKind::Call { call, .. } if self.is_custom(call) => "ctc",
+            ItemKind::Call { .. } => "fc",
+            ItemKind::ToolList { .. } => "mcpl",
+            ItemKind::GatewayCall { .. } => "mcp",
         };
         let at = self.output.len();
         let asked = match &kind {
-            Kind::Call { call, .. } if self.asked_before(call).is_some() => Some(&call.id),
+            ItemKind::Call { call, .. } if self.asked_before(call).is_some() => Some(&call.id),
             _ => None,
         };
         let is_asked = asked.is_some();
@@ -317,7 +317,7 @@ impl ResponseWriter {
             Some(call) => approval_id(call),
             None => format!("{prefix}_{}_{at}", self.suffix),
         };
-        let item = Item {
+        let item = OutputItem {
             id,
             is_open: true,
             kind,
@@ -329,18 +329,18 @@ impl ResponseWriter {
         }
         self.added(at, out);
         let begun = match &self.output[at].kind {
-            Kind::Message { .. } => Some((
+            ItemKind::Message { .. } => Some((
                 "content_part.added",
                 json!({"content_index": 0, "part": text_part("", &[])}),
             )),
-            Kind::Refusal(_) => Some((
+            ItemKind::Refusal(_) => Some((
                 "content_part.added",
                 json!({"content_index": 0, "part": {"type": "refusal", "refusal": ""}}),
             )),
-            Kind::Reasoning(_)
-            | Kind::Call { .. }
-            | Kind::ToolList { .. }
-            | Kind::GatewayCall { .. } => None,
+            ItemKind::Reasoning(_)
+            | ItemKind::Call { .. }
+            | ItemKind::ToolList { .. }
+            | ItemKind::GatewayCall { .. } => None,
         };
         if let Some((name, data)) = begun {
             self.item_event(at, name, data, out);
@@ -372,7 +372,7 @@ impl ResponseWriter {
 
     fn close_item(&mut self, at: usize, out: &mut Vec<u8>) {
         let ends = match &mut self.output[at].kind {
-            Kind::Message { text, annotations } => vec![
+            ItemKind::Message { text, annotations } => vec![
                 (
                     "output_text.done",
                     json!({"content_index": 0, "text": text, "logprobs": []}),
@@ -382,7 +382,7 @@ impl ResponseWriter {
                     json!({"content_index": 0, "part": text_part(text, annotations)}),
                 ),
             ],
-            Kind::Refusal(refusal) => vec![
+            ItemKind::Refusal(refusal) => vec![
                 (
                     "refusal.done",
                     json!({"content_index": 0, "refusal": refusal}),
@@ -392,8 +392,8 @@ impl ResponseWriter {
                     json!({"content_index": 0, "part": {"type": "refusal", "refusal": refusal}}),
                 ),
             ],
-            Kind::Reasoning(reasoning) if reasoning.text.is_empty() => Vec::new(),
-            Kind::Reasoning(reasoning) => {
+            ItemKind::Reasoning(reasoning) if reasoning.text.is_empty() => Vec::new(),
+            ItemKind::Reasoning(reasoning) => {
                 let part = json!({"type": "summary_text", "text": reasoning.text});
                 vec![
                     (
@@ -406,7 +406,7 @@ impl ResponseWriter {
                     ),
                 ]
             }
-            Kind::Call { call, .. } => {
+            ItemKind::Call { call, .. } => {
                 if call.arguments.trim().is_empty() {
                     call.arguments = "{}".to_owned();
                 }
@@ -433,8 +433,8 @@ impl ResponseWriter {
                     }
                 }
             }
-            Kind::ToolList { .. } => vec![("mcp_list_tools.completed", json!({}))],
-            Kind::GatewayCall { outcome, .. } => vec![match outcome {
+            ItemKind::ToolList { .. } => vec![("mcp_list_tools.completed", json!({}))],
+            ItemKind::GatewayCall { outcome, .. } => vec![match outcome {
                 Some(Ok(_)) => ("mcp_call.completed", json!({})),
                 Some(Err(_)) | None => ("mcp_call.failed", json!({})),
             }],
@@ -456,12 +456,11 @@ impl ResponseWriter {
     }
 
     fn arguments(&mut self, wanted: usize, piece: &str, out: &mut Vec<u8>) {
-        let is_meant =
-            |item: &Item| matches!(&item.kind, Kind::Call { number, .. } if *number == wanted);
+        let is_meant = |item: &OutputItem| matches!(&item.kind, ItemKind::Call { number, .. } if *number == wanted);
         let Some(at) = self.output.iter().position(is_meant) else {
             return;
         };
-        let Kind::Call { call, .. } = &mut self.output[at].kind else {
+        let ItemKind::Call { call, .. } = &mut self.output[at].kind else {
             return;
         };
         call.arguments.push_str(piece);
@@ -484,7 +483,7 @@ impl ResponseWriter {
         }
         self.begin(out);
         let arguments = std::mem::take(&mut call.arguments);
-        let kind = || Kind::GatewayCall {
+        let kind = || ItemKind::GatewayCall {
             call,
             outcome: None,
         };
@@ -494,7 +493,7 @@ impl ResponseWriter {
         self.item_event(at, "mcp_call_arguments.delta", delta, out);
         let done = json!({"arguments": arguments});
         self.item_event(at, "mcp_call_arguments.done", done, out);
-        if let Kind::GatewayCall { call, .. } = &mut self.output[at].kind {
+        if let ItemKind::GatewayCall { call, .. } = &mut self.output[at].kind {
             call.arguments = arguments;
         }
     }
@@ -506,22 +505,28 @@ impl ResponseWriter {
         out: &mut Vec<u8>,
     ) {
         // Models that count their ids from `call_1` in every round use them again.
-        let is_meant = |item: &Item| {
-            item.is_open && matches!(&item.kind, Kind::GatewayCall { call, .. } if call.id == id)
+        let is_meant = |item: &OutputItem| {
+            item.is_open
+                && matches!(&item.kind, ItemKind::GatewayCall { call, .. } if call.id == id)
         };
         let Some(at) = self.output.iter().position(is_meant) else {
             return;
         };
-        if let Kind::GatewayCall { outcome, .. } = &mut self.output[at].kind {
+        if let ItemKind::GatewayCall { outcome, .. } = &mut self.output[at].kind {
             *outcome = Some(result);
         }
         self.close_item(at, out);
     }
 
     fn thought(&mut self, piece: &str, out: &mut Vec<u8>) {
-        let is_reasoning = |kind: &Kind| matches!(kind, Kind::Reasoning(it) if it.sealed.is_none());
-        let at = self.open(is_reasoning, || Kind::Reasoning(Reasoning::default()), out);
-        let Kind::Reasoning(reasoning) = &mut self.output[at].kind else {
+        let is_reasoning =
+            |kind: &ItemKind| matches!(kind, ItemKind::Reasoning(it) if it.sealed.is_none());
+        let at = self.open(
+            is_reasoning,
+            || ItemKind::Reasoning(Reasoning::default()),
+            out,
+        );
+        let ItemKind::Reasoning(reasoning) = &mut self.output[at].kind else {
             return;
         };
         let is_first = reasoning.text.is_empty();
@@ -566,22 +571,22 @@ impl AnswerWriter for ResponseWriter {
                 self.begin(out);
             }
             Delta::Text(piece) => {
-                let is_message = |kind: &Kind| matches!(kind, Kind::Message { .. });
-                let empty = || Kind::Message {
+                let is_message = |kind: &ItemKind| matches!(kind, ItemKind::Message { .. });
+                let empty = || ItemKind::Message {
                     text: String::new(),
                     annotations: Vec::new(),
                 };
                 let at = self.open(is_message, empty, out);
-                if let Kind::Message { text, .. } = &mut self.output[at].kind {
+                if let ItemKind::Message { text, .. } = &mut self.output[at].kind {
                     text.push_str(&piece);
                 }
                 let delta = json!({"content_index": 0, "delta": piece, "logprobs": []});
                 self.item_event(at, "output_text.delta", delta, out);
             }
             Delta::Refusal(piece) => {
-                let is_refusal = |kind: &Kind| matches!(kind, Kind::Refusal(_));
-                let at = self.open(is_refusal, || Kind::Refusal(String::new()), out);
-                if let Kind::Refusal(text) = &mut self.output[at].kind {
+                let is_refusal = |kind: &ItemKind| matches!(kind, ItemKind::Refusal(_));
+                let at = self.open(is_refusal, || ItemKind::Refusal(String::new()), out);
+                if let ItemKind::Refusal(text) = &mut self.output[at].kind {
                     text.push_str(&piece);
                 }
                 self.item_event(
@@ -594,27 +599,30 @@ impl AnswerWriter for ResponseWriter {
             Delta::Thought(piece) => self.thought(&piece, out),
             Delta::Sealed(sealed) => {
                 let is_open = self.output.last().is_some_and(|item| item.is_open);
-                let is_told = matches!(self.output.last(), Some(Item { kind: Kind::Reasoning(it), .. }) if is_open && it.sealed.is_none());
+                let is_told = matches!(self.output.last(), Some(OutputItem { kind: ItemKind::Reasoning(it), .. }) if is_open && it.sealed.is_none());
                 if !is_told && !sealed.text.is_empty() {
                     self.thought(&sealed.text, out);
                 }
-                let is_reasoning =
-                    |kind: &Kind| matches!(kind, Kind::Reasoning(it) if it.sealed.is_none());
-                let at = self.open(is_reasoning, || Kind::Reasoning(Reasoning::default()), out);
-                if let Kind::Reasoning(reasoning) = &mut self.output[at].kind {
+                let is_reasoning = |kind: &ItemKind| matches!(kind, ItemKind::Reasoning(it) if it.sealed.is_none());
+                let at = self.open(
+                    is_reasoning,
+                    || ItemKind::Reasoning(Reasoning::default()),
+                    out,
+                );
+                if let ItemKind::Reasoning(reasoning) = &mut self.output[at].kind {
                     reasoning.sealed = sealed.sealed;
                 }
                 self.close_item(at, out);
             }
             Delta::Call(number, mut call) => {
                 let arguments = std::mem::take(&mut call.arguments);
-                self.open(|_| false, || Kind::Call { number, call }, out);
+                self.open(|_| false, || ItemKind::Call { number, call }, out);
                 self.arguments(number, &arguments, out);
             }
             Delta::Arguments(number, piece) => self.arguments(number, &piece, out),
             Delta::Annotation(annotation) => {
-                if let Some(Item {
-                    kind: Kind::Message { annotations, .. },
+                if let Some(OutputItem {
+                    kind: ItemKind::Message { annotations, .. },
                     ..
                 }) = self.output.last_mut()
                 {
@@ -678,7 +686,7 @@ impl AnswerWriter for ResponseWriter {
 
     fn asked(&self) -> Vec<GatewayCall> {
         let asked = self.output.iter().filter_map(|item| match &item.kind {
-            Kind::Call { call, .. } if self.asked_before(call).is_some() => Some(GatewayCall {
+            ItemKind::Call { call, .. } if self.asked_before(call).is_some() => Some(GatewayCall {
                 id: call.id.clone(),
                 name: call.name.clone(),
                 arguments: call.arguments.clone(),
