@@ -27,19 +27,22 @@ pub type ApprovedOutcome = Result<String, GatewayError>;
 /// An [`ApprovedOutcome`] as it is stored.
 #[derive(Serialize, Deserialize)]
 struct Stored {
+    /// See [`fingerprint`].
+    call: String,
     text: String,
     /// Of an error of the protocol.
     code: Option<i64>,
     failed: bool,
 }
 
-impl From<&ApprovedOutcome> for Stored {
-    fn from(outcome: &ApprovedOutcome) -> Stored {
+impl Stored {
+    fn new(call: String, outcome: &ApprovedOutcome) -> Stored {
         let (text, code) = match outcome {
             Ok(text) | Err(GatewayError::Tool(text)) => (text, None),
             Err(GatewayError::Protocol { code, message }) => (message, Some(*code)),
         };
         Stored {
+            call,
             text: text.clone(),
             code,
             failed: outcome.is_err(),
@@ -59,6 +62,9 @@ impl From<Stored> for ApprovedOutcome {
         }
     }
 }
+
+/// What the model reads where the client approves a call that it was not asked about.
+const OTHER_CALL: &str = "the approval is for another call; this one was not made";
 
 /// The tool and the arguments that an approval is for.
 fn fingerprint(call: &GatewayCall) -> String {
@@ -97,13 +103,12 @@ impl Gateway {
                     now.push(call);
                     None
                 }
-                Ok(Approval::Made(stored)) => serde_json::from_str::<Stored>(&stored)
-                    .ok()
-                    .map(ApprovedOutcome::from)
-                    .or_else(|| Some(unknown())),
-                Ok(Approval::Different) => Some(refused(
-                    "the approval is for another call; this one was not made",
-                )),
+                Ok(Approval::Made(stored)) => Some(match serde_json::from_str::<Stored>(&stored) {
+                    Ok(stored) if stored.call == wanted => ApprovedOutcome::from(stored),
+                    Ok(_) => refused(OTHER_CALL),
+                    Err(_) => unknown(),
+                }),
+                Ok(Approval::Different) => Some(refused(OTHER_CALL)),
                 Ok(Approval::Unknown) | Err(_) => Some(unknown()),
             });
         }
@@ -112,7 +117,7 @@ impl Gateway {
             if outcome.is_none() {
                 let made = made.next().unwrap_or_else(unknown);
                 let id = call.approval.as_deref().unwrap_or_default();
-                if let Ok(stored) = serde_json::to_string(&Stored::from(&made)) {
+                if let Ok(stored) = serde_json::to_string(&Stored::new(fingerprint(call), &made)) {
                     self.entries().keep_outcome(principal, id, stored).await;
                 }
                 *outcome = Some(made);

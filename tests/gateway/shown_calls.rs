@@ -417,3 +417,27 @@ async fn a_question_stands_beside_calls_that_run_and_calls_of_the_client() {
     assert_eq!(results[1..], ["3", "mine"]);
     gw.join().await;
 }
+
+#[tokio::test]
+async fn approvals_are_told_apart_though_a_model_uses_the_id_of_its_call_again() {
+    let again = call(&[("c", "calc__add", json!({"a": 3, "b": 4}))]);
+    let gw = over(vec![adding(), again, say("one"), say("two")]).await;
+    let first = plain(&gw, "/v1/responses", asking()).await;
+    let second = plain(&gw, "/v1/responses", asking()).await;
+    for asked in [&first, &second] {
+        let answer = plain(
+            &gw,
+            "/v1/responses",
+            answering(asked, json!({"approve": true})),
+        )
+        .await;
+        assert_eq!(answer["output"][0]["status"], "completed", "{answer}");
+    }
+    let calls = gw.servers[0].calls();
+    let arguments: Vec<&Value> = calls.iter().map(|(_, arguments)| arguments).collect();
+    assert_eq!(
+        arguments,
+        [&json!({"a": 1, "b": 2}), &json!({"a": 3, "b": 4})]
+    );
+    gw.join().await;
+}

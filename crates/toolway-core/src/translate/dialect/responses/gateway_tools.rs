@@ -88,18 +88,19 @@ impl GatewayTools {
     }
 }
 
-/// What ids of requests for approval begin with; the id of the call follows, so that a client that keeps nothing but the
-/// item brings it back.
+/// What ids of requests for approval begin with. The id of the response follows, because some models use ids of calls
+/// again, and the id of the call, so that a client that keeps nothing but the item brings it back.
 const APPROVAL: &str = "mcpr_";
 
-/// The id of the request to approve this call.
-pub(super) fn approval_id(call: &str) -> String {
-    format!("{APPROVAL}{call}")
+/// The id of the request to approve a call of this response.
+pub(super) fn approval_id(response: &str, call: &str) -> String {
+    format!("{APPROVAL}{response}_{call}")
 }
 
-/// The reverse of [`approval_id`].
+/// The id of the call in an [`approval_id`].
 pub(super) fn call_of(approval: &str) -> &str {
-    approval.strip_prefix(APPROVAL).unwrap_or(approval)
+    let ids = approval.strip_prefix(APPROVAL).unwrap_or(approval);
+    ids.split_once('_').map_or(ids, |(_, call)| call)
 }
 
 /// The `error` of an `mcp_call` item.

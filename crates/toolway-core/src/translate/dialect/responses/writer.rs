@@ -314,7 +314,7 @@ impl ResponseWriter {
         };
         let is_asked = asked.is_some();
         let id = match asked {
-            Some(call) => approval_id(call),
+            Some(call) => approval_id(&self.suffix, call),
             None => format!("{prefix}_{}_{at}", self.suffix),
         };
         let item = OutputItem {
