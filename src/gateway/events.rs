@@ -192,7 +192,7 @@ impl Gateway {
                     ended(job.id.clone(), outcome, attempts)
                 }
             };
-            // Without a receiver nobody waits for the calls any more; their future is about to be dropped.
+            // Without a receiver no task waits for the calls; their future is about to be dropped.
             let _ = steps.send(step).await;
         }
     }

@@ -423,7 +423,7 @@ fn write(connection: &mut Connection, changes: &[StoreWrite]) -> Result<Vec<bool
     make_all().map_err(unavailable)
 }
 
-/// Adds an entry; whether it took the place of another. One that is larger than the bound of its whole kind is not kept.
+/// Adds an entry, and returns true if it replaced another one. An entry larger than the bound of its kind is not kept.
 fn insert(
     connection: &Connection,
     entry: &StoreEntry,

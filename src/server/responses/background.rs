@@ -2,7 +2,7 @@
 //!
 //! Runs have places of their own, so that they keep no request out, and each key its share of them. Their events are
 //! kept for readers, of whom a slow one holds up no other. The response is in the store before the client has its id,
-//! and again when it has ended; one that is stored as unfinished and does not run here was interrupted.
+//! and again when it has ended. A response that is stored as unfinished and does not run in this process was interrupted.
 
 use std::{
     collections::{HashMap, VecDeque},

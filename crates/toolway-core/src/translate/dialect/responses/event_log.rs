@@ -40,7 +40,7 @@ impl EventLog {
         }
     }
 
-    /// Drops the oldest event; false if there is none.
+    /// Drops the oldest event. Returns false if the log is empty.
     pub fn drop_oldest(&mut self) -> bool {
         let Some(event) = self.events.pop_front() else {
             return false;

@@ -128,7 +128,7 @@ pub fn list(items: &[Value], has_more: bool) -> Value {
         "has_more": has_more})
 }
 
-/// Items with an id each, because clients name them by it: `prefix` and a number, where there is none.
+/// Gives each item without an id one, `prefix` and a number, because clients name items by id.
 pub fn with_ids(mut items: Vec<Value>, prefix: &str) -> Vec<Value> {
     for (at, item) in items.iter_mut().enumerate() {
         if item.is_object() && item.get("id").is_none_or(Value::is_null) {

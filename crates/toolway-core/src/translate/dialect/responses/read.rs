@@ -611,7 +611,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The conversation goes on without an answer to what the client was asked.
+    /// Gives each call that the client was asked about and did not answer a result that says so.
     fn leave_unanswered(&mut self) {
         for at in 0..self.asked.len() {
             if self.asked[at].state == ApprovalState::Open {
