@@ -27,6 +27,7 @@ mod stalled;
 mod status;
 pub mod stdio;
 mod values;
+mod websocket;
 
 pub use self::listener::bind;
 
@@ -55,7 +56,7 @@ use self::{
     connections::{Connections, Ticket},
     error::Refusal,
     mcp::McpFace,
-    responses::background::Runs,
+    responses::{background::Runs, sockets::Sockets},
 };
 
 /// The listen address, and which clients are admitted.
@@ -124,6 +125,8 @@ pub(crate) struct App {
     mcp: McpFace,
     /// Responses in the background.
     runs: Runs,
+    /// WebSockets for responses.
+    sockets: Sockets,
     /// toolway is shutting down, and new requests are refused.
     is_stopping: AtomicBool,
 }
@@ -151,6 +154,7 @@ pub async fn serve(
         told.is_stopping.store(true, Ordering::Relaxed);
         // Streams of notifications never end by themselves.
         told.mcp.stop();
+        told.sockets.stop();
         told.gateway.mcp_sessions().close();
         let _ = stopping.send(());
     };
@@ -161,6 +165,7 @@ pub async fn serve(
     let listening = listener::serve(listener, answer, Arc::clone(&connections), shutdown);
     let serving = async {
         listening.await;
+        app.sockets.join().await;
         app.runs.join().await;
     };
     let overdue = async {
@@ -188,6 +193,7 @@ fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
         parsing: Arc::new(Semaphore::new(values::AT_ONCE)),
         mcp: McpFace::new(gateway.clone(), config.mcp.clone(), keys),
         runs: Runs::new(config.max_requests, keys),
+        sockets: Sockets::new(),
         is_stopping: AtomicBool::new(false),
         gateway,
         config,

@@ -23,11 +23,11 @@ use crate::body_buffer::BodyBuffer;
 use crate::byte_budget::{ByteBudget, Reservation};
 
 /// Longest wait for the next [`LEAST`] bytes of a body, or for its end.
-const WINDOW: Duration = Duration::from_secs(30);
+pub(super) const WINDOW: Duration = Duration::from_secs(30);
 
 /// At least this many bytes must arrive within [`WINDOW`]. A body on a slow line passes; one that is sent byte by byte
 /// does not.
-const LEAST: usize = 30 * 1024;
+pub(super) const LEAST: usize = 30 * 1024;
 
 /// Bodies up to this length, in bytes, are copied out of the buffer they were read into.
 pub(super) const SHORT: usize = 4096;

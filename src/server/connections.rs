@@ -16,6 +16,7 @@ use std::{
 };
 
 use axum::{BoxError, body::Bytes};
+use futures::future::BoxFuture;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::{task::AbortHandle, time::Instant};
@@ -32,6 +33,8 @@ const IDLE: u8 = 0;
 const HEAD: u8 = 1;
 /// HTTP/2, which reads heads and other frames alike.
 const HTTP_2: u8 = 2;
+/// No longer HTTP.
+const UPGRADED: u8 = 3;
 
 /// An HTTP/2 client may send up to this many bytes without a request, such as PING frames and their answers.
 const PROBE: usize = 128;
@@ -105,6 +108,8 @@ pub(super) struct Connection {
     stage: AtomicU8,
     /// Requests in a row that were given up before their answers were complete.
     given_up: AtomicU32,
+    /// What the connection does when it is no longer HTTP.
+    upgraded: Mutex<Option<BoxFuture<'static, ()>>>,
 }
 
 /// A connection's entry in the table; dropping it removes the entry.
@@ -148,6 +153,7 @@ impl Connections {
             since: AtomicU32::new(self.now()),
             stage: AtomicU8::new(IDLE),
             given_up: AtomicU32::new(0),
+            upgraded: Mutex::default(),
         });
         let open = OpenConnection {
             connection: Arc::clone(&connection),
@@ -270,15 +276,19 @@ impl Connection {
 
     /// Bytes came from the client.
     pub(super) fn received(&self) {
+        if self.stage.load(Relaxed) == UPGRADED {
+            self.touch();
+        }
         if self.stage.load(Relaxed) == IDLE && self.requests.load(Relaxed) == 0 {
             self.stage.store(HEAD, Relaxed);
             self.touch();
         }
     }
 
-    /// The client read this many bytes. In HTTP/2 they may be only a probe, which keeps nothing alive.
+    /// The client read this many bytes. In HTTP/2 and after an upgrade they may be only a probe, which keeps nothing
+    /// alive.
     pub(super) fn sent(&self, bytes: usize) {
-        if bytes > PROBE || self.stage.load(Relaxed) != HTTP_2 {
+        if bytes > PROBE || !matches!(self.stage.load(Relaxed), HTTP_2 | UPGRADED) {
             self.touch();
         }
     }
@@ -299,6 +309,29 @@ impl Connection {
             connection: Arc::clone(self),
             state: Mutex::default(),
         })
+    }
+
+    /// A request has come whole, in a message of a connection that is no longer HTTP.
+    pub(super) fn begin_whole(self: &Arc<Self>) -> Arc<Ticket> {
+        let ticket = self.begin();
+        // No place is wanted yet.
+        let _ = ticket.body_is_complete();
+        ticket
+    }
+
+    /// When HTTP ends on it, it does this. Its client has to send something from time to time.
+    pub(super) fn upgrade(&self, work: BoxFuture<'static, ()>) {
+        self.stage.store(UPGRADED, Relaxed);
+        *self.upgraded() = Some(work);
+    }
+
+    /// What it does after HTTP.
+    pub(super) fn take_upgraded(&self) -> Option<BoxFuture<'static, ()>> {
+        self.upgraded().take()
+    }
+
+    fn upgraded(&self) -> MutexGuard<'_, Option<BoxFuture<'static, ()>>> {
+        self.upgraded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn touch(&self) {
@@ -331,6 +364,8 @@ impl Connection {
 impl Drop for RegisteredConnection {
     fn drop(&mut self) {
         let Connection { all, id, peer, .. } = &*self.0;
+        // It holds the connection.
+        drop(self.0.take_upgraded());
         let mut table = all.table();
         table.open.remove(id);
         if let Entry::Occupied(mut count) = table.by_peer.entry(*peer) {
@@ -368,6 +403,11 @@ enum TicketPlace {
 }
 
 impl Ticket {
+    /// The connection of the request.
+    pub(super) fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
     /// Takes a place for the request: at once, or when its body is complete if `after_body`. Where all places are
     /// taken it is refused at once.
     pub(super) fn take_place(&self, holder: Holder, after_body: bool) -> Result<(), Refusal> {
@@ -535,6 +575,31 @@ mod tests {
         assert_eq!(first.take_place(Holder::Anyone, false), refused);
         third.leave_place();
         first.take_place(Holder::Anyone, false).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upgraded_connection_is_kept_by_what_its_client_sends() {
+        let all = some(9, 9);
+        let open = connection(&all);
+        open.0.upgrade(Box::pin(async {}));
+        for sent in [0, PROBE, PROBE + 1] {
+            let since = open.0.snapshot().since;
+            advance(Duration::from_secs(5)).await;
+            all.sweep();
+            open.0.sent(sent);
+            let is_kept = open.0.snapshot().since > since;
+            assert_eq!(is_kept, sent > PROBE, "{sent}");
+        }
+        advance(Duration::from_secs(5)).await;
+        all.sweep();
+        open.0.received();
+        let snapshot = open.0.snapshot();
+        assert_eq!((snapshot.awaiting, snapshot.since), (Awaiting::Request, 20));
+        let ticket = open.0.begin_whole();
+        assert_eq!(open.0.snapshot().awaiting, Awaiting::Nothing);
+        drop(ticket);
+        drop(open);
+        assert_eq!(Arc::strong_count(&all), 1, "nothing holds the connection");
     }
 
     #[tokio::test(start_paused = true)]

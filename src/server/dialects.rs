@@ -49,7 +49,7 @@ use super::{
 };
 
 /// Longest event that the gateway writes, in bytes.
-const MAX_EVENT_BYTES: usize = 64 << 20;
+pub(super) const MAX_EVENT_BYTES: usize = 64 << 20;
 
 /// The API of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,6 +30,7 @@ use super::{
     error::Refusal,
     guard, mcp, mcp_sessions,
     request_log::{Lasting, RequestLog},
+    responses::sockets,
 };
 use crate::upstream::model::is_credential;
 use toolway_core::translate::{dialect::anthropic, paths};
@@ -44,8 +45,20 @@ const READ_WHOLE: [&str; 4] = ["/v1/responses", "/v1/messages", "/v1/tool_calls"
 pub(super) fn answer(
     app: Arc<App>,
     routes: Router,
+    request: Request,
+    ticket: Arc<Ticket>,
+) -> impl Future<Output = Response> + Send {
+    answer_with(app, request, ticket, |app, request, ticket| {
+        work(app, routes, request, ticket)
+    })
+}
+
+/// Answers a request with `work`, if it is admitted.
+pub(super) fn answer_with(
+    app: Arc<App>,
     mut request: Request,
     ticket: Arc<Ticket>,
+    work: impl FnOnce(&Arc<App>, Request, &Ticket) -> BoxFuture<'static, Response> + Send,
 ) -> impl Future<Output = Response> + Send {
     hide_credentials(request.headers_mut());
     let is_clear = normalize_path(&mut request);
@@ -56,7 +69,7 @@ pub(super) fn answer(
     request.extensions_mut().insert(log.record());
     let answering = async move {
         let answered = async {
-            let work = admitted(&app, routes, request, is_clear, key, &ticket);
+            let work = admitted(&app, work, request, is_clear, key, &ticket);
             work.await
         };
         let answered = AssertUnwindSafe(answered).catch_unwind().await;
@@ -80,14 +93,14 @@ fn hide_credentials(headers: &mut HeaderMap) {
 /// The work on a request, with CORS headers on the answer if the page's origin is listed.
 fn admitted(
     app: &Arc<App>,
-    routes: Router,
+    work: impl FnOnce(&Arc<App>, Request, &Ticket) -> BoxFuture<'static, Response>,
     request: Request,
     is_clear: bool,
     key: Option<usize>,
     ticket: &Ticket,
 ) -> BoxFuture<'static, Response> {
     let origin = cors::reader(&app.config, request.headers());
-    let work = checked(app, routes, request, is_clear, key, ticket);
+    let work = checked(app, work, request, is_clear, key, ticket);
     let Some(origin) = origin else {
         return work;
     };
@@ -97,7 +110,7 @@ fn admitted(
 /// The work on a request that has a place or will get one, or the answer to a request that is refused.
 fn checked(
     app: &Arc<App>,
-    routes: Router,
+    work: impl FnOnce(&Arc<App>, Request, &Ticket) -> BoxFuture<'static, Response>,
     request: Request,
     is_clear: bool,
     key: Option<usize>,
@@ -119,7 +132,7 @@ fn checked(
         None => Ok(()),
     });
     let refused = match admitted {
-        Ok(()) => return work(app, routes, request),
+        Ok(()) => return work(app, request, ticket),
         Err(refusal) if mcp::is_here(request.uri().path()) => mcp::reply::refusal(refusal),
         Err(refusal) if dialects::is_messages(request.uri().path()) => {
             refusal.into_response_in(anthropic::write_error)
@@ -153,12 +166,21 @@ fn held(mut response: Response, ticket: Arc<Ticket>, mut log: RequestLog) -> Res
 }
 
 /// Chats and MCP messages skip the router, which would cost more than reading the request.
-fn work(app: &Arc<App>, routes: Router, request: Request) -> BoxFuture<'static, Response> {
+fn work(
+    app: &Arc<App>,
+    routes: Router,
+    request: Request,
+    ticket: &Ticket,
+) -> BoxFuture<'static, Response> {
     if chat::is_meant(&request) {
         return Box::pin(chat::complete(State(Arc::clone(app)), request));
     }
     if mcp::is_meant(&request) {
         return Box::pin(mcp::everything(State(Arc::clone(app)), request));
+    }
+    if sockets::is_meant(&request) {
+        let response = sockets::open(app, request, ticket.connection());
+        return Box::pin(ready(response));
     }
     Box::pin(routes.oneshot(request).map(|answered| match answered {
         Ok(response) => response,

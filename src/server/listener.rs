@@ -10,7 +10,7 @@ use std::{
     future::Future,
     io::{self, Read, Write},
     net::{Shutdown, SocketAddr},
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
@@ -23,14 +23,11 @@ use hyper::{
     server::conn::{http1, http2},
     service::service_fn,
 };
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::graceful::{GracefulShutdown, Watcher},
-};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpSocket, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Instant, Sleep, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -109,7 +106,8 @@ pub(super) async fn serve<A, F>(
     A: Fn(Request, Arc<Ticket>) -> F + Clone + Send + 'static,
     F: Future<Output = Response> + Send + 'static,
 {
-    let graceful = GracefulShutdown::new();
+    // Connections hold receivers, and have ended when there is none.
+    let (stop, _) = watch::channel(());
     let stopping = CancellationToken::new();
     let accepting = async {
         let mut acceptor = Acceptor::new(listener, Arc::clone(&connections));
@@ -117,7 +115,7 @@ pub(super) async fn serve<A, F>(
             let (stream, place, registered) = acceptor.next().await;
             // A socket that refuses the option still works.
             let _ = stream.set_nodelay(true);
-            let (answer, watcher) = (answer.clone(), graceful.watcher());
+            let (answer, stopped) = (answer.clone(), stop.subscribe());
             // Boxed, so that its memory is free again once the connection has begun.
             let begun = Box::pin(stopping.clone().run_until_cancelled_owned(begun(stream)));
             let id = registered.0.id();
@@ -126,7 +124,7 @@ pub(super) async fn serve<A, F>(
                     return;
                 };
                 let handle = Arc::clone(&registered.0);
-                connection(stream, version, answer, watcher, handle).await;
+                connection(stream, version, answer, stopped, handle).await;
                 drop((place, registered));
             });
             connections.runs_in(id, task.abort_handle());
@@ -140,8 +138,9 @@ pub(super) async fn serve<A, F>(
         () = sweeping => {}
     }
     stopping.cancel();
+    stop.send_replace(());
     tokio::select! {
-        () = graceful.shutdown() => {}
+        () = stop.closed() => {}
         () = sweep(&connections) => {}
     }
 }
@@ -312,13 +311,13 @@ async fn connection<A, F>(
     stream: TcpStream,
     version: HttpVersion,
     answer: A,
-    watcher: Watcher,
+    stopped: watch::Receiver<()>,
     handle: Arc<Connection>,
 ) where
     A: Fn(Request, Arc<Ticket>) -> F + Send + 'static,
     F: Future<Output = Response> + Send + 'static,
 {
-    let bounded = Arc::clone(&handle);
+    let (bounded, upgradable) = (Arc::clone(&handle), Arc::clone(&handle));
     let begin = move |request: Request<Incoming>| {
         let ticket = handle.begin();
         let request = request.map(|body| Body::new(Arriving::new(body, Arc::clone(&ticket))));
@@ -338,9 +337,15 @@ async fn connection<A, F>(
                     let (answering, _) = begin(request);
                     Box::pin(answering.map(Ok::<_, Infallible>))
                 };
-                server.serve_connection(stream, service_fn(service))
+                let connection = server.serve_connection(stream, service_fn(service));
+                connection.with_upgrades()
             };
-            watcher.watch(connection).await
+            let end = http1::UpgradeableConnection::graceful_shutdown;
+            let served = until_stopped(connection, stopped, end).await;
+            if let Some(work) = upgradable.take_upgraded() {
+                work.await;
+            }
+            served
         }
         HttpVersion::Http2 => {
             bounded.is_http_2();
@@ -355,9 +360,25 @@ async fn connection<A, F>(
             };
             // Boxed, because it takes twice the memory of HTTP/1.
             let connection = server.serve_connection(stream, service_fn(service));
-            Box::pin(watcher.watch(connection)).await
+            let end = http2::Connection::graceful_shutdown;
+            Box::pin(until_stopped(connection, stopped, end)).await
         }
     };
+}
+
+/// Runs a connection. When toolway stops, `end` has it close after the requests that run.
+async fn until_stopped<C: Future>(
+    connection: C,
+    mut stopped: watch::Receiver<()>,
+    end: impl FnOnce(Pin<&mut C>),
+) -> C::Output {
+    let mut connection = pin!(connection);
+    tokio::select! {
+        biased;
+        served = connection.as_mut() => return served,
+        _ = stopped.changed() => end(connection.as_mut()),
+    }
+    connection.await
 }
 
 /// The error concerns only one connection, which was closed before it was accepted.

@@ -4,6 +4,7 @@
 
 pub(super) mod background;
 pub(super) mod read;
+pub(super) mod sockets;
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ const CRATES: [(&str, &[&[&str]]); 3] = [
         "crates/toolway-protocol",
         &[
             &["json_size", "segmented_body", "tool"],
-            &["openai", "mcp", "sse"],
+            &["openai", "mcp", "sse", "websocket"],
         ],
     ),
     (

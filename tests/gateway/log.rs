@@ -26,7 +26,7 @@ use crate::{
 
 /// What is logged on this thread; the runtime of a test has no other.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<Map<String, Value>>>>);
+pub struct Log(Arc<Mutex<Vec<Map<String, Value>>>>);
 
 /// The fields of an event, the message among them.
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl<S: Subscriber> Layer<S> for Log {
 }
 
 impl Log {
-    fn start() -> (Log, DefaultGuard) {
+    pub fn start() -> (Log, DefaultGuard) {
         let log = Log::default();
         let guard = tracing::subscriber::set_default(Registry::default().with(log.clone()));
         (log, guard)
@@ -74,7 +74,7 @@ impl Log {
     }
 
     /// The lines of requests that have ended.
-    fn ended(&self) -> Vec<Value> {
+    pub fn ended(&self) -> Vec<Value> {
         let lines = self.0.lock().unwrap();
         let ended = lines.iter().filter(|line| line["message"] == "Ended");
         ended.cloned().map(Value::Object).collect()

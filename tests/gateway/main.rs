@@ -87,3 +87,5 @@ mod starting;
 mod stopping;
 /// What a client sees of a streamed loop.
 mod streamed;
+/// Responses on a WebSocket.
+mod websocket;

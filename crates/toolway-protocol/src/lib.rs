@@ -22,6 +22,7 @@
 //! | [`openai`] | requests, answers and errors of the chat completions API |
 //! | [`mcp`] | JSON-RPC, and the messages of every published version of MCP |
 //! | [`sse`] | event streams, on the level of bytes |
+//! | [`websocket`] | frames of WebSocket connections |
 //! | [`tool`] | the types that both sides share: a tool, a call and its result |
 //! | [`json_size`] | how many values a JSON text has, before any of them is built |
 //! | [`segmented_body`] | a body that is sent from where its parts lie |
@@ -32,3 +33,4 @@ pub mod openai;
 pub mod segmented_body;
 pub mod sse;
 pub mod tool;
+pub mod websocket;

@@ -14,7 +14,9 @@ pub use self::{
     events::EventReader,
     gateway_tools::{GatewayTools, ListedTool},
     items::{PageQuery, StreamQuery, for_upstream, list, with_ids},
-    read::{Earlier, McpEntries, Read, References, ToolNames, expand, fill, read_request},
+    read::{
+        Earlier, McpEntries, Read, References, ToolNames, continue_from, expand, fill, read_request,
+    },
     request::write_request,
     status::{interrupted, is_unfinished},
     writer::ResponseWriter,

@@ -180,6 +180,16 @@ pub fn expand(
     Ok(own)
 }
 
+/// Puts items before the input of a request.
+///
+/// # Errors
+/// When it has no input.
+pub fn continue_from(body: &mut JsonObject, mut items: Vec<Value>) -> Result<(), Unsupported> {
+    items.extend(read_input(body)?);
+    body.insert("input".to_owned(), items.into());
+    Ok(())
+}
+
 /// The items of `input`; a text is a message.
 fn read_input(body: &mut JsonObject) -> Result<Vec<Value>, Unsupported> {
     match take(body, "input") {
@@ -450,6 +460,16 @@ impl Reading<'_> {
         }
     }
 
+    /// The conversation has this call, or items that cannot be read and may have it.
+    fn has_call(&self, id: &str) -> bool {
+        let parts = self.turns.iter().rev().flat_map(|turn| &turn.parts);
+        let mut calls = parts.filter_map(|part| match part {
+            Part::Call(call) => Some(&call.id),
+            _ => None,
+        });
+        calls.any(|call| call == id) || !self.dropped.is_empty()
+    }
+
     fn item(&mut self, item: Value) -> Result<(), Unsupported> {
         let Value::Object(mut item) = item else {
             return Err(Unsupported::new(
@@ -489,8 +509,18 @@ impl Reading<'_> {
                 self.say(Role::Assistant, vec![Part::Call(call)]);
             }
             "function_call_output" | "custom_tool_call_output" => {
+                let id = owned("call_id");
+                if !self.has_call(&id) {
+                    return Err(Unsupported {
+                        param: "input".to_owned(),
+                        message: format!(
+                            "No tool call found for function call output with call_id {id}."
+                        ),
+                        code: "invalid_value",
+                    });
+                }
                 let result = CallResult {
-                    id: owned("call_id"),
+                    id,
                     parts: read_content(take(&mut item, "output")),
                     is_error: false,
                 };
