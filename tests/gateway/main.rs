@@ -53,6 +53,8 @@ mod mixed;
 mod named;
 /// Models that speak another API than chat completions.
 mod native;
+/// What the Open Responses suite checks.
+mod open_responses;
 /// The HTTP face as openapi.yaml describes it.
 mod openapi;
 /// Hosts, origins and pages elsewhere: who may call at all.

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// A client of the WebSocket.
-struct Client(WebSocketStream<TcpStream>);
+pub struct Client(WebSocketStream<TcpStream>);
 
 async fn try_connect(gw: &Toolway, headers: &[(&'static str, &str)]) -> Result<Client, Error> {
     let address = gw.base.trim_start_matches("http://");
@@ -37,12 +37,12 @@ async fn try_connect(gw: &Toolway, headers: &[(&'static str, &str)]) -> Result<C
     Ok(Client(stream))
 }
 
-async fn connect(gw: &Toolway) -> Client {
+pub async fn connect(gw: &Toolway) -> Client {
     try_connect(gw, &[]).await.unwrap()
 }
 
 impl Client {
-    async fn send(&mut self, body: Value) {
+    pub async fn send(&mut self, body: Value) {
         let mut message = json!({"type": "response.create", "model": "m"});
         for (name, value) in body.as_object().unwrap() {
             message[name] = value.clone();
@@ -68,7 +68,7 @@ impl Client {
     }
 
     /// The events of the next response, to its end.
-    async fn events(&mut self) -> Vec<Value> {
+    pub async fn events(&mut self) -> Vec<Value> {
         let mut events = Vec::new();
         loop {
             let event = self.next().await.expect("the response ends first");

@@ -70,9 +70,38 @@ class Helper(Responses):
             return answer_of(stream.get_final_response())
 
 
+class Connected(Responses):
+    name = "responses.connect()"
+
+    def send(self, **fields):
+        with client().responses.connect() as connection:
+            connection.response.create(**fields)
+            for event in connection:
+                if event.type in ("response.completed", "response.incomplete"):
+                    return answer_of(event.response)
+                assert event.type not in ("response.failed", "error"), event
+
+
 register(Created(), streamed=True)
 register(Streamed(), streamed=True)
 register(Helper(), streamed=True)
+register(Connected(), streamed=True)
+
+
+@check("a response that is not stored is continued on its WebSocket")
+def continued():
+    def ask(connection, **fields):
+        connection.response.create(model=MODEL, store=False, **fields)
+        return next(event for event in connection if event.type in ("response.completed", "error"))
+
+    with client().responses.connect() as connection, client().responses.connect() as other:
+        _, first = plan(round_of("one"))
+        previous = ask(connection, input=first).response.id
+        _, second = plan(round_of("two"))
+        fields = {"input": second, "previous_response_id": previous}
+        equal(ask(other, **fields).error.code, "previous_response_not_found", "code")
+        answer = ask(connection, **fields).response
+        equal((answer.output_text, answer.previous_response_id), ("two", previous), "answer")
 
 
 @check("text of a round arrives before its tools have run")
