@@ -6,6 +6,7 @@ mod admission;
 mod body;
 mod chat;
 mod connections;
+mod conversations;
 mod cors;
 mod dialects;
 pub mod error;
@@ -54,6 +55,7 @@ use crate::{byte_budget::ByteBudget, secret::Secret};
 
 use self::{
     connections::{Connections, Ticket},
+    conversations::Conversations,
     error::Refusal,
     mcp::McpFace,
     responses::{background::Runs, sockets::Sockets},
@@ -127,6 +129,8 @@ pub(crate) struct App {
     runs: Runs,
     /// WebSockets for responses.
     sockets: Sockets,
+    /// Conversations that are being changed.
+    conversations: Conversations,
     /// toolway is shutting down, and new requests are refused.
     is_stopping: AtomicBool,
 }
@@ -194,6 +198,7 @@ fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
         mcp: McpFace::new(gateway.clone(), config.mcp.clone(), keys),
         runs: Runs::new(config.max_requests, keys),
         sockets: Sockets::new(),
+        conversations: Conversations::default(),
         is_stopping: AtomicBool::new(false),
         gateway,
         config,
@@ -240,6 +245,29 @@ fn routes(app: Arc<App>) -> Router {
         .route(
             "/v1/responses/{id}/input_items",
             get(responses::input_items).fallback(forward::forward),
+        )
+        .route(
+            "/v1/conversations",
+            post(conversations::create).fallback(forward::forward),
+        )
+        .route(
+            "/v1/conversations/{id}",
+            get(conversations::show)
+                .post(conversations::update)
+                .delete(conversations::delete)
+                .fallback(forward::forward),
+        )
+        .route(
+            "/v1/conversations/{id}/items",
+            get(conversations::items)
+                .post(conversations::add)
+                .fallback(forward::forward),
+        )
+        .route(
+            "/v1/conversations/{id}/items/{item}",
+            get(conversations::item)
+                .delete(conversations::remove_item)
+                .fallback(forward::forward),
         )
         .route("/v1/messages", post(dialects::messages))
         .route("/v1/messages/count_tokens", post(dialects::count_tokens))

@@ -30,6 +30,7 @@ pub use self::{
 use toolway_core::agent::parked::{NoRoom, Parked};
 
 pub mod approvals;
+pub mod conversations;
 pub mod memory;
 pub mod responses;
 pub mod sessions;
@@ -51,6 +52,8 @@ pub enum EntryKind {
     Response,
     /// A call that waits for a client's approval, or what came of it.
     Approval,
+    /// A conversation with its items.
+    Conversation,
 }
 
 /// How many entries of a kind are kept, and for how long.
@@ -74,6 +77,7 @@ impl EntryKind {
             EntryKind::Turn => "turn",
             EntryKind::Response => "response",
             EntryKind::Approval => "approval",
+            EntryKind::Conversation => "conversation",
         }
     }
 
@@ -84,6 +88,7 @@ impl EntryKind {
             EntryKind::Turn => (128 << 20, 7 * DAY),
             EntryKind::Response => (64 << 20, DAY),
             EntryKind::Approval => (16 << 20, 7 * DAY),
+            EntryKind::Conversation => (64 << 20, 30 * DAY),
         };
         match cfg!(test) {
             true => StoreBounds {
@@ -157,7 +162,7 @@ impl StoredContent {
     fn read(kind: EntryKind, text: &str) -> Result<StoredContent, serde_json::Error> {
         Ok(match kind {
             EntryKind::Turn => StoredContent::Turn(Arc::new(serde_json::from_str(text)?)),
-            EntryKind::Response | EntryKind::Approval => StoredContent::Json(text.into()),
+            _ => StoredContent::Json(text.into()),
         })
     }
 

@@ -337,7 +337,7 @@ impl Face {
                 model,
                 is_elsewhere: matches!(
                     unsupported.code,
-                    "previous_response_not_found" | "item_not_found"
+                    "previous_response_not_found" | "conversation_not_found" | "item_not_found"
                 ),
                 failure: refused(unsupported),
             },

@@ -39,7 +39,13 @@ use toolway_core::translate::{dialect::anthropic, paths};
 const LONGEST_ID: usize = 256;
 
 /// Prefixes of the paths whose bodies are read completely before any work, besides chats and MCP.
-const READ_WHOLE: [&str; 4] = ["/v1/responses", "/v1/messages", "/v1/tool_calls", "/tools/"];
+const READ_WHOLE: [&str; 5] = [
+    "/v1/responses",
+    "/v1/conversations",
+    "/v1/messages",
+    "/v1/tool_calls",
+    "/tools/",
+];
 
 /// Answers a request.
 pub(super) fn answer(

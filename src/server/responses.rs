@@ -286,6 +286,7 @@ pub(super) async fn compact(State(app): State<Arc<App>>, request: Request) -> Re
                 // What is not here may be at the upstream.
                 if expand(&mut body, found.earlier, app.config.max_body_bytes).is_ok() {
                     body.shift_remove("previous_response_id");
+                    body.shift_remove("conversation");
                     if let Some(Value::Array(items)) = body.get_mut("input") {
                         *items = for_upstream(std::mem::take(items));
                     }

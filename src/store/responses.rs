@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{EntryKind, FoundEntry, Principal, Reserve, StoreEntries, StoreEntry, StoredContent};
 use toolway_core::{
     agent::parked::NoRoom,
-    translate::dialect::responses::{Earlier, References, is_unfinished},
+    translate::dialect::responses::{Earlier, References, conversation_id, is_unfinished},
 };
 use toolway_protocol::tool::JsonObject;
 
@@ -109,12 +109,21 @@ impl StoreEntries {
         {
             earlier.is_unfinished = is_unfinished(&last.response);
             let before = self.find_chain(principal, &last.ancestors, reserve).await?;
-            earlier.conversation = before.map(|before| {
-                let all = before.iter().chain([&last]);
-                all.flat_map(KeptResponse::items).cloned().collect()
-            });
+            if let Some(before) = before {
+                let first = before.first().unwrap_or(&last);
+                let base = self.find_base(principal, first, reserve).await?;
+                earlier.conversation = base.map(|mut items| {
+                    let all = before.iter().chain([&last]);
+                    items.extend(all.flat_map(KeptResponse::items).cloned());
+                    items
+                });
+            }
             chain = last.ancestors;
             chain.push(previous);
+        }
+        if let Some(id) = references.conversation {
+            let kept = self.find_conversation(principal, &id, reserve).await?;
+            earlier.conversation = kept.map(|kept| kept.items);
         }
         if !references.items.is_empty() {
             let keys = references.items.iter().map(|id| key_of_item(id));
@@ -138,6 +147,27 @@ impl StoreEntries {
             }
         }
         Ok((earlier, chain))
+    }
+
+    /// What a response continues besides other responses: the items before it in its conversation. None if they are not
+    /// there.
+    async fn find_base(
+        &self,
+        principal: Principal,
+        kept: &KeptResponse,
+        reserve: &mut Reserve<'_>,
+    ) -> Result<Option<Vec<Value>>, NoRoom> {
+        let Some(id) = conversation_id(&kept.response) else {
+            return Ok(Some(Vec::new()));
+        };
+        let conversation = self.find_conversation(principal, id, reserve).await?;
+        let first = kept.items().next().map(|item| &item["id"]);
+        Ok(conversation.and_then(|conversation| {
+            let mut items = conversation.items;
+            let at = items.iter().position(|item| Some(&item["id"]) == first)?;
+            items.truncate(at);
+            Some(items)
+        }))
     }
 
     /// The responses of these ids, in their order; none if one is not there.

@@ -224,6 +224,7 @@ async fn with_each_entries(check: impl AsyncFn(&StoreEntries)) {
 async fn earlier(entries: &StoreEntries, principal: Principal, id: &str, item: &str) -> Earlier {
     let references = References {
         previous: Some(id.to_owned()),
+        conversation: None,
         items: [item.to_owned()].into(),
     };
     let mut reserve = |_| true;

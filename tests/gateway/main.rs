@@ -23,6 +23,8 @@ mod api;
 mod background;
 /// What requests may take of memory, alone and together.
 mod bounds;
+/// Conversations with names.
+mod conversations;
 /// Clients that would keep others out.
 mod crowding;
 /// Clients that speak Responses or Messages.

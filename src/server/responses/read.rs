@@ -6,6 +6,7 @@ use crate::{
     byte_budget::Reservation,
     server::{
         App, body,
+        conversations::Locked,
         dialects::{AnswerMode, Asked, FaceWriter, Unread, Writing, left_out, now, write_chat},
         mcp_items::Shown,
     },
@@ -16,7 +17,7 @@ use toolway_core::{
     agent::parked::NoRoom,
     translate::dialect::{
         GatewayCall, Unsupported,
-        responses::{self, Earlier, References, ResponseWriter},
+        responses::{self, Earlier, References, ResponseWriter, is_unfinished},
     },
 };
 use toolway_protocol::tool::{JsonObject, ServerId};
@@ -26,6 +27,8 @@ pub(in crate::server) struct Keep {
     /// Later requests may name it.
     is_stored: bool,
     kept: KeptResponse,
+    /// The conversation that it belongs to.
+    conversation: Option<Locked>,
 }
 
 impl Keep {
@@ -38,11 +41,25 @@ impl Keep {
         response: JsonObject,
     ) {
         app.gateway.ask_for_approval(principal, asked).await;
+        if let Some(conversation) = self.conversation.take_if(|_| !is_unfinished(&response)) {
+            self.append(app, &conversation, &response).await;
+        }
         if self.is_stored {
             self.kept.response = response;
             let entries = app.gateway.entries();
             entries.keep_response(principal, &self.kept).await;
         }
+    }
+
+    /// Adds what was asked and answered to the conversation, if the answer is one.
+    async fn append(&self, app: &App, conversation: &Locked, response: &JsonObject) {
+        let status = response.get("status").and_then(Value::as_str);
+        if !matches!(status, Some("completed" | "incomplete")) {
+            return;
+        }
+        let output = response.get("output").and_then(Value::as_array);
+        let items = self.kept.input.iter().chain(output.into_iter().flatten());
+        conversation.append(app, items.cloned().collect()).await;
     }
 }
 
@@ -62,6 +79,9 @@ pub(in crate::server) async fn request(
     };
     let references = References::of(&body);
     let is_here = !references.is_empty();
+    let conversation = references.conversation.as_deref();
+    let conversation = conversation.map(|id| app.conversations.lock(principal, id));
+    let conversation = conversation.transpose()?;
     let found = find_earlier(app, principal, references).await?;
     let FoundEarlier {
         earlier,
@@ -91,6 +111,7 @@ pub(in crate::server) async fn request(
                 input: responses::with_ids(input, &format!("in_{id}")),
                 response: JsonObject::new(),
             },
+            conversation,
         };
         let writer = Box::new(ResponseWriter::new(read.resource, read.names, id, now()));
         Ok(Asked {

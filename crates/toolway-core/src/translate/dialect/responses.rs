@@ -1,5 +1,6 @@
 //! OpenAI's Responses API.
 
+mod conversation;
 mod event_log;
 mod events;
 mod gateway_tools;
@@ -10,6 +11,7 @@ mod status;
 mod writer;
 
 pub use self::{
+    conversation::{conversation_id, conversation_items, read_metadata, read_new_items},
     event_log::{EventLog, Expired},
     events::EventReader,
     gateway_tools::{GatewayTools, ListedTool},

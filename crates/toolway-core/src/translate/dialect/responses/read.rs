@@ -4,7 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
-use super::gateway_tools::{call_of, read_outcome};
+use super::{
+    conversation::conversation_id,
+    gateway_tools::{call_of, read_outcome},
+};
 use crate::translate::{
     dialect::{
         Call, CallResult, GatewayCall, OutputFormat, Part, Reasoning, Request, Role, Sealed,
@@ -96,6 +99,8 @@ impl ToolNames {
 pub struct References {
     /// The response that it continues.
     pub previous: Option<String>,
+    /// The conversation that it belongs to.
+    pub conversation: Option<String>,
     /// Items.
     pub items: HashSet<String>,
 }
@@ -107,6 +112,7 @@ impl References {
         let items = items.into_iter().flatten().filter_map(text_of_reference);
         References {
             previous: text(body, "previous_response_id").map(str::to_owned),
+            conversation: conversation_id(body).map(str::to_owned),
             items: items.map(str::to_owned).collect(),
         }
     }
@@ -142,6 +148,13 @@ pub fn expand(
         is_unfinished,
         items,
     } = earlier;
+    if text(body, "previous_response_id").is_some() && conversation_id(body).is_some() {
+        return Err(Unsupported {
+            param: "conversation".to_owned(),
+            message: "`conversation` and `previous_response_id` exclude each other".to_owned(),
+            code: "mutually_exclusive_parameters",
+        });
+    }
     if is_unfinished {
         return Err(Unsupported {
             param: "previous_response_id".to_owned(),
@@ -154,6 +167,13 @@ pub fn expand(
             param: "previous_response_id".to_owned(),
             message: format!("Previous response with id '{id}' not found."),
             code: "previous_response_not_found",
+        });
+    }
+    if let (Some(id), None) = (conversation_id(body), &conversation) {
+        return Err(Unsupported {
+            param: "conversation".to_owned(),
+            message: format!("Conversation with id '{id}' not found."),
+            code: "conversation_not_found",
         });
     }
     let mut conversation = conversation.unwrap_or_default();
@@ -302,21 +322,13 @@ fn refuse(body: &JsonObject) -> Result<(), Unsupported> {
         body.get(key)
             .is_some_and(|value| !value.is_null() && *value != false)
     };
-    for (key, why) in [
-        (
-            "conversation",
-            "toolway keeps no conversations; name the last response in `previous_response_id`",
-        ),
-        (
+    match is_given("prompt") {
+        true => Err(Unsupported::new(
             "prompt",
             "toolway has no stored prompts; send `instructions` and `input`",
-        ),
-    ] {
-        if is_given(key) {
-            return Err(Unsupported::new(key, why));
-        }
+        )),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// What every response repeats of its request. All members are there, because strict clients want them.
@@ -336,6 +348,8 @@ fn resource(body: &JsonObject) -> JsonObject {
     text.entry("format")
         .or_insert_with(|| json!({"type": "text"}));
     let null = Value::Null;
+    let conversation =
+        conversation_id(body).map(|id| ("conversation".to_owned(), json!({"id": id})));
     [
         given("instructions", null.clone()),
         given("max_output_tokens", null.clone()),
@@ -362,6 +376,7 @@ fn resource(body: &JsonObject) -> JsonObject {
         ("tools".to_owned(), tools.into()),
     ]
     .into_iter()
+    .chain(conversation)
     .collect()
 }
 
