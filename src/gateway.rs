@@ -275,6 +275,7 @@ impl Gateway {
             offered,
             arguments,
             retries: Retries::default(),
+            is_early: false,
         };
         let limits = CallLimits {
             silence: self.config.tool_timeout,

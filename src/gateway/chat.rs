@@ -1,8 +1,11 @@
 //! One chat in progress: its request, the tools it is offered, and the turns that were parked for it.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU32, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -256,15 +259,31 @@ impl Chat<'_> {
 
     /// Prepares the calls of a turn.
     pub(super) fn start(&self, lanes: Vec<Vec<Job>>) -> RunningCalls<'_> {
-        let calls: usize = lanes.iter().map(Vec::len).sum();
-        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
-        self.calls.fetch_add(calls, Ordering::Relaxed);
         let config = &self.gateway.config;
         let limits = CallLimits {
             silence: config.tool_timeout,
             deadline: self.deadline,
         };
+        self.count_calls(&lanes);
         RunningCalls::new(&self.gateway.backends, lanes, limits, config.parallel_calls)
+    }
+
+    /// Prepares more calls of a turn.
+    pub(super) fn start_more(&self, running: &mut RunningCalls<'_>, lanes: Vec<Vec<Job>>) {
+        self.count_calls(&lanes);
+        running.add(lanes);
+    }
+
+    fn count_calls(&self, lanes: &[Vec<Job>]) {
+        let calls: usize = lanes.iter().map(Vec::len).sum();
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        self.calls.fetch_add(calls, Ordering::Relaxed);
+    }
+
+    /// The time since the request began.
+    pub(super) fn elapsed(&self) -> Duration {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        self.gateway.config.request_timeout.saturating_sub(left)
     }
 
     /// Changes the state of the session as a result asks for.

@@ -137,6 +137,7 @@ impl Gateway {
                     offered,
                     arguments,
                     retries: call.retries,
+                    is_early: false,
                 }),
                 Err(error) => Err(Box::new((id, error))),
             }
@@ -163,7 +164,7 @@ impl Gateway {
             }
         }
         let lanes = route::lanes(jobs, Order::Parallel, |job| {
-            (&job.offered.server, job.offered.stateful)
+            (&job.offered.server, job.offered.runs_in_order())
         });
         let limits = CallLimits {
             silence: self.config.tool_timeout,

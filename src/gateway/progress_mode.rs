@@ -183,6 +183,7 @@ mod tests {
             offered,
             arguments: json!({"x": 1}).as_object().cloned().unwrap(),
             retries: toolway_core::route::Retries::default(),
+            is_early: false,
         }
     }
 

@@ -29,6 +29,8 @@ mod crowding;
 mod dialects;
 /// Servers that die, and results that are too big.
 mod dying;
+/// Calls that begin before their turn is complete, and calls that ask the same.
+mod early;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.
 mod errors;
 /// Calls and results as events, and the state of sessions.

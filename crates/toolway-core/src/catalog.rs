@@ -210,6 +210,17 @@ impl Offered {
         }
     }
 
+    /// A call of it runs after the calls of its server that the model wrote before it, and that run in order as well:
+    /// the server is stateful, or the tool says that it changes things.
+    pub fn runs_in_order(&self) -> bool {
+        self.stateful || self.tool.annotations.changes_things()
+    }
+
+    /// It says that it changes nothing, so that a call may be made early, or once for several that ask the same.
+    pub fn is_read_only(&self) -> bool {
+        self.tool.annotations.read_only == Some(true)
+    }
+
     fn is_still(&self, name: &str, stateful: bool, tool: &Tool) -> bool {
         self.name.as_str() == name && self.stateful == stateful && self.tool == *tool
     }

@@ -115,6 +115,14 @@ impl Annotations {
     pub fn is_repeatable(self) -> bool {
         self.read_only == Some(true) || self.idempotent == Some(true)
     }
+
+    /// The tool says that it changes things. One that says nothing may change things or not.
+    pub fn changes_things(self) -> bool {
+        match self.read_only {
+            Some(read_only) => !read_only,
+            None => self.destructive == Some(true),
+        }
+    }
 }
 
 /// One tool as its server describes it.

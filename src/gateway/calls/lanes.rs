@@ -1,11 +1,8 @@
 //! The calls of one turn of a chat: lanes side by side, the calls of a lane one after another.
 
-use std::{
-    pin::{Pin, pin},
-    sync::Arc,
-};
+use std::{collections::VecDeque, pin::pin, sync::Arc};
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::sync::mpsc;
 
 use super::{AdmittedCall, CallLimits, FinishedCall};
@@ -38,11 +35,30 @@ pub(in crate::gateway) enum CallEvent {
     },
 }
 
+impl CallEvent {
+    /// The call that it is about.
+    pub(in crate::gateway) fn job(&self) -> &Job {
+        match self {
+            CallEvent::Started(job)
+            | CallEvent::Progressed(job, _)
+            | CallEvent::Repeated(job, ..)
+            | CallEvent::Finished { job, .. } => job,
+        }
+    }
+}
+
 /// The calls of a turn, which run while [`RunningCalls::next`] is waited for. Dropping it cancels the unfinished ones.
 pub(in crate::gateway) struct RunningCalls<'a> {
-    /// `None` when every call has ended.
-    work: Option<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>,
+    backends: &'a Backends,
+    limits: CallLimits,
+    /// Most lanes that run at a time.
+    parallel: usize,
+    waiting: VecDeque<Vec<Job>>,
+    running: FuturesUnordered<BoxFuture<'a, ()>>,
+    sender: mpsc::Sender<CallEvent>,
     events: mpsc::Receiver<CallEvent>,
+    /// Events of calls that ran while something else was waited for.
+    held: VecDeque<CallEvent>,
 }
 
 impl<'a> RunningCalls<'a> {
@@ -54,32 +70,71 @@ impl<'a> RunningCalls<'a> {
         parallel: usize,
     ) -> RunningCalls<'a> {
         let (sender, events) = mpsc::channel(64);
-        let work = async move {
-            let run_lane = async |lane: Vec<Job>| {
-                for job in lane {
-                    run_one(backends, Arc::new(job), limits, &sender).await;
-                }
-            };
-            stream::iter(lanes)
-                .for_each_concurrent(parallel.max(1), run_lane)
-                .await;
-        };
         RunningCalls {
-            work: Some(Box::pin(work)),
+            backends,
+            limits,
+            parallel: parallel.max(1),
+            waiting: lanes.into(),
+            running: FuturesUnordered::new(),
+            sender,
             events,
+            held: VecDeque::new(),
         }
+    }
+
+    /// Adds lanes.
+    pub(in crate::gateway) fn add(&mut self, lanes: Vec<Vec<Job>>) {
+        self.waiting.extend(lanes);
     }
 
     /// What happens next; `None` when nothing more does. Cancel safe.
     pub(in crate::gateway) async fn next(&mut self) -> Option<CallEvent> {
-        if let Some(work) = &mut self.work {
+        match self.held.pop_front() {
+            Some(held) => Some(held),
+            None => self.step().await,
+        }
+    }
+
+    /// Waits for something else while the calls run; [`RunningCalls::next`] tells afterwards what happened to them,
+    /// but for their progress.
+    pub(in crate::gateway) async fn run_while<T>(&mut self, awaited: impl Future<Output = T>) -> T {
+        let mut awaited = pin!(awaited);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut awaited => return done,
+                Some(event) = self.step() => {
+                    if !matches!(event, CallEvent::Progressed(..)) {
+                        self.held.push_back(event);
+                    }
+                }
+                else => return awaited.await,
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Option<CallEvent> {
+        loop {
+            while self.running.len() < self.parallel
+                && let Some(lane) = self.waiting.pop_front()
+            {
+                let (backends, limits) = (self.backends, self.limits);
+                let sender = self.sender.clone();
+                self.running.push(Box::pin(async move {
+                    for job in lane {
+                        run_one(backends, Arc::new(job), limits, &sender).await;
+                    }
+                }));
+            }
+            if self.running.is_empty() {
+                return self.events.try_recv().ok();
+            }
             tokio::select! {
                 biased;
                 event = self.events.recv() => return event,
-                () = work => self.work = None,
+                _ = self.running.next() => {}
             }
         }
-        self.events.recv().await
     }
 }
 

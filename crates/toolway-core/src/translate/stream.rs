@@ -430,6 +430,12 @@ impl ChatStream {
         }
     }
 
+    /// The gateway's calls that have become complete since the last time, with their places in the round; nothing
+    /// where the answer is passed through. A call may still change until the round ends.
+    pub fn complete_calls(&mut self) -> Vec<(usize, ToolCall)> {
+        self.round.calls.newly_complete()
+    }
+
     /// Ends the round after `Done` or the end of the upstream's stream, appends what was held back, and
     /// makes ready for the next.
     pub fn end_round(
