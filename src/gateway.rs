@@ -57,7 +57,7 @@ use toolway_protocol::tool::{CallError, ServerId, ToolResult};
 
 use self::{
     backends::Backends,
-    calls::{CallEvent, CallLimits, RunningCalls},
+    calls::{CallEvent, CallLimits, KeptResults, RunningCalls},
     claims::ClaimedIds,
     live_catalog::LiveCatalog,
     mcp_sessions::McpSessions,
@@ -127,6 +127,7 @@ pub struct Gateway {
     current: Arc<LiveCatalog>,
     entries: Arc<StoreEntries>,
     claimed: ClaimedIds,
+    kept_results: KeptResults,
     /// What tools and clients keep of sessions.
     sessions: SessionStates,
     /// What `/mcp` shows, and `/mcp/NAME`.
@@ -155,6 +156,9 @@ impl Gateway {
     pub fn start(setup: Setup) -> Result<Arc<Gateway>, upstream::SetupError> {
         upstream::install_tls();
         let models = Arc::new(Models::new(setup.upstreams, setup.models)?);
+        let rules = setup.servers.iter();
+        let rules = rules.map(|it| (it.server.clone(), it.cache.clone()));
+        let kept_results = KeptResults::new(rules.collect());
         let servers = Arc::new(Servers::start(setup.servers));
         let functions = Functions::start(setup.functions, &models)?;
         let backends = Backends::new(servers.clone(), functions);
@@ -174,6 +178,7 @@ impl Gateway {
             current,
             entries: setup.entries,
             claimed: ClaimedIds::default(),
+            kept_results,
             sessions: SessionStates::default(),
             everything: Arc::new(mcp::View::everything()),
             profiles: profiles.collect(),
@@ -281,7 +286,7 @@ impl Gateway {
             silence: self.config.tool_timeout,
             deadline: Instant::now() + self.config.request_timeout,
         };
-        let mut running = RunningCalls::new(&self.backends, vec![vec![job]], limits, 1);
+        let mut running = RunningCalls::new(self, None, vec![vec![job]], limits, 1);
         while let Some(event) = running.next().await {
             if let CallEvent::Finished { outcome, .. } = event {
                 return outcome;

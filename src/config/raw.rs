@@ -182,6 +182,10 @@ pub struct RawServer {
     /// matches, whatever other patterns say. With only `!` patterns every other tool is offered. A hidden tool is not
     /// listed and cannot be called. Default: all.
     pub tools: Option<Vec<String>>,
+    /// How long the results of tools serve again, by patterns of the server's own names: `{ "get_*" = "60s" }`, at
+    /// most `"24h"`; of several patterns that match, the longest counts, and `"0s"` keeps nothing. Not for tools that say
+    /// that they change things. Default: as the results of read-only tools say (`ttlMs`).
+    pub cache: Option<BTreeMap<String, RawDuration>>,
     /// Runs its calls one after another, in order; while one waits for a person, the next one runs. Default: `false`.
     pub stateful: Option<bool>,
     /// Longest time from the start of the server to its first tool list. Default: `"60s"`.

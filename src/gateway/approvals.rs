@@ -112,7 +112,7 @@ impl Gateway {
                 Ok(Approval::Unknown) | Err(_) => Some(unknown()),
             });
         }
-        let mut made = self.make(&now, selected).await.into_iter();
+        let mut made = self.make(&now, selected, principal).await.into_iter();
         for (call, outcome) in calls.iter().zip(&mut outcomes) {
             if outcome.is_none() {
                 let made = made.next().unwrap_or_else(unknown);
@@ -127,7 +127,12 @@ impl Gateway {
     }
 
     /// Makes calls side by side where that is allowed.
-    async fn make(&self, calls: &[&GatewayCall], selected: Arc<Selected>) -> Vec<ApprovedOutcome> {
+    async fn make(
+        &self,
+        calls: &[&GatewayCall],
+        selected: Arc<Selected>,
+        principal: Principal,
+    ) -> Vec<ApprovedOutcome> {
         if calls.is_empty() {
             return Vec::new();
         }
@@ -136,7 +141,7 @@ impl Gateway {
             .map(|call| (call.id.clone(), call.name.clone(), call.arguments.clone()));
         let round = tool_responses::round_of_calls(calls);
         let executed = self
-            .execute(round, self.catalog(), selected, Order::Parallel)
+            .execute(round, self.catalog(), selected, Order::Parallel, principal)
             .await;
         let executed = match executed {
             Ok(executed) => executed,

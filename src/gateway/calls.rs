@@ -2,8 +2,9 @@
 //! one line in the log.
 //!
 //! In a chat `agent` asks `policy`, because a refusal is a decision of the loop; what it admits is run here.
-//! Read next: `lanes`, the calls of one turn of a chat side by side.
+//! Read next: `lanes`, the calls of one turn of a chat side by side; `kept_results`, results that serve again.
 
+mod kept_results;
 mod lanes;
 
 use std::{sync::Arc, time::Duration};
@@ -11,7 +12,10 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-pub(super) use self::lanes::{CallEvent, RunningCalls};
+pub(super) use self::{
+    kept_results::KeptResults,
+    lanes::{CallEvent, RunningCalls},
+};
 use crate::upstream::mcp::Sends;
 use toolway_core::{
     catalog::Offered,

@@ -265,7 +265,14 @@ impl Chat<'_> {
             deadline: self.deadline,
         };
         self.count_calls(&lanes);
-        RunningCalls::new(&self.gateway.backends, lanes, limits, config.parallel_calls)
+        let principal = Some(self.input.principal);
+        RunningCalls::new(
+            self.gateway,
+            principal,
+            lanes,
+            limits,
+            config.parallel_calls,
+        )
     }
 
     /// Prepares more calls of a turn.

@@ -8,6 +8,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+use crate::store::Principal;
 use toolway_core::{
     agent::{Job, admit::admit, events::Requested},
     catalog::{Catalog, Selected},
@@ -85,6 +86,7 @@ impl Gateway {
         calls: Vec<(String, Requested)>,
         catalog: Arc<Catalog>,
         selected: Arc<Selected>,
+        principal: Principal,
     ) -> Steps {
         let (sender, steps) = mpsc::channel(64);
         let gateway = Arc::clone(self);
@@ -93,7 +95,7 @@ impl Gateway {
             let after = gateway.config.request_timeout;
             let deadline = Instant::now() + after;
             let jobs = gateway.admit_all(calls, &catalog, &selected);
-            let running = gateway.run_jobs(jobs, deadline, &mut open, &sender);
+            let running = gateway.run_jobs(jobs, principal, deadline, &mut open, &sender);
             let in_time = timeout_at(deadline, running);
             let error = match gateway.ending.run_until_cancelled(in_time).await {
                 Some(Ok(())) => return,
@@ -148,6 +150,7 @@ impl Gateway {
     async fn run_jobs(
         &self,
         admitted: Vec<Result<Job, RefusedEvent>>,
+        principal: Principal,
         deadline: Instant,
         open: &mut Vec<String>,
         steps: &mpsc::Sender<EventStep>,
@@ -171,7 +174,7 @@ impl Gateway {
             deadline,
         };
         let parallel = self.config.parallel_calls;
-        let mut running = RunningCalls::new(&self.backends, lanes, limits, parallel);
+        let mut running = RunningCalls::new(self, Some(principal), lanes, limits, parallel);
         while let Some(event) = running.next().await {
             let step = match event {
                 CallEvent::Started(_) => continue,

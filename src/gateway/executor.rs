@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
+use crate::store::Principal;
 use toolway_core::{
     agent::{Bounds, Effect, Event, Turn, cut_results::CutResults},
     catalog::{Catalog, Selected, Selection},
@@ -38,7 +39,7 @@ impl Gateway {
     }
 
     /// Runs the calls of `round` and gives their results, in the order of the calls; a call that cannot run has an error
-    /// as its result.
+    /// as its result. They are the calls of `principal`.
     ///
     /// Dropping the future cancels what is running.
     ///
@@ -50,6 +51,7 @@ impl Gateway {
         catalog: Arc<Catalog>,
         selected: Arc<Selected>,
         order: Order,
+        principal: Principal,
     ) -> Result<Vec<Executed>, Failure> {
         let bounds = Bounds {
             max_rounds: 2,
@@ -68,7 +70,10 @@ impl Gateway {
         turn.begin();
         let after = self.config.request_timeout;
         let deadline = Instant::now() + after;
-        let working = timeout_at(deadline, self.run_turn(&mut turn, round, deadline));
+        let working = timeout_at(
+            deadline,
+            self.run_turn(&mut turn, round, principal, deadline),
+        );
         match self.ending.run_until_cancelled(working).await {
             Some(Ok(messages)) => Ok(messages),
             Some(Err(_)) => Err(Failure::TimeIsUp { after }),
@@ -76,7 +81,13 @@ impl Gateway {
         }
     }
 
-    async fn run_turn(&self, turn: &mut Turn, round: Round, deadline: Instant) -> Vec<Executed> {
+    async fn run_turn(
+        &self,
+        turn: &mut Turn,
+        round: Round,
+        principal: Principal,
+        deadline: Instant,
+    ) -> Vec<Executed> {
         let limits = CallLimits {
             silence: self.config.tool_timeout,
             deadline,
@@ -84,7 +95,7 @@ impl Gateway {
         let mut effect = turn.on(Event::Answered(round));
         if let Some(Effect::Run(lanes)) = effect {
             let parallel = self.config.parallel_calls;
-            let mut running = RunningCalls::new(&self.backends, lanes, limits, parallel);
+            let mut running = RunningCalls::new(self, Some(principal), lanes, limits, parallel);
             effect = None;
             while let Some(event) = running.next().await {
                 if let CallEvent::Finished {

@@ -79,7 +79,9 @@ fn answer(
         is_minimal,
         written: Vec::new(),
         requested: to_run.clone(),
-        steps: app.gateway.run_calls(to_run, catalog, selected),
+        steps: app
+            .gateway
+            .run_calls(to_run, catalog, selected, headers::principal(headers)),
     };
     for item in items {
         match item {

@@ -22,7 +22,7 @@ use toolway_core::{
 };
 use toolway_protocol::tool::JsonObject;
 
-use super::{App, body, chat, error};
+use super::{App, body, chat, error, headers};
 
 /// Answers `POST /v1/tool_calls`.
 pub(super) async fn tool_calls(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -39,9 +39,13 @@ pub(super) async fn tool_calls(State(app): State<Arc<App>>, request: Request) ->
         Ok(asked) => asked,
         Err(failure) => return error::response(failure.into()),
     };
-    let executed = app
-        .gateway
-        .execute(asked.round, catalog, selected, asked.order);
+    let executed = app.gateway.execute(
+        asked.round,
+        catalog,
+        selected,
+        asked.order,
+        headers::principal(&parts.headers),
+    );
     match executed.await {
         Ok(executed) => write(&executed, asked.form, &parts.headers),
         Err(failure) => error::response(failure.into()),
@@ -66,9 +70,13 @@ pub(super) async fn call(
     };
     let arguments = String::from_utf8_lossy(&body).into_owned();
     let round = tool_responses::round_of(name, arguments);
-    let executed = app
-        .gateway
-        .execute(round, catalog, selected, Order::Parallel);
+    let executed = app.gateway.execute(
+        round,
+        catalog,
+        selected,
+        Order::Parallel,
+        headers::principal(&parts.headers),
+    );
     match executed.await.map(|executed| executed.into_iter().next()) {
         Ok(Some(executed)) => match executed.error() {
             None => result(executed.content),

@@ -1,8 +1,9 @@
-//! Where and when calls run: which of them side by side, and which may be sent again; [`targets`] has the same for
-//! models.
+//! Where and when calls run: which of them side by side, and which may be sent again; [`cache`] says whose
+//! results serve again, and [`targets`] which model is asked.
 //!
 //! Decides only; `gateway` runs what is decided here.
 
+pub mod cache;
 pub mod targets;
 
 use std::time::Duration;

@@ -167,6 +167,17 @@ pub struct ToolResult {
     pub is_error: bool,
     /// How the result changes the state of a session (`_meta.state_delta`); for toolway alone.
     pub state_delta: Option<Value>,
+    /// How long it serves again, as its server says; for toolway alone.
+    pub cache_hint: Option<CacheHint>,
+}
+
+/// `ttlMs` and `cacheScope` of a result (MCP 2026-07-28, `CacheableResult`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheHint {
+    /// So many milliseconds.
+    pub ttl_ms: u64,
+    /// `cacheScope` is `"public"`: for every client.
+    pub is_public: bool,
 }
 
 impl ToolResult {

@@ -7,7 +7,8 @@ use tokio::sync::mpsc;
 
 use super::{AdmittedCall, CallLimits, FinishedCall};
 use crate::{
-    gateway::backends::Backends,
+    gateway::{Gateway, backends::Backends},
+    store::Principal,
     upstream::mcp::{CallOptions, Sends},
 };
 use toolway_core::agent::Job;
@@ -49,7 +50,8 @@ impl CallEvent {
 
 /// The calls of a turn, which run while [`RunningCalls::next`] is waited for. Dropping it cancels the unfinished ones.
 pub(in crate::gateway) struct RunningCalls<'a> {
-    backends: &'a Backends,
+    gateway: &'a Gateway,
+    principal: Option<Principal>,
     limits: CallLimits,
     /// Most lanes that run at a time.
     parallel: usize,
@@ -62,16 +64,19 @@ pub(in crate::gateway) struct RunningCalls<'a> {
 }
 
 impl<'a> RunningCalls<'a> {
-    /// Prepares the calls; at most `parallel` lanes run at a time.
+    /// Prepares the calls; at most `parallel` lanes run at a time. Results that are kept serve them where it is known
+    /// whose calls they are.
     pub(in crate::gateway) fn new(
-        backends: &'a Backends,
+        gateway: &'a Gateway,
+        principal: Option<Principal>,
         lanes: Vec<Vec<Job>>,
         limits: CallLimits,
         parallel: usize,
     ) -> RunningCalls<'a> {
         let (sender, events) = mpsc::channel(64);
         RunningCalls {
-            backends,
+            gateway,
+            principal,
             limits,
             parallel: parallel.max(1),
             waiting: lanes.into(),
@@ -118,11 +123,11 @@ impl<'a> RunningCalls<'a> {
             while self.running.len() < self.parallel
                 && let Some(lane) = self.waiting.pop_front()
             {
-                let (backends, limits) = (self.backends, self.limits);
+                let (gateway, principal, limits) = (self.gateway, self.principal, self.limits);
                 let sender = self.sender.clone();
                 self.running.push(Box::pin(async move {
                     for job in lane {
-                        run_one(backends, Arc::new(job), limits, &sender).await;
+                        run_one(gateway, principal, Arc::new(job), limits, &sender).await;
                     }
                 }));
             }
@@ -139,13 +144,27 @@ impl<'a> RunningCalls<'a> {
 }
 
 async fn run_one(
-    backends: &Backends,
+    gateway: &Gateway,
+    principal: Option<Principal>,
     job: Arc<Job>,
     limits: CallLimits,
     events: &mpsc::Sender<CallEvent>,
 ) {
     // Without a receiver no task waits for the calls any more; their future is about to be dropped.
     let _ = events.send(CallEvent::Started(job.clone())).await;
+    let kept = principal.and_then(|principal| gateway.kept_results.find(principal, &job));
+    if let Some(result) = kept {
+        tracing::info!(tool.name = %job.offered.name, server.id = %job.offered.server,
+            "Used a kept result");
+        let finished = CallEvent::Finished {
+            job,
+            outcome: Ok(result),
+            duration_ms: 0,
+            attempts: 0,
+        };
+        let _ = events.send(finished).await;
+        return;
+    }
     let call = AdmittedCall {
         tool: &job.offered,
         repeat_within: Some(limits),
@@ -162,10 +181,14 @@ async fn run_one(
         attempts,
     } = call
         .run_announced(
-            |sends| attempt(backends, &job, limits, sends, events),
+            |sends| attempt(&gateway.backends, &job, limits, sends, events),
             announce,
         )
         .await;
+    if let Some(principal) = principal {
+        let result = outcome.as_ref().ok();
+        gateway.kept_results.note(principal, &job, result);
+    }
     let _ = events
         .send(CallEvent::Finished {
             job,
