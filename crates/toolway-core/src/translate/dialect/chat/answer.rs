@@ -1,12 +1,15 @@
 //! Answers of chat completions, streamed and whole.
 
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Value, json};
 
 use super::{DETAILS, read_detail, read_signature, request::write_call, write_detail};
 use crate::translate::{
     dialect::{
         AnswerWriter, Call, Delta, GatewayCall, GatewayError, Head, Usage, count, object, take,
-        take_list, take_text, text,
+        take_list, take_text, text, write_event,
     },
     stream::CallKind,
 };
@@ -55,18 +58,21 @@ impl AnswerWriter for ChunkWriter {
                 let mut chunk = envelope(&self.head, "chat.completion.chunk");
                 chunk.insert("choices".to_owned(), Value::Array(Vec::new()));
                 chunk.insert("usage".to_owned(), write_usage(usage));
-                return event(&chunk.into(), out);
+                return write_event(None, &chunk, out);
             }
             // The gateway writes such events itself, and no model does.
             Delta::Usage(_) | Delta::GatewayCall(_) | Delta::GatewayResult(..) => return,
             Delta::Failed(error) => {
                 self.is_over = true;
-                return event(&error.to_value(), out);
+                return write_event(None, &error.to_value(), out);
             }
             Delta::Sealed(reasoning) => match write_detail(&reasoning) {
                 Some(detail) => json!({DETAILS: [detail]}),
                 None => return,
             },
+            Delta::Text(text) if self.has_role => {
+                return self.write_chunk(&TextDelta { content: &text }, None, out);
+            }
             Delta::Text(text) => json!({"content": text}),
             Delta::Refusal(text) => json!({"refusal": text}),
             Delta::Thought(text) => json!({"reasoning_content": text}),
@@ -95,14 +101,50 @@ impl ChunkWriter {
         if !std::mem::replace(&mut self.has_role, true) {
             delta["role"] = "assistant".into();
         }
-        let mut chunk = envelope(&self.head, "chat.completion.chunk");
-        let finish = finish.map(FinishReason::as_str);
-        chunk.insert(
-            "choices".to_owned(),
-            json!([{"index": 0, "delta": delta, "finish_reason": finish}]),
-        );
-        event(&chunk.into(), out);
+        self.write_chunk(&delta, finish, out);
     }
+
+    fn write_chunk<D: Serialize>(
+        &self,
+        delta: &D,
+        finish: Option<FinishReason>,
+        out: &mut Vec<u8>,
+    ) {
+        let choice = ChunkChoice {
+            index: 0,
+            delta,
+            finish_reason: finish.map(FinishReason::as_str),
+        };
+        let chunk = Chunk {
+            id: &self.head.id,
+            object: "chat.completion.chunk",
+            created: self.head.created,
+            model: &self.head.model,
+            choices: [choice],
+        };
+        write_event(None, &chunk, out);
+    }
+}
+
+#[derive(Serialize)]
+struct Chunk<'a, D> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    choices: [ChunkChoice<'a, D>; 1],
+}
+
+#[derive(Serialize)]
+struct ChunkChoice<'a, D> {
+    index: u64,
+    delta: &'a D,
+    finish_reason: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct TextDelta<'a> {
+    content: &'a str,
 }
 
 fn with_time(mut head: Head, created: u64) -> Head {
@@ -119,10 +161,6 @@ fn envelope(head: &Head, object_name: &str) -> JsonObject {
         ("created", Some(head.created.into())),
         ("model", Some(head.model.as_str().into())),
     ])
-}
-
-fn event(data: &Value, out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("data: {data}\n\n").as_bytes());
 }
 
 /// The members of `usage`.
@@ -191,16 +229,69 @@ pub fn write_answer(deltas: Vec<Delta>, created: u64) -> Result<JsonObject, Box<
 }
 
 /// Reads the events of a stream, or a whole answer, that keeps to OpenAI's contract: one that toolway wrote.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ChunkReader {
     has_begun: bool,
 }
 
+/// A chunk with a piece of text and nothing else.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "the members that may be there without any effect")]
+struct TextChunk<'a> {
+    id: IgnoredAny,
+    object: IgnoredAny,
+    created: IgnoredAny,
+    model: IgnoredAny,
+    service_tier: Option<IgnoredAny>,
+    system_fingerprint: Option<IgnoredAny>,
+    obfuscation: Option<IgnoredAny>,
+    #[serde(borrow)]
+    choices: [TextChoice<'a>; 1],
+    #[serde(default)]
+    usage: (),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "the members that may be there without any effect")]
+struct TextChoice<'a> {
+    index: IgnoredAny,
+    #[serde(borrow)]
+    delta: TextOfDelta<'a>,
+    logprobs: Option<IgnoredAny>,
+    #[serde(default)]
+    finish_reason: (),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "the members that may be there without any effect")]
+struct TextOfDelta<'a> {
+    role: Option<IgnoredAny>,
+    #[serde(default)]
+    refusal: (),
+    #[serde(borrow)]
+    content: Cow<'a, str>,
+}
+
 impl ChunkReader {
+    /// What the data of an event adds. `None` if it is no JSON object.
+    pub fn read_event(&mut self, data: &str) -> Option<Vec<Delta>> {
+        if self.has_begun
+            && let Ok(TextChunk { choices, .. }) = serde_json::from_str(data)
+        {
+            let [TextChoice { delta, .. }] = choices;
+            let text = Some(delta.content.into_owned()).filter(|text| !text.is_empty());
+            return Some(text.into_iter().map(Delta::Text).collect());
+        }
+        Some(self.read(serde_json::from_str(data).ok()?))
+    }
+
     /// What a chunk or a whole completion adds.
     pub fn read(&mut self, mut chunk: JsonObject) -> Vec<Delta> {
         let mut deltas = Vec::new();
-        if let Some((error, _)) = ErrorBody::in_ok_value(&chunk.clone().into()) {
+        if let Some((error, _)) = ErrorBody::in_ok_object(&chunk) {
             return vec![Delta::Failed(error)];
         }
         if !std::mem::replace(&mut self.has_begun, true) {

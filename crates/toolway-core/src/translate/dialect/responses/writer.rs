@@ -1,5 +1,6 @@
 //! Answers for clients that speak Responses.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
@@ -7,7 +8,7 @@ use super::{
     read::ToolNames,
 };
 use crate::translate::dialect::{
-    AnswerWriter, Call, Delta, GatewayCall, GatewayError, Reasoning, Source, Usage,
+    AnswerWriter, Call, Delta, GatewayCall, GatewayError, Reasoning, Source, Usage, write_event,
 };
 use toolway_protocol::{
     openai::{ErrorBody, FinishReason},
@@ -60,6 +61,38 @@ enum ItemKind {
         call: GatewayCall,
         outcome: Option<Result<String, GatewayError>>,
     },
+}
+
+/// An event of a stream.
+#[derive(Serialize)]
+struct Event<'a, D> {
+    #[serde(flatten)]
+    data: D,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    sequence_number: u64,
+}
+
+/// What the events of one item have.
+#[derive(Serialize)]
+struct ItemEvent<'a, D> {
+    #[serde(flatten)]
+    data: D,
+    item_id: &'a str,
+    output_index: usize,
+}
+
+/// The event that most of a stream consists of.
+#[derive(Serialize)]
+struct TextEvent<'a> {
+    content_index: usize,
+    delta: &'a str,
+    logprobs: [(); 0],
+    item_id: &'a str,
+    output_index: usize,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    sequence_number: u64,
 }
 
 impl ItemKind {
@@ -173,18 +206,45 @@ impl ResponseWriter {
         self.write_lists(out);
     }
 
-    fn event(&mut self, name: &str, mut data: Value, out: &mut Vec<u8>) {
-        data["type"] = name.into();
-        data["sequence_number"] = self.events.into();
+    fn event(&mut self, name: &str, data: impl Serialize, out: &mut Vec<u8>) {
+        let event = Event {
+            data,
+            kind: name,
+            sequence_number: self.events,
+        };
         self.events += 1;
-        out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
+        write_event(Some(name), &event, out);
     }
 
     /// An event of the item at this place.
-    fn item_event(&mut self, at: usize, name: &str, mut data: Value, out: &mut Vec<u8>) {
-        data["item_id"] = self.output[at].id.as_str().into();
-        data["output_index"] = at.into();
-        self.event(&format!("response.{name}"), data, out);
+    fn item_event(&mut self, at: usize, name: &str, data: impl Serialize, out: &mut Vec<u8>) {
+        let name = &format!("response.{name}");
+        let event = Event {
+            data: ItemEvent {
+                data,
+                item_id: &self.output[at].id,
+                output_index: at,
+            },
+            kind: name,
+            sequence_number: self.events,
+        };
+        self.events += 1;
+        write_event(Some(name), &event, out);
+    }
+
+    fn text_event(&mut self, at: usize, piece: &str, out: &mut Vec<u8>) {
+        let kind = "response.output_text.delta";
+        let event = TextEvent {
+            content_index: 0,
+            delta: piece,
+            logprobs: [],
+            item_id: &self.output[at].id,
+            output_index: at,
+            kind,
+            sequence_number: self.events,
+        };
+        self.events += 1;
+        write_event(Some(kind), &event, out);
     }
 
     /// The item as the response has it.
@@ -580,8 +640,7 @@ impl AnswerWriter for ResponseWriter {
                 if let ItemKind::Message { text, .. } = &mut self.output[at].kind {
                     text.push_str(&piece);
                 }
-                let delta = json!({"content_index": 0, "delta": piece, "logprobs": []});
-                self.item_event(at, "output_text.delta", delta, out);
+                self.text_event(at, &piece, out);
             }
             Delta::Refusal(piece) => {
                 let is_refusal = |kind: &ItemKind| matches!(kind, ItemKind::Refusal(_));
@@ -698,11 +757,11 @@ impl AnswerWriter for ResponseWriter {
     }
 
     fn kept(&self) -> Option<JsonObject> {
-        let is_failed = self
-            .resource
-            .get("status")
-            .is_some_and(|status| status == "failed");
-        (self.is_over && !is_failed).then(|| self.response())
+        let is_failed = || {
+            let status = self.resource.get("status");
+            status.is_some_and(|status| status == "failed")
+        };
+        (self.is_over && !is_failed()).then(|| self.response())
     }
 }
 
