@@ -448,9 +448,12 @@ fn write_event(name: Option<&str>, data: &impl Serialize, out: &mut Vec<u8>) {
         out.push(b'\n');
     }
     out.extend_from_slice(b"data: ");
-    serde_json::to_writer(&mut *out, data)
-        .expect("its keys are texts, and a buffer takes every byte");
+    write_json(data, out);
     out.extend_from_slice(b"\n\n");
+}
+
+fn write_json(data: &impl Serialize, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, data).expect("its keys are texts, and a buffer takes every byte");
 }
 
 /// The member as a text.

@@ -9,7 +9,7 @@ use super::{DETAILS, read_detail, read_signature, request::write_call, write_det
 use crate::translate::{
     dialect::{
         AnswerWriter, Call, Delta, GatewayCall, GatewayError, Head, Usage, count, object, take,
-        take_list, take_text, text, write_event,
+        take_list, take_text, text, write_event, write_json,
     },
     stream::CallKind,
 };
@@ -22,6 +22,8 @@ use toolway_protocol::{
 #[derive(Debug)]
 pub struct ChunkWriter {
     head: Head,
+    /// What is around a piece of text; empty until one was written.
+    around_text: (Vec<u8>, Vec<u8>),
     include_usage: bool,
     has_role: bool,
     is_over: bool,
@@ -36,6 +38,7 @@ impl ChunkWriter {
                 created,
                 ..Head::default()
             },
+            around_text: Default::default(),
             include_usage,
             has_role: false,
             is_over: false,
@@ -51,6 +54,7 @@ impl AnswerWriter for ChunkWriter {
         let delta = match delta {
             Delta::Begin(head) => {
                 self.head = with_time(head, self.head.created);
+                self.around_text = Default::default();
                 return;
             }
             Delta::Finish(reason) => return self.chunk(json!({}), Some(reason), out),
@@ -70,9 +74,7 @@ impl AnswerWriter for ChunkWriter {
                 Some(detail) => json!({DETAILS: [detail]}),
                 None => return,
             },
-            Delta::Text(text) if self.has_role => {
-                return self.write_chunk(&TextDelta { content: &text }, None, out);
-            }
+            Delta::Text(text) if self.has_role => return self.write_text(&text, out),
             Delta::Text(text) => json!({"content": text}),
             Delta::Refusal(text) => json!({"refusal": text}),
             Delta::Thought(text) => json!({"reasoning_content": text}),
@@ -102,6 +104,23 @@ impl ChunkWriter {
             delta["role"] = "assistant".into();
         }
         self.write_chunk(&delta, finish, out);
+    }
+
+    /// Only the text differs from one chunk to the next.
+    fn write_text(&mut self, text: &str, out: &mut Vec<u8>) {
+        const EMPTY: &[u8] = br#""""#;
+        if self.around_text.0.is_empty() {
+            let mut chunk = Vec::new();
+            self.write_chunk(&TextDelta { content: "" }, None, &mut chunk);
+            let at = memchr::memmem::rfind(&chunk, EMPTY).unwrap_or_default();
+            let after = chunk.split_off(at + EMPTY.len());
+            chunk.truncate(at);
+            self.around_text = (chunk, after);
+        }
+        let (before, after) = &self.around_text;
+        out.extend_from_slice(before);
+        write_json(&text, out);
+        out.extend_from_slice(after);
     }
 
     fn write_chunk<D: Serialize>(
@@ -232,7 +251,11 @@ pub fn write_answer(deltas: Vec<Delta>, created: u64) -> Result<JsonObject, Box<
 #[derive(Clone, Debug, Default)]
 pub struct ChunkReader {
     has_begun: bool,
+    /// What was around the text of a chunk.
+    around_text: Option<(String, String)>,
 }
+
+const CONTENT: &str = "\"content\":";
 
 /// A chunk with a piece of text and nothing else.
 #[derive(Deserialize)]
@@ -278,14 +301,37 @@ struct TextOfDelta<'a> {
 impl ChunkReader {
     /// What the data of an event adds. `None` if it is no JSON object.
     pub fn read_event(&mut self, data: &str) -> Option<Vec<Delta>> {
-        if self.has_begun
-            && let Ok(TextChunk { choices, .. }) = serde_json::from_str(data)
-        {
-            let [TextChoice { delta, .. }] = choices;
-            let text = Some(delta.content.into_owned()).filter(|text| !text.is_empty());
-            return Some(text.into_iter().map(Delta::Text).collect());
+        let text = match self.text_like_before(data) {
+            Some(text) => Some(text),
+            None if self.has_begun => self.text_alone(data),
+            None => None,
+        };
+        match text {
+            Some(text) if text.is_empty() => Some(Vec::new()),
+            Some(text) => Some(vec![Delta::Text(text)]),
+            None => Some(self.read(serde_json::from_str(data).ok()?)),
         }
-        Some(self.read(serde_json::from_str(data).ok()?))
+    }
+
+    /// The text of a chunk that differs from an earlier one in nothing else.
+    fn text_like_before(&self, data: &str) -> Option<String> {
+        let (before, after) = self.around_text.as_ref()?;
+        let text = data.strip_prefix(before)?.strip_suffix(after)?;
+        serde_json::from_str(text).ok()
+    }
+
+    /// The text of a chunk that has nothing else.
+    fn text_alone(&mut self, data: &str) -> Option<String> {
+        let TextChunk { choices, .. } = serde_json::from_str(data).ok()?;
+        let [TextChoice { delta, .. }] = choices;
+        let mut around = data.split(CONTENT);
+        if let (Some(before), Some(rest), None) = (around.next(), around.next(), around.next())
+            && let Cow::Borrowed(text) = delta.content
+            && let Some(after) = rest.strip_prefix(&format!("\"{text}\""))
+        {
+            self.around_text = Some((format!("{before}{CONTENT}"), after.to_owned()));
+        }
+        Some(delta.content.into_owned())
     }
 
     /// What a chunk or a whole completion adds.
