@@ -199,7 +199,7 @@ def body(bench):
     asked = [
         ("no tool", NO_TOOLS, CHAT, 40),
         ("3 tools offered", (), CHAT, 40),
-        ("translated from Messages", (), "/v1/messages", 260),
+        ("translated from Messages", (), "/v1/messages", 300),
     ]
     lines = []
     for what, headers, path, most in asked:

@@ -40,16 +40,16 @@ enum Block {
 
 /// An event with a piece of text.
 #[derive(Deserialize)]
-struct TextEvent<'a> {
+struct BlockTextEvent<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
     index: u64,
     #[serde(borrow)]
-    delta: TextDelta<'a>,
+    delta: BlockText<'a>,
 }
 
 #[derive(Deserialize)]
-struct TextDelta<'a> {
+struct BlockText<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
     #[serde(borrow)]
@@ -58,7 +58,7 @@ struct TextDelta<'a> {
 
 impl AnswerReader for EventReader {
     fn read_text(&mut self, data: &str) -> Option<Delta> {
-        let TextEvent { kind, index, delta } = serde_json::from_str(data).ok()?;
+        let BlockTextEvent { kind, index, delta } = serde_json::from_str(data).ok()?;
         let is_text = kind == "content_block_delta"
             && delta.kind == "text_delta"
             && matches!(self.blocks.get(&index), Some(Block::Text));

@@ -111,7 +111,7 @@ impl MessageWriter {
             Delta::Text(text) | Delta::Refusal(text) => {
                 self.open(Open::Text, || json!({"type": "text", "text": ""}), out);
                 let kind = "text_delta";
-                self.delta(&TextDelta { kind, text: &text }, out);
+                self.delta(&WrittenTextDelta { kind, text: &text }, out);
             }
             Delta::Thought(text) => {
                 self.open(Open::Thought, thinking, out);
@@ -212,7 +212,7 @@ impl MessageWriter {
     fn delta(&self, delta: &impl Serialize, out: &mut Vec<u8>) {
         let kind = "content_block_delta";
         let index = self.blocks;
-        event(kind, &BlockDelta { kind, index, delta }, out);
+        event(kind, &WrittenBlockDelta { kind, index, delta }, out);
     }
 
     fn stop(&mut self, out: &mut Vec<u8>) {
@@ -227,7 +227,7 @@ fn event(name: &str, data: &impl Serialize, out: &mut Vec<u8>) {
 }
 
 #[derive(Serialize)]
-struct BlockDelta<'a, D> {
+struct WrittenBlockDelta<'a, D> {
     #[serde(rename = "type")]
     kind: &'static str,
     index: usize,
@@ -235,7 +235,7 @@ struct BlockDelta<'a, D> {
 }
 
 #[derive(Serialize)]
-struct TextDelta<'a> {
+struct WrittenTextDelta<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     text: &'a str,

@@ -111,7 +111,7 @@ impl ChunkWriter {
         const EMPTY: &[u8] = br#""""#;
         if self.around_text.0.is_empty() {
             let mut chunk = Vec::new();
-            self.write_chunk(&TextDelta { content: "" }, None, &mut chunk);
+            self.write_chunk(&ContentDelta { content: "" }, None, &mut chunk);
             let at = memchr::memmem::rfind(&chunk, EMPTY).unwrap_or_default();
             let after = chunk.split_off(at + EMPTY.len());
             chunk.truncate(at);
@@ -129,12 +129,12 @@ impl ChunkWriter {
         finish: Option<FinishReason>,
         out: &mut Vec<u8>,
     ) {
-        let choice = ChunkChoice {
+        let choice = WrittenChoice {
             index: 0,
             delta,
             finish_reason: finish.map(FinishReason::as_str),
         };
-        let chunk = Chunk {
+        let chunk = WrittenChunk {
             id: &self.head.id,
             object: "chat.completion.chunk",
             created: self.head.created,
@@ -146,23 +146,23 @@ impl ChunkWriter {
 }
 
 #[derive(Serialize)]
-struct Chunk<'a, D> {
+struct WrittenChunk<'a, D> {
     id: &'a str,
     object: &'static str,
     created: u64,
     model: &'a str,
-    choices: [ChunkChoice<'a, D>; 1],
+    choices: [WrittenChoice<'a, D>; 1],
 }
 
 #[derive(Serialize)]
-struct ChunkChoice<'a, D> {
+struct WrittenChoice<'a, D> {
     index: u64,
     delta: &'a D,
     finish_reason: Option<&'static str>,
 }
 
 #[derive(Serialize)]
-struct TextDelta<'a> {
+struct ContentDelta<'a> {
     content: &'a str,
 }
 

@@ -51,7 +51,7 @@ struct Seen {
 
 /// An event with a piece of text.
 #[derive(Deserialize)]
-struct TextEvent<'a> {
+struct OutputTextEvent<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
     output_index: u64,
@@ -61,7 +61,7 @@ struct TextEvent<'a> {
 
 impl AnswerReader for EventReader {
     fn read_text(&mut self, data: &str) -> Option<Delta> {
-        let event: TextEvent<'_> = serde_json::from_str(data).ok()?;
+        let event: OutputTextEvent<'_> = serde_json::from_str(data).ok()?;
         if event.kind != "response.output_text.delta" || event.delta.is_empty() {
             return None;
         }

@@ -37,7 +37,7 @@ pub struct ResponseWriter {
 
 /// An event of a stream.
 #[derive(Serialize)]
-struct Event<'a, D> {
+struct NumberedEvent<'a, D> {
     #[serde(flatten)]
     data: D,
     #[serde(rename = "type")]
@@ -161,7 +161,7 @@ impl ResponseWriter {
     }
 
     fn event(&mut self, name: &str, data: impl Serialize, out: &mut Vec<u8>) {
-        let event = Event {
+        let event = NumberedEvent {
             data,
             kind: name,
             sequence_number: self.events,
@@ -173,7 +173,7 @@ impl ResponseWriter {
     /// An event of the item at this place.
     fn item_event(&mut self, at: usize, name: &str, data: impl Serialize, out: &mut Vec<u8>) {
         let name = &format!("response.{name}");
-        let event = Event {
+        let event = NumberedEvent {
             data: ItemEvent {
                 data,
                 item_id: &self.output[at].id,
