@@ -6,12 +6,15 @@ use axum::{
     Json,
     body::Body,
     extract::{Path, Request, State},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use serde_json::{Map, Value, json};
 
-use crate::{gateway::failure::Failure, upstream::read_text};
+use crate::{
+    gateway::{failure::Failure, record::Record},
+    upstream::read_text,
+};
 use toolway_core::{
     catalog::{Catalog, Selected},
     route::Order,
@@ -41,8 +44,10 @@ pub(super) async fn tool_calls(State(app): State<Arc<App>>, request: Request) ->
     };
     let executed = app
         .gateway
-        .execute(asked.round, catalog, selected, asked.order);
-    match executed.await {
+        .execute(asked.round, catalog, selected, asked.order)
+        .await;
+    count(&parts, executed.as_ref().map_or(0, Vec::len));
+    match executed {
         Ok(executed) => write(&executed, asked.form, &parts.headers),
         Err(failure) => error::response(failure.into()),
     }
@@ -68,8 +73,10 @@ pub(super) async fn call(
     let round = tool_responses::round_of(name, arguments);
     let executed = app
         .gateway
-        .execute(round, catalog, selected, Order::Parallel);
-    match executed.await.map(|executed| executed.into_iter().next()) {
+        .execute(round, catalog, selected, Order::Parallel)
+        .await;
+    count(&parts, 1);
+    match executed.map(|executed| executed.into_iter().next()) {
         Ok(Some(executed)) => match executed.error() {
             None => result(executed.content),
             Some(error) => (status(&error), Json(json!({"error": error}))).into_response(),
@@ -110,6 +117,13 @@ pub(super) async fn openapi(State(app): State<Arc<App>>, headers: HeaderMap) -> 
         "paths": paths,
     }))
     .into_response()
+}
+
+/// Notes how many calls a request made, for its line in the log.
+pub(super) fn count(parts: &Parts, calls: usize) {
+    if let Some(record) = parts.extensions.get::<Arc<Record>>() {
+        record.add_calls(calls);
+    }
 }
 
 /// The tools that the headers of a request select.
