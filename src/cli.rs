@@ -94,7 +94,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                     say_error(&why);
                     return Ok(Exit::Refused);
                 }
-                let (settings, place) = match client_config::lines(client, &asked) {
+                let (settings, place) = match client_config::lines(client, &asked, &config) {
                     Ok(lines) => lines,
                     Err(error) => {
                         say_error(&format!("{error:#}"));
@@ -128,14 +128,22 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                 let work = async {
                     show(String::new(), warnings).await?;
                     let inventory = run::inventory(&config).await?;
-                    let text = match asked.json {
-                        true => printable::json(&inventory.tools_json()?).into_owned(),
+                    let (text, wrong) = match asked.json {
+                        true => {
+                            let json = inventory.tools_json()?;
+                            // Whoever filters the JSON does not see why a server has no tools.
+                            (
+                                printable::json(&json).into_owned(),
+                                inventory.what_is_wrong(),
+                            )
+                        }
                         false => {
                             let width = terminal::width(&io::stdout());
-                            printable::line(&inventory.tools_text(width)).into_owned()
+                            let text = inventory.tools_text(width);
+                            (printable::line(&text).into_owned(), String::new())
                         }
                     };
-                    show(text, String::new()).await?;
+                    show(text, printable::line(&wrong).into_owned()).await?;
                     Ok(match inventory.are_all_ready() {
                         true => Exit::Done,
                         false => Exit::Failed,

@@ -125,6 +125,8 @@ pub(super) struct McpArgs {
 pub(super) enum KnownClient {
     /// Claude Desktop.
     Claude,
+    /// Claude Code.
+    ClaudeCode,
     /// Cursor.
     Cursor,
     /// Visual Studio Code.

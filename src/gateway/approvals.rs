@@ -18,7 +18,7 @@ use toolway_core::{
 };
 use toolway_protocol::{mcp::rpc::code, tool::ToolResult};
 
-use super::Gateway;
+use super::{Gateway, record::Record};
 use crate::store::{Principal, approvals::Approval};
 
 /// What came of an approved call.
@@ -85,12 +85,13 @@ impl Gateway {
     }
 
     /// Makes calls that the client has approved, and gives what came of each, in their order. A call that was made before
-    /// is not made again.
+    /// is not made again, and not counted in the record.
     pub async fn make_approved(
         &self,
         principal: Principal,
         calls: &[GatewayCall],
         selected: Arc<Selected>,
+        record: &Record,
     ) -> Vec<ApprovedOutcome> {
         let mut outcomes: Vec<Option<ApprovedOutcome>> = Vec::new();
         let mut now = Vec::new();
@@ -112,6 +113,7 @@ impl Gateway {
                 Ok(Approval::Unknown) | Err(_) => Some(unknown()),
             });
         }
+        record.add_calls(now.len());
         let mut made = self.make(&now, selected, principal).await.into_iter();
         for (call, outcome) in calls.iter().zip(&mut outcomes) {
             if outcome.is_none() {

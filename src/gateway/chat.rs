@@ -136,8 +136,8 @@ impl Drop for Chat<'_> {
             details.model = Some(self.request.model().to_owned());
             details.upstream = Some(self.route.current().upstream.config.name.clone());
             details.rounds = Some(*self.rounds.get_mut());
-            details.calls = Some(*self.calls.get_mut());
         });
+        self.input.record.add_calls(*self.calls.get_mut() as usize);
     }
 }
 

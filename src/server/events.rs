@@ -40,7 +40,10 @@ pub(super) async fn take_in(State(app): State<Arc<App>>, request: Request) -> Re
     };
     app.gateway.wait_for_start().await;
     match answer(&app, &parts.headers, &body) {
-        Ok((framing, answer)) => write(answer, framing, app.gateway.keepalive()).await,
+        Ok((framing, answer)) => {
+            executor::count(&parts, answer.requested.len());
+            write(answer, framing, app.gateway.keepalive()).await
+        }
         Err(failure) => error::response(failure.into()),
     }
 }

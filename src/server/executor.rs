@@ -6,12 +6,15 @@ use axum::{
     Json,
     body::Body,
     extract::{Path, Request, State},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use serde_json::{Map, Value, json};
 
-use crate::{gateway::failure::Failure, upstream::read_text};
+use crate::{
+    gateway::{failure::Failure, record::Record},
+    upstream::read_text,
+};
 use toolway_core::{
     catalog::{Catalog, Selected},
     route::Order,
@@ -46,7 +49,9 @@ pub(super) async fn tool_calls(State(app): State<Arc<App>>, request: Request) ->
         asked.order,
         headers::principal(&parts.headers),
     );
-    match executed.await {
+    let executed = executed.await;
+    count(&parts, executed.as_ref().map_or(0, Vec::len));
+    match executed {
         Ok(executed) => write(&executed, asked.form, &parts.headers),
         Err(failure) => error::response(failure.into()),
     }
@@ -77,7 +82,9 @@ pub(super) async fn call(
         Order::Parallel,
         headers::principal(&parts.headers),
     );
-    match executed.await.map(|executed| executed.into_iter().next()) {
+    let executed = executed.await;
+    count(&parts, 1);
+    match executed.map(|executed| executed.into_iter().next()) {
         Ok(Some(executed)) => match executed.error() {
             None => result(executed.content),
             Some(error) => (status(&error), Json(json!({"error": error}))).into_response(),
@@ -118,6 +125,13 @@ pub(super) async fn openapi(State(app): State<Arc<App>>, headers: HeaderMap) -> 
         "paths": paths,
     }))
     .into_response()
+}
+
+/// Notes how many calls a request made, for its line in the log.
+pub(super) fn count(parts: &Parts, calls: usize) {
+    if let Some(record) = parts.extensions.get::<Arc<Record>>() {
+        record.add_calls(calls);
+    }
 }
 
 /// The tools that the headers of a request select.

@@ -184,7 +184,8 @@ impl Making {
     async fn run(mut self) -> (Made, Result<ChatResponse, Failed>) {
         let gateway = &self.app.gateway;
         let principal = self.input.principal;
-        let outcomes = gateway.make_approved(principal, &self.approved, self.selected);
+        let record = Arc::clone(&self.input.record);
+        let outcomes = gateway.make_approved(principal, &self.approved, self.selected, &record);
         let outcomes = outcomes.await;
         for (call, outcome) in self.approved.iter().zip(&outcomes) {
             let (text, failed) = match outcome {
@@ -197,7 +198,6 @@ impl Making {
         if !outcomes.is_empty() {
             self.input.body = dialects::write_chat(&self.request);
         }
-        let record = Arc::clone(&self.input.record);
         let answered = gateway.chat(self.input).await;
         if let (Err(failed), false) = (&answered, outcomes.is_empty()) {
             record.fail(&failed.failure);

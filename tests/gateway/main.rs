@@ -23,6 +23,8 @@ mod api;
 mod background;
 /// What requests may take of memory, alone and together.
 mod bounds;
+/// Every client API over every model API, as golden files.
+mod cells;
 /// Clients that would keep others out.
 mod crowding;
 /// Clients that speak Responses or Messages.

@@ -1,4 +1,5 @@
-"""openai-python's Responses API against the gateway: create, a stream read by hand, and the `.stream()` helper."""
+"""openai-python's Responses API against the gateway: create, a stream read by hand, and the helpers `.stream()` and
+`.parse()`."""
 
 import json
 import os
@@ -6,6 +7,7 @@ import os
 import openai
 from checks import check, equal, run_all
 from plans import FINAL, call, plan, results, round_of
+from pydantic import BaseModel
 from scenarios import Answer, Peer, register
 
 BASE = os.environ["INTEROP_GATEWAY"] + "/v1"
@@ -70,9 +72,27 @@ class Helper(Responses):
             return answer_of(stream.get_final_response())
 
 
+class Parsed(Responses):
+    name = "responses.parse"
+
+    def send(self, **fields):
+        return answer_of(client().responses.parse(**fields))
+
+
 register(Created(), streamed=True)
 register(Streamed(), streamed=True)
 register(Helper(), streamed=True)
+register(Parsed(), streamed=True)
+
+
+class Found(BaseModel):
+    value: str
+
+
+@check("responses.parse: a parsed answer after tools of the gateway")
+def parsed():
+    _, text = plan(round_of(calls=[call("modern__upper", text="a")]), round_of('{"value": "A"}'))
+    equal(client().responses.parse(model=MODEL, input=text, text_format=Found).output_parsed, Found(value="A"), "what was parsed")
 
 
 @check("text of a round arrives before its tools have run")
