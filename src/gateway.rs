@@ -158,7 +158,7 @@ impl Gateway {
         let models = Arc::new(Models::new(setup.upstreams, setup.models)?);
         let rules = setup.servers.iter();
         let rules = rules.map(|it| (it.server.clone(), it.cache.clone()));
-        let kept_results = KeptResults::new(rules.collect());
+        let kept_results = KeptResults::new(rules);
         let servers = Arc::new(Servers::start(setup.servers));
         let functions = Functions::start(setup.functions, &models)?;
         let backends = Backends::new(servers.clone(), functions);

@@ -370,7 +370,7 @@ fn warnings(config: &Config, inventory: Option<&Inventory>) -> Vec<Problem> {
         return all;
     };
     for server in &inventory.servers {
-        let path = format!("servers.{}.tools", server.server);
+        let path = format!("servers.{}", server.server);
         let patterns = server.unmatched_patterns.iter();
         all.extend(patterns.map(|it| problem(path.clone(), unmatched(it))));
     }
@@ -378,7 +378,7 @@ fn warnings(config: &Config, inventory: Option<&Inventory>) -> Vec<Problem> {
     all
 }
 
-/// The message for a pattern in `tools`.
+/// The message for a pattern in `tools` or `cache`.
 pub(super) fn unmatched(pattern: &str) -> String {
     format!("pattern `{pattern}` matches no tool")
 }

@@ -47,6 +47,8 @@ pub(super) struct AdmittedCall<'a> {
     pub retries: Retries,
     /// The number of the session whose caller lends the tool.
     pub session: Option<u64>,
+    /// Where results are kept that the call may make untrue.
+    pub kept: Option<&'a KeptResults>,
 }
 
 /// A call that has ended.
@@ -120,6 +122,7 @@ impl AdmittedCall<'_> {
         mut announce: impl FnMut(u32, CallError) -> A,
     ) -> FinishedCall<T> {
         let begun = Instant::now();
+        let _forget = self.kept.map(|kept| kept.forget_after(self.tool));
         let (mut attempts, sends) = (1, Sends::default());
         let outcome = loop {
             let outcome = attempt(sends.clone()).await;

@@ -91,19 +91,20 @@ fn check_says_that_keys_are_required_although_they_are_not_set() {
 #[test]
 fn check_names_patterns_that_match_no_tool() {
     let config = with_demo_server()
-        + "\ntools = ['mult*', 'multply', '!gone_*']\n[profiles.p]\ntools = ['demo__mult*', 'demo__gone', '!demo__lost']\n";
+        + "\ntools = ['mult*', 'multply', '!gone_*']\ncache = { 'mult*' = '1m', 'lost' = '1m' }\n[profiles.p]\ntools = ['demo__mult*', 'demo__gone', '!demo__lost']\n";
     let (code, out, err) = run(&config, &["check"]);
     assert_eq!(code, Some(0), "{out}{err}");
     for (path, pattern) in [
-        ("servers.demo.tools", "multply"),
-        ("servers.demo.tools", "!gone_*"),
+        ("servers.demo", "multply"),
+        ("servers.demo", "!gone_*"),
+        ("servers.demo", "lost"),
         ("profiles.p.tools", "demo__gone"),
         ("profiles.p.tools", "!demo__lost"),
     ] {
         let line = format!("warning: {path}: pattern `{pattern}` matches no tool\n");
         assert!(out.contains(&line), "{out}");
     }
-    assert_eq!(out.matches("matches no tool").count(), 4, "{out}");
+    assert_eq!(out.matches("matches no tool").count(), 5, "{out}");
 }
 
 #[test]

@@ -43,6 +43,8 @@ mod executor;
 mod forced;
 /// OpenAI-style functions: the webhook, and what it gets wrong.
 mod functions;
+/// Results that serve again in later requests.
+mod kept_results;
 /// Whose key a provider receives.
 mod keys;
 /// Lent functions and their agents: MCP clients of either era.

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::time::Instant;
@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::store::Principal;
 use toolway_core::{
     agent::Job,
+    catalog::Offered,
     route::cache::{CacheRules, canonical},
 };
 use toolway_protocol::{
@@ -23,16 +24,27 @@ const MAX_RESULTS: usize = 1000;
 /// Longest result that is kept, in bytes of JSON.
 const MAX_RESULT_BYTES: usize = 64 << 10;
 
-/// What is asked, and who asks; `None` for a result that serves everyone.
-type Asked = (Option<Principal>, FunctionName, String);
+/// The results that are kept, by server.
+#[derive(Debug, Default)]
+pub(in crate::gateway) struct KeptResults(HashMap<ServerId, ServerResults>);
 
-/// The results that are kept.
-#[derive(Default)]
-pub(in crate::gateway) struct KeptResults {
-    rules: HashMap<ServerId, CacheRules>,
-    results: Mutex<HashMap<ServerId, HashMap<Asked, KeptResult>>>,
+#[derive(Debug)]
+struct ServerResults {
+    rules: CacheRules,
+    state: Mutex<State>,
 }
 
+#[derive(Debug, Default)]
+struct State {
+    /// When a call ended that may have changed something.
+    changed: Option<Instant>,
+    results: HashMap<CallKey, KeptResult>,
+}
+
+/// Who asks (`None` for a result that serves everyone), and what.
+type CallKey = (Option<Principal>, FunctionName, String);
+
+#[derive(Debug)]
 struct KeptResult {
     result: ToolResult,
     expires: Instant,
@@ -40,68 +52,101 @@ struct KeptResult {
 
 impl KeptResults {
     /// By what the configuration says about each server.
-    pub(in crate::gateway) fn new(rules: HashMap<ServerId, CacheRules>) -> KeptResults {
-        KeptResults {
-            rules,
-            results: Mutex::default(),
-        }
+    pub(in crate::gateway) fn new(
+        rules: impl IntoIterator<Item = (ServerId, CacheRules)>,
+    ) -> KeptResults {
+        let servers = rules.into_iter().map(|(server, rules)| {
+            let state = Mutex::default();
+            (server, ServerResults { rules, state })
+        });
+        KeptResults(servers.collect())
     }
 
     /// The result that serves this call.
     pub(super) fn find(&self, principal: Principal, job: &Job) -> Option<ToolResult> {
-        if !self.may_keep(job) {
+        let server = self.server_that_keeps(&job.offered)?;
+        let state = server.lock();
+        if state.results.is_empty() {
             return None;
         }
-        let results = self.lock();
-        let kept = results.get(&job.offered.server)?;
-        let arguments = canonical(&job.arguments);
-        let mut asked: Asked = (Some(principal), job.offered.name.clone(), arguments);
-        let own = kept.get(&asked);
-        asked.0 = None;
-        let found = own.or_else(|| kept.get(&asked))?;
+        let mut key = key(Some(principal), job);
+        let own = state.results.get(&key);
+        key.0 = None;
+        let found = own.or_else(|| state.results.get(&key))?;
         (found.expires > Instant::now()).then(|| found.result.clone())
     }
 
-    /// Keeps the result of a call where that may serve again. After a call that may have changed something, the results
-    /// of its server serve no more.
-    pub(super) fn note(&self, principal: Principal, job: &Job, result: Option<&ToolResult>) {
-        if !self.may_keep(job) {
-            self.lock().remove(&job.offered.server);
-            return;
-        }
-        let rules = self.rules.get(&job.offered.server);
-        let Some((lifetime, result)) = result.and_then(|result| {
-            let lifetime = rules?.lifetime(&job.offered, result)?;
-            let bytes = write_result(result.clone()).to_string().len();
-            (bytes <= MAX_RESULT_BYTES).then(|| (lifetime, result.clone()))
-        }) else {
+    /// Keeps the result of a call that was begun at `begun`, where it may serve again and nothing may have changed since.
+    pub(super) fn keep(
+        &self,
+        principal: Principal,
+        job: &Job,
+        result: &ToolResult,
+        begun: Instant,
+    ) {
+        let Some(server) = self.server_that_keeps(&job.offered) else {
             return;
         };
-        let principal = (!lifetime.is_public).then_some(principal);
-        let asked = (
-            principal,
-            job.offered.name.clone(),
-            canonical(&job.arguments),
-        );
-        let expires = Instant::now() + lifetime.lasts;
-        let mut results = self.lock();
-        let kept = results.entry(job.offered.server.clone()).or_default();
-        make_room(kept);
-        kept.insert(asked, KeptResult { result, expires });
+        let Some(lifetime) = server.rules.lifetime(&job.offered, result) else {
+            return;
+        };
+        if write_result(result.clone()).to_string().len() > MAX_RESULT_BYTES {
+            return;
+        }
+        let kept = KeptResult {
+            result: result.clone(),
+            expires: Instant::now() + lifetime.lasts,
+        };
+        let key = key((!lifetime.is_public).then_some(principal), job);
+        let mut state = server.lock();
+        if state.changed.is_none_or(|changed| changed < begun) {
+            make_room(&mut state.results);
+            state.results.insert(key, kept);
+        }
     }
 
-    fn may_keep(&self, job: &Job) -> bool {
-        let rules = self.rules.get(&job.offered.server);
-        rules.is_some_and(|rules| rules.may_keep(&job.offered))
+    /// Forgets the results of a tool's server when the guard of a call is dropped, if the call may have changed
+    /// something, as one that was cancelled may have too.
+    pub(super) fn forget_after(&self, tool: &Offered) -> ForgetGuard<'_> {
+        let server = self.0.get(&tool.server);
+        ForgetGuard(server.filter(|server| server.rules.may_change(tool)))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ServerId, HashMap<Asked, KeptResult>>> {
-        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+    fn server_that_keeps(&self, tool: &Offered) -> Option<&ServerResults> {
+        let server = self.0.get(&tool.server)?;
+        server.rules.may_keep(tool).then_some(server)
     }
 }
 
+/// A running call.
+pub(super) struct ForgetGuard<'a>(Option<&'a ServerResults>);
+
+impl Drop for ForgetGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(server) = self.0 {
+            let mut state = server.lock();
+            state.changed = Some(Instant::now());
+            state.results.clear();
+        }
+    }
+}
+
+impl ServerResults {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(principal: Option<Principal>, job: &Job) -> CallKey {
+    (
+        principal,
+        job.offered.name.clone(),
+        canonical(&job.arguments),
+    )
+}
+
 /// Removes what has expired, and otherwise what expires first.
-fn make_room(kept: &mut HashMap<Asked, KeptResult>) {
+fn make_room(kept: &mut HashMap<CallKey, KeptResult>) {
     if kept.len() < MAX_RESULTS {
         return;
     }

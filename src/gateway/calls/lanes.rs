@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, pin::pin, sync::Arc};
 
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{AdmittedCall, CallLimits, FinishedCall};
 use crate::{
@@ -165,11 +165,13 @@ async fn run_one(
         let _ = events.send(finished).await;
         return;
     }
+    let begun = Instant::now();
     let call = AdmittedCall {
         tool: &job.offered,
         repeat_within: Some(limits),
         retries: job.retries,
         session: None,
+        kept: Some(&gateway.kept_results),
     };
     let announce = async |attempt, error| {
         let failed = CallEvent::Repeated(job.clone(), attempt, error);
@@ -185,9 +187,9 @@ async fn run_one(
             announce,
         )
         .await;
-    if let Some(principal) = principal {
-        let result = outcome.as_ref().ok();
-        gateway.kept_results.note(principal, &job, result);
+    if let (Some(principal), Ok(result)) = (principal, &outcome) {
+        let kept = &gateway.kept_results;
+        kept.keep(principal, &job, result, begun);
     }
     let _ = events
         .send(CallEvent::Finished {

@@ -106,6 +106,7 @@ async fn run(
         repeat_within: Some(limits),
         retries: Retries::default(),
         session: None,
+        kept: Some(&gateway.kept_results),
     };
     if gateway.backends.functions().has(&offered.server) {
         // A function sends no questions and no notifications.

@@ -36,6 +36,7 @@ impl LendingSession {
             repeat_within: None,
             retries: Retries::default(),
             session: Some(self.number()),
+            kept: None,
         };
         let ended = call.run(|_| self.hand_over(&tool, &arguments));
         ended.await.outcome

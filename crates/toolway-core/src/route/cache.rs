@@ -33,9 +33,11 @@ impl CacheRules {
         CacheRules { rules }
     }
 
-    /// The patterns, as they were written.
-    pub fn patterns(&self) -> impl Iterator<Item = &str> {
-        self.rules.iter().map(|(pattern, _)| pattern.as_str())
+    /// The patterns that match none of these names.
+    pub fn unmatched(&self, names: &[&str]) -> Vec<String> {
+        let patterns = self.rules.iter().map(|(pattern, _)| pattern);
+        let is_unmatched = |pattern: &&String| !names.iter().any(|name| matches(pattern, name));
+        patterns.filter(is_unmatched).cloned().collect()
     }
 
     fn configured(&self, tool: &str) -> Option<Duration> {
@@ -51,6 +53,13 @@ impl CacheRules {
             Some(lasts) => !lasts.is_zero() && !tool.tool.annotations.changes_things(),
             None => tool.is_read_only(),
         }
+    }
+
+    /// After a call of this tool, results of its server serve no more: it neither says that it changes nothing nor is
+    /// named here.
+    pub fn may_change(&self, tool: &Offered) -> bool {
+        let is_named = self.configured(&tool.tool.name).is_some();
+        !tool.is_read_only() && (!is_named || tool.tool.annotations.changes_things())
     }
 
     /// How long this result serves again: as configured, otherwise as its server says (`ttlMs` and `cacheScope` of
