@@ -133,11 +133,14 @@ class Bench:
     # ---- Single questions -------------------------------------------------------------------------------------------
 
     def get(self, contender, path, body=None, headers=()):
+        return json.loads(self.text(contender, path, body, headers))
+
+    def text(self, contender, path, body=None, headers=()):
         named = dict(header.split(": ", 1) for header in headers)
         data = json.dumps(body).encode() if body is not None else None
         request = urllib.request.Request(contender.base + path, data, {"content-type": "application/json", **named})
         with urllib.request.urlopen(request, timeout=10) as response:
-            return json.load(response)
+            return response.read().decode()
 
     def count(self, contender, body, headers=()):
         """What reaches the model of a request: messages, tools, bytes."""

@@ -20,6 +20,7 @@ THREE = {"mcp": "/mcp", "tools": 3}
 HELD = 500
 HISTORY = 1_000_000  # Bytes.
 LONGEST_BODY = 31 << 20
+WRITING = 900  # Milliseconds.
 TOLERANCE = 1.1  # "No cost": what two runs of the same thing may differ by.
 
 ROWS = {}
@@ -273,6 +274,25 @@ def mcp_lines(bench, toolway, what, tool, bounds):
         line,
         Line("mcp", f"`tools/call` per second to {what}, c=16", *rates, against="floor", least=bounds.get("least")),
     ]
+
+
+@row
+def early(bench):
+    """a turn that calls a tool and writes on: the time to the end of the answer, early start against none"""
+    body = {"model": f"three-calls-{WRITING // 2}ms", "messages": [QUESTION], "stream": True}
+    times = {"early start": [], "without": []}
+    with bench.toolway(mcp="/mcp/3/0/read-only", tools=3) as reads, bench.toolway(**THREE) as others:
+        for _ in range(bench.options.starts):
+            for (what, found), toolway in zip(times.items(), [reads, others]):
+                begun = time.monotonic()
+                said = bench.text(toolway, CHAT, body)
+                found.append(time.monotonic() - begun)
+                bench.demand("The tool said: waited 2 ms" in said, f"three calls, {what}: {said[-500:]}")
+    found, without = (statistics.median(each) * 1000 for each in times.values())
+    bench.runs.append({"label": "three calls", "contender": "toolway", **times})
+    what = f"a read of {WRITING} ms while the model writes for {WRITING} ms: the end of the answer"
+    saved = Line("early", "the same: how much earlier", without - found, "ms", least=600, absolute=True)
+    return [Line("early", what, found, "ms", without, against="after the turn"), saved]
 
 
 # ---- Start ----------------------------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@
 //! | `plain` | about 1 KB of text |
 //! | `stream-N-Dms` | N chunks, each sent D ms after the one before; what follows `ms` is for the gateway that chooses by names |
 //! | `call-NAME` | a call of the first tool whose name contains NAME, with the user's text as `message`; then the text of its result |
+//! | `three-calls-Dms` | streamed: a call of the tool `slow` for 2 D ms, D ms later one for 1 ms, D ms later another |
 //! | `count` | how many messages, tools and bytes the request had |
 //!
-//! Each is streamed or not, as the request asks. Nothing but `call-` and `count` parses the request.
+//! Each is streamed or not, as the request asks. Only `call-`, `three-calls-` and `count` parse the request.
 
 mod apis;
 
@@ -89,7 +90,16 @@ async fn answer(request: Request<Incoming>) -> Response<Answer> {
     if model == "plain" && !streamed {
         return json(PLAIN.clone());
     }
+    if let Some(pause) = model.strip_prefix("three-calls-")
+        && let Ok(Turn::Call { name, .. }) = call(&body, "slow")
+    {
+        return match pause.strip_suffix("ms").map(str::parse) {
+            Some(Ok(pause)) => stream(three_calls(&name, pause), Duration::from_millis(pause)),
+            _ => refuse("after how many ms?"),
+        };
+    }
     let turn = match model {
+        _ if model.starts_with("three-calls-") => call(&body, "slow"),
         "plain" => Ok(Turn::Text(SENTENCE.repeat(11))),
         "count" => count(&body),
         _ => match model.strip_prefix("call-") {
@@ -325,6 +335,27 @@ fn call_deltas(id: &str, name: &str, arguments: &str) -> Vec<Bytes> {
         ))
     };
     vec![delta(&begin), piece(head), piece(tail)]
+}
+
+/// Calls that are complete one by one; the end comes together with the last.
+fn three_calls(name: &str, pause: u64) -> Vec<Bytes> {
+    let name = quote(name);
+    let call = |(index, ms): (usize, u64)| {
+        let arguments = quote(&format!(r#"{{"ms":{ms}}}"#));
+        let id = CALLS.fetch_add(1, Ordering::Relaxed);
+        delta(&format!(
+            r#""tool_calls":[{{"index":{index},"id":"call_{id}","type":"function","function":{{"name":{name},"arguments":{arguments}}}}}]"#
+        ))
+    };
+    let mut events: Vec<Bytes> = [2 * pause, 1, 2]
+        .into_iter()
+        .enumerate()
+        .map(call)
+        .collect();
+    let last = events.pop().into_iter().chain(end("tool_calls", false));
+    let last: Vec<u8> = last.flatten().collect();
+    events.push(Bytes::from(last));
+    events
 }
 
 /// The body of an answer.
