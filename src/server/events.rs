@@ -78,7 +78,7 @@ fn answer(
     let mut answer = EventsAnswer {
         app: Arc::clone(app),
         principal: headers::principal(headers),
-        session: session(headers)?,
+        session: headers::session(headers)?,
         is_minimal,
         written: Vec::new(),
         requested: to_run.clone(),
@@ -101,20 +101,6 @@ fn answer(
         }
     }
     Ok((asked_framing(headers).unwrap_or(framing), answer))
-}
-
-/// The session that `X-Toolway-Session` names.
-pub(super) fn session(headers: &HeaderMap) -> Result<Option<SessionName>, Failure> {
-    let Some(name) = headers.get("x-toolway-session") else {
-        return Ok(None);
-    };
-    let name = name.to_str().ok().and_then(SessionName::parse);
-    let invalid = || Failure::Request {
-        message: "X-Toolway-Session has 1 to 128 visible ASCII characters".to_owned(),
-        param: None,
-        code: "invalid_value",
-    };
-    name.map(Some).ok_or_else(invalid)
 }
 
 /// The framing that `Accept` asks for.

@@ -120,7 +120,7 @@ fn checked(
     });
     let refused = match admitted {
         Ok(()) => return work(app, routes, request),
-        Err(refusal) if mcp::is_here(request.uri().path()) => mcp::reply::refusal(refusal),
+        Err(refusal) if paths::is_mcp(request.uri().path()) => mcp::reply::refusal(refusal),
         Err(refusal) if dialects::is_messages(request.uri().path()) => {
             refusal.into_response_in(anthropic::write_error)
         }
@@ -133,7 +133,7 @@ fn checked(
 fn is_read_whole(request: &Request) -> bool {
     let path = request.uri().path();
     let is_read = READ_WHOLE.iter().any(|start| path.starts_with(start));
-    is_read || chat::is_meant(request) || mcp::is_here(path) || mcp_sessions::is_below(path)
+    is_read || chat::is_meant(request) || paths::is_mcp(path) || mcp_sessions::is_below(path)
 }
 
 /// The place of a request is free again when its response has been sent, or at once if that lasts.

@@ -14,6 +14,7 @@ use axum::{
 use crate::secret::Secret;
 
 use super::{App, Config, cors, error::Refusal, headers::shown_key, mcp_sessions, places::Holder};
+use toolway_core::translate::paths;
 
 /// The header in which a browser says where a request comes from.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -25,7 +26,7 @@ pub(super) fn admit(
     key: Option<usize>,
 ) -> Result<Option<Holder>, Refusal> {
     source(&app.config, request)?;
-    if is_open(request.uri().path()) {
+    if paths::is_probe(request.uri().path()) {
         return Ok(None);
     }
     if app.is_stopping.load(Ordering::Relaxed) {
@@ -40,12 +41,6 @@ pub(super) fn admit(
         }
         None => holder(&app.config, key).map(Some),
     }
-}
-
-/// Probes need no key; without one `/health` shows less. They take no place either: a busy process counts as healthy
-/// and must not be restarted.
-pub(super) fn is_open(path: &str) -> bool {
-    matches!(path, "/livez" | "/readyz" | "/health")
 }
 
 /// The request has a valid key, or none is needed.
@@ -91,8 +86,9 @@ pub(super) fn position(config: &Config, headers: &HeaderMap) -> Option<usize> {
 pub(super) fn source(config: &Config, request: &Request) -> Result<(), Refusal> {
     let host = host(request)?;
     // HTTP/1.0 has no `Host`. Browsers no longer speak it, but load balancers probe with it.
-    let is_old_probe =
-        host.is_empty() && request.version() == Version::HTTP_10 && is_open(request.uri().path());
+    let is_old_probe = host.is_empty()
+        && request.version() == Version::HTTP_10
+        && paths::is_probe(request.uri().path());
     let own = without_port(host);
     // Only clients of a proxy send the whole URL in an HTTP/1 request, and toolway is not a proxy.
     let is_for_proxy = request.version() < Version::HTTP_2 && request.uri().authority().is_some();

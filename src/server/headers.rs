@@ -6,7 +6,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use siphasher::sip::SipHasher13;
 
 use crate::{
-    store::Principal,
+    gateway::failure::Failure,
+    store::{Principal, sessions::SessionName},
     upstream::model::{ClientHeaders, is_credential},
 };
 
@@ -111,6 +112,20 @@ pub(super) fn to_client(upstream: &HeaderMap) -> HeaderMap {
         headers.insert(HeaderName::from_static("x-upstream-request-id"), id);
     }
     headers
+}
+
+/// The session that `X-Toolway-Session` names.
+pub(super) fn session(headers: &HeaderMap) -> Result<Option<SessionName>, Failure> {
+    let Some(name) = headers.get("x-toolway-session") else {
+        return Ok(None);
+    };
+    let name = name.to_str().ok().and_then(SessionName::parse);
+    let invalid = || Failure::Request {
+        message: "X-Toolway-Session has 1 to 128 visible ASCII characters".to_owned(),
+        param: None,
+        code: "invalid_value",
+    };
+    name.map(Some).ok_or_else(invalid)
 }
 
 /// The owner of a conversation: a hash of the credentials, so that no client gets another's conversation. One key is one

@@ -10,11 +10,12 @@ use axum::{
 use tokio::time::Instant;
 use tracing::{Level, Span};
 
-use super::{App, guard, mcp};
+use super::App;
 use crate::gateway::{
     failure::Outcome,
     record::{Details, Record},
 };
+use toolway_core::translate::paths;
 use toolway_protocol::tool::millis;
 
 /// Longest text from a client or an upstream in the line, in bytes.
@@ -74,8 +75,8 @@ impl RequestLog {
             begun: Instant::now(),
             status: None,
             key: key.and_then(|key| u16::try_from(key).ok()),
-            is_probe: guard::is_open(path),
-            is_mcp: mcp::is_here(path),
+            is_probe: paths::is_probe(path),
+            is_mcp: paths::is_mcp(path),
             is_head: request.method() == Method::HEAD,
             is_complete: false,
             is_lasting: false,

@@ -26,8 +26,8 @@ use serde_json::Value;
 pub use self::name::mend_name;
 pub(super) use self::{
     calls::Fragment,
-    chunk::{elements, first_choice, take_delta},
-    content::MessageContent,
+    chunk::{first_choice, take_delta},
+    content::{MessageContent, elements},
     pass::{mend_envelope, mend_whole},
     round::{REASONING, RoundReader},
 };
