@@ -11,6 +11,7 @@ mod args;
 mod call_output;
 mod client_config;
 mod demo;
+mod explain;
 mod inventory;
 mod mcp;
 mod open_files;
@@ -228,6 +229,19 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
         }
     };
     start_log(&log.silent_by_default(), config.telemetry.clone())?;
+    if let [tool, arguments @ ..] = &asked.explain[..] {
+        let question = explain::Question {
+            tool,
+            arguments: arguments.first().map_or("{}", String::as_str),
+            key: asked.key.as_deref(),
+        };
+        let work = async {
+            let text = explain::explain(&config, question, asked.json).await?;
+            show(printable::line(&text).into_owned(), String::new()).await?;
+            Ok(Exit::Done)
+        };
+        return Ok(until(serve::signalled(), work)?.unwrap_or(Exit::Stopped));
+    }
     let work = async {
         let inventory = match asked.offline {
             true => None,

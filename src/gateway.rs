@@ -40,7 +40,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::health::{ServerHealth, ServerState};
 use crate::{
-    store::{StoreEntries, StoreHealth, sessions::SessionStates},
+    store::{Principal, StoreEntries, StoreHealth, sessions::SessionStates},
     upstream::{
         self,
         function::{self, Functions, GroupHealth},
@@ -51,6 +51,7 @@ use crate::{
 use toolway_core::{
     agent::{Job, admit::admit},
     catalog::{Catalog, Selection},
+    policy::{ClientPolicy, KeyId, Policy},
     route::Retries,
 };
 use toolway_protocol::tool::{CallError, ServerId, ToolResult};
@@ -59,7 +60,7 @@ use self::{
     backends::Backends,
     calls::{CallEvent, CallLimits, KeptResults, RunningCalls},
     claims::ClaimedIds,
-    live_catalog::LiveCatalog,
+    live_catalog::{CatalogViews, LiveCatalog},
     mcp_sessions::McpSessions,
 };
 
@@ -114,8 +115,19 @@ pub struct Setup {
     pub functions: Vec<function::Config>,
     /// What is behind `/mcp/NAME`; each name once.
     pub profiles: Vec<mcp::Profile>,
+    /// What clients may call.
+    pub policy: Policy,
     /// What outlives requests.
     pub entries: Arc<StoreEntries>,
+}
+
+/// A client of this gateway.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestClient {
+    /// Whose results and conversations are its own.
+    pub principal: Principal,
+    /// Its key, if keys are configured.
+    pub key: Option<KeyId>,
 }
 
 /// Everything between the faces and the outside world.
@@ -125,6 +137,9 @@ pub struct Gateway {
     servers: Arc<Servers>,
     backends: Backends,
     current: Arc<LiveCatalog>,
+    policy: Arc<Policy>,
+    /// What clients see where the policy hides tools.
+    views: CatalogViews,
     entries: Arc<StoreEntries>,
     claimed: ClaimedIds,
     kept_results: KeptResults,
@@ -158,6 +173,8 @@ impl Gateway {
         let models = Arc::new(Models::new(setup.upstreams, setup.models)?);
         let rules = setup.servers.iter();
         let rules = rules.map(|it| (it.server.clone(), it.cache.clone()));
+        let policy = Arc::new(setup.policy);
+        let mcp_sessions = McpSessions::start(Arc::clone(&policy));
         let kept_results = KeptResults::new(rules);
         let servers = Arc::new(Servers::start(setup.servers));
         let functions = Functions::start(setup.functions, &models)?;
@@ -176,6 +193,8 @@ impl Gateway {
             servers,
             backends,
             current,
+            views: CatalogViews::new(&policy),
+            policy,
             entries: setup.entries,
             claimed: ClaimedIds::default(),
             kept_results,
@@ -187,7 +206,7 @@ impl Gateway {
             parked: mcp::parked::ParkedCalls::default(),
             start_ends,
             _start: AbortOnDropHandle::new(start),
-            mcp_sessions: McpSessions::start(),
+            mcp_sessions,
             ending: CancellationToken::new(),
             random: RandomState::new(),
             used: AtomicU64::new(0),
@@ -197,6 +216,19 @@ impl Gateway {
     /// Every tool that is offered now.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.current.load()
+    }
+
+    /// The tools that clients with this key are offered now.
+    pub fn catalog_of(&self, key: Option<KeyId>) -> Arc<Catalog> {
+        self.views.of(self.current.load(), &self.policy, key)
+    }
+
+    /// What decides on the calls of clients with this key.
+    fn policy_of(&self, key: Option<KeyId>) -> ClientPolicy {
+        ClientPolicy {
+            policy: Arc::clone(&self.policy),
+            key,
+        }
     }
 
     /// The model providers.
@@ -273,7 +305,13 @@ impl Gateway {
     pub async fn call_tool(&self, name: &str, arguments: &str) -> Result<ToolResult, CallError> {
         let catalog = self.catalog();
         let everything = catalog.select(&Selection::everything(), &[], usize::MAX);
-        let (offered, arguments) = admit(name, arguments, &everything, &catalog)?;
+        let (offered, arguments) = admit(
+            name,
+            arguments,
+            &everything,
+            &catalog,
+            &self.policy_of(None),
+        )?;
         let job = Job {
             place: 0,
             id: String::new(),

@@ -58,6 +58,15 @@ use self::{
     responses::background::Runs,
 };
 
+/// A key of clients.
+#[derive(Clone, Debug)]
+pub struct ApiKey {
+    /// Its name for the log and the policy: of `[keys.NAME]`, or its place in `api_keys`.
+    pub name: String,
+    /// The key.
+    pub secret: Secret,
+}
+
 /// The listen address, and which clients are admitted.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -65,7 +74,7 @@ pub struct Config {
     pub bind: SocketAddr,
     /// Keys that clients must send as `Authorization: Bearer …`. If empty, every client is admitted on loopback and
     /// none elsewhere.
-    pub api_keys: Vec<Secret>,
+    pub api_keys: Vec<ApiKey>,
     /// Without `api_keys`, admits every client on any address. Default: false.
     pub allow_anonymous: bool,
     /// Names besides loopback and IP addresses that the `Host` header may have. `*` for any. Default: none.

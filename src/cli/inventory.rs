@@ -385,7 +385,7 @@ pub(super) fn unmatched(pattern: &str) -> String {
 
 /// Who may send requests.
 pub(super) fn access(config: &Config) -> String {
-    let is_key = |it: &&Problem| it.path.starts_with("api_keys[");
+    let is_key = |it: &&Problem| it.path.starts_with("api_keys[") || it.path.starts_with("keys.");
     let unset = config.unset.iter().filter(is_key).count();
     let keys = config.server.api_keys.len() + unset;
     match (keys, unset) {

@@ -19,12 +19,12 @@ pub(super) use self::{
 use crate::upstream::mcp::Sends;
 use toolway_core::{
     catalog::Offered,
-    policy::{self, Admitted, CallRequest, Verdict},
+    policy::{Admitted, CallRequest, ClientPolicy, Verdict},
     route::{self, Retries},
 };
 use toolway_protocol::{
     mcp::results::asks_for_input,
-    tool::{CallError, ToolResult, millis},
+    tool::{CallError, JsonObject, ToolResult, millis},
 };
 
 /// The limits of a call.
@@ -92,9 +92,18 @@ impl LoggedResult for Value {
 ///
 /// # Errors
 /// [`CallError::Denied`].
-pub(super) fn admit(tool: &Arc<Offered>) -> Result<Admitted, CallError> {
-    let is_shown = true;
-    match policy::evaluate(&CallRequest { tool, is_shown }) {
+pub(super) fn admit(
+    tool: &Arc<Offered>,
+    arguments: &JsonObject,
+    client: &ClientPolicy,
+) -> Result<Admitted, CallError> {
+    let request = CallRequest {
+        tool,
+        is_shown: true,
+        key: client.key,
+        arguments,
+    };
+    match client.policy.evaluate(&request) {
         Verdict::Allow(tool) => Ok(tool),
         Verdict::Deny { reason, .. } => Err(CallError::Denied { reason }),
     }

@@ -30,6 +30,7 @@ use toolway_core::{
         parked::{self, Restored},
     },
     catalog::{Catalog, Selected},
+    policy::KeyId,
     route::Order,
     translate::{
         ids::Ids,
@@ -79,6 +80,8 @@ pub struct ChatInput {
     pub can_ask: bool,
     /// Whose conversation it is.
     pub principal: Principal,
+    /// The client's key.
+    pub key: Option<KeyId>,
     /// What is logged when the request ends.
     pub record: Arc<Record>,
     /// Turns a failure into the error event within a stream.
@@ -219,6 +222,7 @@ impl Chat<'_> {
             self.bounds(),
             self.catalog.clone(),
             self.selected.clone(),
+            self.gateway.policy_of(self.input.key),
             cut_results.unwrap_or_default(),
         )
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::store::Principal;
 use toolway_core::{
     agent::{Bounds, Effect, Event, Turn, cut_results::CutResults},
     catalog::{Catalog, Selected, Selection},
@@ -14,7 +13,7 @@ use toolway_core::{
 };
 
 use super::{
-    Gateway,
+    Gateway, RequestClient,
     calls::{CallEvent, CallLimits, RunningCalls},
     failure::Failure,
 };
@@ -39,7 +38,7 @@ impl Gateway {
     }
 
     /// Runs the calls of `round` and gives their results, in the order of the calls; a call that cannot run has an error
-    /// as its result. They are the calls of `principal`.
+    /// as its result.
     ///
     /// Dropping the future cancels what is running.
     ///
@@ -51,7 +50,7 @@ impl Gateway {
         catalog: Arc<Catalog>,
         selected: Arc<Selected>,
         order: Order,
-        principal: Principal,
+        client: RequestClient,
     ) -> Result<Vec<Executed>, Failure> {
         let bounds = Bounds {
             max_rounds: 2,
@@ -66,14 +65,17 @@ impl Gateway {
             forces_own_call: false,
             sees_calls: false,
         };
-        let mut turn = Turn::new(bounds, catalog, selected, CutResults::default());
+        let mut turn = Turn::new(
+            bounds,
+            catalog,
+            selected,
+            self.policy_of(client.key),
+            CutResults::default(),
+        );
         turn.begin();
         let after = self.config.request_timeout;
         let deadline = Instant::now() + after;
-        let working = timeout_at(
-            deadline,
-            self.run_turn(&mut turn, round, principal, deadline),
-        );
+        let working = timeout_at(deadline, self.run_turn(&mut turn, round, client, deadline));
         match self.ending.run_until_cancelled(working).await {
             Some(Ok(messages)) => Ok(messages),
             Some(Err(_)) => Err(Failure::TimeIsUp { after }),
@@ -85,7 +87,7 @@ impl Gateway {
         &self,
         turn: &mut Turn,
         round: Round,
-        principal: Principal,
+        client: RequestClient,
         deadline: Instant,
     ) -> Vec<Executed> {
         let limits = CallLimits {
@@ -95,7 +97,8 @@ impl Gateway {
         let mut effect = turn.on(Event::Answered(round));
         if let Some(Effect::Run(lanes)) = effect {
             let parallel = self.config.parallel_calls;
-            let mut running = RunningCalls::new(self, Some(principal), lanes, limits, parallel);
+            let mut running =
+                RunningCalls::new(self, Some(client.principal), lanes, limits, parallel);
             effect = None;
             while let Some(event) = running.next().await {
                 if let CallEvent::Finished {

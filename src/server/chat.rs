@@ -16,7 +16,7 @@ use crate::gateway::{
     record::Record,
 };
 
-use super::{App, body, error, headers};
+use super::{App, body, error, guard, headers};
 
 const PROGRESS: HeaderName = HeaderName::from_static("x-toolway-progress");
 const SERVERS: HeaderName = HeaderName::from_static("x-toolway-servers");
@@ -77,6 +77,7 @@ pub(super) fn input(
         progress: chosen.progress,
         can_ask: false,
         principal,
+        key: guard::position(&app.config, headers),
         tell: error::in_band,
         record: record.unwrap_or_default(),
     })

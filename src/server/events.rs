@@ -29,7 +29,7 @@ use toolway_core::{
     translate::state,
 };
 
-use super::{App, body, error, executor, headers};
+use super::{App, body, error, executor, guard, headers};
 
 /// Answers `POST /v1/events`.
 pub(super) async fn take_in(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -82,9 +82,12 @@ fn answer(
         is_minimal,
         written: Vec::new(),
         requested: to_run.clone(),
-        steps: app
-            .gateway
-            .run_calls(to_run, catalog, selected, headers::principal(headers)),
+        steps: app.gateway.run_calls(
+            to_run,
+            catalog,
+            selected,
+            guard::client(&app.config, headers),
+        ),
     };
     for item in items {
         match item {

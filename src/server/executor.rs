@@ -25,7 +25,7 @@ use toolway_core::{
 };
 use toolway_protocol::tool::JsonObject;
 
-use super::{App, body, chat, error, headers};
+use super::{App, body, chat, error, guard};
 
 /// Answers `POST /v1/tool_calls`.
 pub(super) async fn tool_calls(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -47,7 +47,7 @@ pub(super) async fn tool_calls(State(app): State<Arc<App>>, request: Request) ->
         catalog,
         selected,
         asked.order,
-        headers::principal(&parts.headers),
+        guard::client(&app.config, &parts.headers),
     );
     let executed = executed.await;
     count(&parts, executed.as_ref().map_or(0, Vec::len));
@@ -80,7 +80,7 @@ pub(super) async fn call(
         catalog,
         selected,
         Order::Parallel,
-        headers::principal(&parts.headers),
+        guard::client(&app.config, &parts.headers),
     );
     let executed = executed.await;
     count(&parts, 1);
@@ -140,7 +140,8 @@ pub(super) fn tools(
     headers: &HeaderMap,
 ) -> Result<(Arc<Catalog>, Arc<Selected>), Failure> {
     let chosen = chat::Chosen::read(headers)?;
-    let catalog = app.gateway.catalog();
+    let key = guard::position(&app.config, headers);
+    let catalog = app.gateway.catalog_of(key);
     let (tools, servers) = (chosen.tools.as_deref(), chosen.servers.as_deref());
     let selected = app.gateway.select_tools(&catalog, tools, servers)?;
     Ok((catalog, selected))

@@ -32,7 +32,10 @@ use super::{
     request_log::{Lasting, RequestLog},
 };
 use crate::upstream::model::is_credential;
-use toolway_core::translate::{dialect::anthropic, paths};
+use toolway_core::{
+    policy::KeyId,
+    translate::{dialect::anthropic, paths},
+};
 
 /// Longest id that a client can give its request, in bytes: it goes into every line of the log about it.
 const LONGEST_ID: usize = 256;
@@ -83,7 +86,7 @@ fn admitted(
     routes: Router,
     request: Request,
     is_clear: bool,
-    key: Option<usize>,
+    key: Option<KeyId>,
     ticket: &Ticket,
 ) -> BoxFuture<'static, Response> {
     let origin = cors::reader(&app.config, request.headers());
@@ -100,7 +103,7 @@ fn checked(
     routes: Router,
     request: Request,
     is_clear: bool,
-    key: Option<usize>,
+    key: Option<KeyId>,
     ticket: &Ticket,
 ) -> BoxFuture<'static, Response> {
     if !is_clear {

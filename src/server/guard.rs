@@ -11,10 +11,16 @@ use axum::{
     http::{HeaderMap, HeaderName, Version, header, uri::Authority},
 };
 
-use crate::secret::Secret;
+use crate::{gateway::RequestClient, secret::Secret};
 
-use super::{App, Config, cors, error::Refusal, headers::shown_key, mcp_sessions, places::Holder};
-use toolway_core::translate::paths;
+use super::{
+    App, Config, cors,
+    error::Refusal,
+    headers::{principal, shown_key},
+    mcp_sessions,
+    places::Holder,
+};
+use toolway_core::{policy::KeyId, translate::paths};
 
 /// The header in which a browser says where a request comes from.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -23,7 +29,7 @@ const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub(super) fn admit(
     app: &App,
     request: &Request,
-    key: Option<usize>,
+    key: Option<KeyId>,
 ) -> Result<Option<Holder>, Refusal> {
     source(&app.config, request)?;
     if paths::is_probe(request.uri().path()) {
@@ -49,11 +55,12 @@ pub(super) fn key(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 /// The holder for a client with this key.
-fn holder(config: &Config, key: Option<usize>) -> Result<Holder, Refusal> {
+fn holder(config: &Config, key: Option<KeyId>) -> Result<Holder, Refusal> {
     if config.api_keys.is_empty() {
         return Ok(Holder::Anyone);
     }
-    key.map(Holder::Key).ok_or(Refusal::Unauthorized)
+    let key = key.ok_or(Refusal::Unauthorized)?;
+    Ok(Holder::Key(usize::from(key.0)))
 }
 
 /// The holder for an admitted request, by its path and headers.
@@ -64,16 +71,24 @@ pub(super) fn holder_of(config: &Config, path: &str, headers: &HeaderMap) -> Hol
     }
 }
 
-/// The index of the request's key in `api_keys`. All keys are compared, so that the time does not reveal which one
-/// matched.
-pub(super) fn position(config: &Config, headers: &HeaderMap) -> Option<usize> {
+/// The client of a request.
+pub(super) fn client(config: &Config, headers: &HeaderMap) -> RequestClient {
+    RequestClient {
+        principal: principal(headers),
+        key: position(config, headers),
+    }
+}
+
+/// The place of the request's key among those of the configuration. All keys are compared, so that the time does not
+/// reveal which one matched.
+pub(super) fn position(config: &Config, headers: &HeaderMap) -> Option<KeyId> {
     if config.api_keys.is_empty() {
         return None;
     }
     let shown = Secret::new(shown_key(headers)?);
-    let keys = config.api_keys.iter().enumerate();
-    keys.fold(None, |known, (at, key)| match *key == shown {
-        true => Some(at),
+    let keys = config.api_keys.iter().zip(0..);
+    keys.fold(None, |known, (key, at)| match key.secret == shown {
+        true => Some(KeyId(at)),
         false => known,
     })
 }
@@ -173,6 +188,14 @@ mod tests {
     use axum::body::Body;
 
     use super::*;
+    use crate::server::ApiKey;
+
+    fn api_key(key: &str) -> ApiKey {
+        ApiKey {
+            name: key.to_owned(),
+            secret: Secret::new(key),
+        }
+    }
 
     /// Whether a request for `/` with these headers is let in.
     #[track_caller]
@@ -240,7 +263,7 @@ mod tests {
         check(&far(), &[("host", "[2001:db8::1]:4242")], Ok(()));
         check(&far(), &[("host", "localhost:4242")], Ok(()));
         let keyed = Config {
-            api_keys: vec![Secret::new("k")],
+            api_keys: vec![api_key("k")],
             ..far()
         };
         check(&keyed, &evil, Ok(()));
@@ -261,7 +284,7 @@ mod tests {
         let evil = [("host", "evil.example")];
         check_target(&config, "http://evil.example/x", &evil, Err("host"));
         let keyed = Config {
-            api_keys: vec![Secret::new("k")],
+            api_keys: vec![api_key("k")],
             ..far()
         };
         check_target(&keyed, "http://evil.example/x", &evil, Err("host"));
@@ -326,7 +349,7 @@ mod tests {
     #[test]
     fn a_key_is_asked_for_where_there_are_keys() {
         let config = Config {
-            api_keys: vec![Secret::new("one"), Secret::new("two")],
+            api_keys: vec![api_key("one"), api_key("two")],
             ..Config::default()
         };
         let shown =

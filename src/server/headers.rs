@@ -212,7 +212,10 @@ mod tests {
         let client = headers(&[("authorization", "Bearer k"), ("x-api-key", "k")]);
         assert_eq!(to_upstream(&client, &Config::default()), client);
         let keyed = Config {
-            api_keys: vec![crate::secret::Secret::new("k")],
+            api_keys: vec![crate::server::ApiKey {
+                name: "k".to_owned(),
+                secret: crate::secret::Secret::new("k"),
+            }],
             ..Config::default()
         };
         assert_eq!(to_upstream(&client, &keyed), HeaderMap::new());

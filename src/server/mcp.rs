@@ -208,6 +208,7 @@ async fn no_profile(app: &App, request: Request) -> Response {
 /// Answers a request at an endpoint that shows this.
 pub(super) async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
+    let view = view.for_key(guard::position(&app.config, &parts.headers));
     let account = match view.session() {
         Some(session) => session.owner(),
         None => mcp_sessions::owner(app, &parts.headers),

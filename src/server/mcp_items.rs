@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use crate::{
     gateway::{
+        RequestClient,
         approvals::ApprovedOutcome,
         chat::{ChatInput, ChatResponse},
         failure::Failed,
@@ -183,9 +184,12 @@ type Made = Vec<(GatewayCall, ApprovedOutcome)>;
 impl Making {
     async fn run(mut self) -> (Made, Result<ChatResponse, Failed>) {
         let gateway = &self.app.gateway;
-        let principal = self.input.principal;
+        let client = RequestClient {
+            principal: self.input.principal,
+            key: self.input.key,
+        };
         let record = Arc::clone(&self.input.record);
-        let outcomes = gateway.make_approved(principal, &self.approved, self.selected, &record);
+        let outcomes = gateway.make_approved(client, &self.approved, self.selected, &record);
         let outcomes = outcomes.await;
         for (call, outcome) in self.approved.iter().zip(&outcomes) {
             let (text, failed) = match outcome {

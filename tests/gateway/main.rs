@@ -71,6 +71,8 @@ mod paths;
 mod patience;
 /// Plain answers of the loop.
 mod plain;
+/// One policy before every face.
+mod policy;
 /// Keep-alives, progress, hang-ups, many clients at once.
 mod progress;
 /// What upstreams get wrong.

@@ -23,6 +23,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     catalog::{Catalog, Selected},
+    policy::ClientPolicy,
     route,
     translate::{
         ids::marked,
@@ -102,6 +103,7 @@ pub struct Turn {
     bounds: Bounds,
     catalog: Arc<Catalog>,
     selected: Arc<Selected>,
+    policy: ClientPolicy,
     rounds: u32,
     /// The next question goes out without the gateway's tools.
     last: bool,
@@ -132,12 +134,14 @@ impl Turn {
         bounds: Bounds,
         catalog: Arc<Catalog>,
         selected: Arc<Selected>,
+        policy: ClientPolicy,
         cut_results: CutResults,
     ) -> Turn {
         Turn {
             bounds,
             catalog,
             selected,
+            policy,
             rounds: 0,
             last: false,
             transcript: Transcript::default(),
@@ -374,8 +378,13 @@ impl Turn {
                 .read_more(&call.arguments, limit)
                 .map(Decision::Answer);
         }
-        let (offered, arguments) =
-            admit(&call.name, &call.arguments, &self.selected, &self.catalog)?;
+        let (offered, arguments) = admit(
+            &call.name,
+            &call.arguments,
+            &self.selected,
+            &self.catalog,
+            &self.policy,
+        )?;
         Ok(Decision::Run(Job {
             place,
             id: call.id.clone(),

@@ -124,11 +124,7 @@ impl Catalog {
             )
         };
         let offered: Vec<Arc<Offered>> = listed.into_iter().zip(names).map(offer).collect();
-        let by_name = offered
-            .iter()
-            .enumerate()
-            .map(|(at, it)| (it.name.as_str().into(), at))
-            .collect();
+        let by_name = by_name(&offered);
         let mut servers: Vec<ServerId> = servers.iter().map(|it| it.server.clone()).collect();
         servers.sort();
         Catalog {
@@ -137,6 +133,19 @@ impl Catalog {
             by_name,
             servers,
             dropped,
+        }
+    }
+
+    /// The same with those tools only that `shows` shows.
+    pub fn restricted(&self, shows: impl Fn(&Offered) -> bool) -> Catalog {
+        let offered = self.offered.iter().filter(|it| shows(it));
+        let offered: Vec<Arc<Offered>> = offered.cloned().collect();
+        Catalog {
+            memo: Memo::new(&offered),
+            by_name: by_name(&offered),
+            offered,
+            servers: self.servers.clone(),
+            dropped: self.dropped.clone(),
         }
     }
 
@@ -178,6 +187,13 @@ impl Catalog {
     pub fn renamed(&self) -> impl Iterator<Item = &Arc<Offered>> {
         self.offered.iter().filter(|it| it.renamed)
     }
+}
+
+fn by_name(offered: &[Arc<Offered>]) -> HashMap<Box<str>, usize> {
+    let places = offered.iter().enumerate();
+    places
+        .map(|(at, it)| (it.name.as_str().into(), at))
+        .collect()
 }
 
 impl Offered {

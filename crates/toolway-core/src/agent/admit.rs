@@ -3,7 +3,7 @@
 
 use crate::{
     catalog::{Catalog, Selected},
-    policy::{self, Admitted, CallRequest, Verdict},
+    policy::{Admitted, CallRequest, ClientPolicy, Verdict},
     translate::calls,
 };
 use toolway_protocol::tool::{CallError, JsonObject};
@@ -17,6 +17,7 @@ pub fn admit(
     arguments: &str,
     selected: &Selected,
     catalog: &Catalog,
+    client: &ClientPolicy,
 ) -> Result<(Admitted, JsonObject), CallError> {
     let shown = selected.find(name);
     let offered = shown.or_else(|| catalog.find(name));
@@ -28,11 +29,19 @@ pub fn admit(
             did_you_mean: selected.suggest(name),
         });
     };
-    let offered = match policy::evaluate(&CallRequest { tool, is_shown }) {
+    let arguments = calls::parse_arguments(arguments);
+    let nothing = JsonObject::new();
+    let request = CallRequest {
+        tool,
+        is_shown,
+        key: client.key,
+        arguments: arguments.as_ref().unwrap_or(&nothing),
+    };
+    let offered = match client.policy.evaluate(&request) {
         Verdict::Allow(offered) => offered,
         Verdict::Deny { reason, .. } => return Err(CallError::Denied { reason }),
     };
-    let arguments = calls::parse_arguments(arguments)?;
+    let arguments = arguments?;
     if let Some(validator) = &offered.validator {
         validator.check(&arguments)?;
     }

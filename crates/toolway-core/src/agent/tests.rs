@@ -72,7 +72,13 @@ fn turn_within(bounds: Bounds) -> Turn {
     let catalog = Arc::new(catalog());
     let only = Selection::parse(None, Some("!other"), &[], catalog.servers()).unwrap();
     let selected = catalog.select(&only, &[], 128);
-    let mut turn = Turn::new(bounds, catalog, selected, CutResults::default());
+    let mut turn = Turn::new(
+        bounds,
+        catalog,
+        selected,
+        ClientPolicy::default(),
+        CutResults::default(),
+    );
     let ask = turn.begin();
     assert_eq!(ask, Ask::first());
     turn
