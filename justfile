@@ -23,6 +23,7 @@ deny:
 # Write the golden files anew; look at the difference before you commit it.
 golden:
     UPDATE_GOLDEN=1 cargo test -p toolway-core golden
+    UPDATE_GOLDEN=1 cargo test --test gateway cells
     git diff --stat golden
 
 # Write the generated parts of the documents anew.

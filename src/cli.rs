@@ -11,6 +11,7 @@ mod args;
 mod call_output;
 mod client_config;
 mod demo;
+mod explain;
 mod inventory;
 mod mcp;
 mod open_files;
@@ -77,108 +78,18 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
     let Cli { log, command } = cli;
     match command {
         Command::Serve(asked) => with_config(&asked.listen.over(&asked.files), &log, |config| {
-            let stop = CancellationToken::new();
-            let served = until(serve::told_twice(stop.clone()), serve::run(config, stop))?;
-            Ok(served.map_or(Exit::Stopped, |()| Exit::Done))
+            until_told_twice(|stop| serve::run(config, stop))
         }),
-        Command::Mcp(asked) => {
-            if let Some(client) = asked.print_config {
-                let config = match Config::load(&asked.given(), &Environment::real()) {
-                    Ok(config) => config,
-                    Err(problems) => {
-                        print("", &printable::line(&problems::text(&problems)))?;
-                        return Ok(Exit::Refused);
-                    }
-                };
-                if let Some(why) = mcp::missing_profile(&config, asked.profile.as_deref()) {
-                    say_error(&why);
-                    return Ok(Exit::Refused);
-                }
-                let (settings, place) = match client_config::lines(client, &asked) {
-                    Ok(lines) => lines,
-                    Err(error) => {
-                        say_error(&format!("{error:#}"));
-                        return Ok(Exit::Refused);
-                    }
-                };
-                print(&settings, &place)?;
-                return Ok(Exit::Done);
-            }
-            with_config(&asked.given(), &log.quiet_by_default(), |config| {
-                if let Some(why) = mcp::missing_profile(&config, asked.profile.as_deref()) {
-                    say_error(&why);
-                    return Ok(Exit::Refused);
-                }
-                if io::stdin().is_terminal() {
-                    write!(anstream::stderr(), "{}", mcp::FOR_PEOPLE)?;
-                }
-                let stop = CancellationToken::new();
-                let work = mcp::run(config, asked.show(), stop.clone());
-                let served = until(serve::told_twice(stop), work)?;
-                Ok(served.map_or(Exit::Stopped, |()| Exit::Done))
-            })
-        }
+        Command::Mcp(asked) => match asked.print_config {
+            Some(client) => print_client_config(client, &asked),
+            None => serve_mcp(&asked, &log),
+        },
         Command::Check(asked) => check(&asked, &log),
-        Command::Tools(asked) => {
-            with_config(&asked.files.given(), &log.silent_by_default(), |config| {
-                // The answer reports the same as the log, and the line on the terminal is not interrupted.
-                let warnings = config.warnings.iter();
-                let warnings: String = warnings.map(problems::warning).collect();
-                let warnings = printable::line(&warnings).into_owned();
-                let work = async {
-                    show(String::new(), warnings).await?;
-                    let inventory = run::inventory(&config).await?;
-                    let text = match asked.json {
-                        true => printable::json(&inventory.tools_json()?).into_owned(),
-                        false => {
-                            let width = terminal::width(&io::stdout());
-                            printable::line(&inventory.tools_text(width)).into_owned()
-                        }
-                    };
-                    show(text, String::new()).await?;
-                    Ok(match inventory.are_all_ready() {
-                        true => Exit::Done,
-                        false => Exit::Failed,
-                    })
-                };
-                let shown = until(serve::signalled(), work)?;
-                Ok(shown.unwrap_or(Exit::Stopped))
-            })
-        }
-        Command::Call(asked) => {
-            with_config(&asked.files.given(), &log.silent_by_default(), |config| {
-                let work = async {
-                    let (outcome, servers) =
-                        run::call(&config, &asked.name, &asked.arguments).await?;
-                    if asked.json {
-                        let json = call_output::json(&outcome)?;
-                        show(printable::json(&json).into_owned(), String::new()).await?;
-                    } else if io::stdout().is_terminal() {
-                        let answer = call_output::text(&outcome, &servers, Output::Terminal);
-                        show(answer.out, answer.err).await?;
-                    } else {
-                        let answer = call_output::text(&outcome, &servers, Output::Pipe);
-                        show_raw(answer.out).await?;
-                        show(String::new(), answer.err).await?;
-                    }
-                    Ok(match &outcome {
-                        Err(
-                            CallError::InvalidArgumentsJson { .. }
-                            | CallError::InvalidParams { .. },
-                        ) => Exit::Refused,
-                        outcome if call_output::has_worked(outcome) => Exit::Done,
-                        _ => Exit::Failed,
-                    })
-                };
-                Ok(until(serve::signalled(), work)?.unwrap_or(Exit::Stopped))
-            })
-        }
+        Command::Tools(asked) => list_tools(&asked, &log),
+        Command::Call(asked) => call(&asked, &log),
         Command::Demo(asked) => {
             start_log(&log.quiet_by_default(), telemetry::Config::default())?;
-            let stop = CancellationToken::new();
-            let demo = demo::run(asked.bind, asked.once, stop.clone());
-            let shown = until(serve::told_twice(stop), demo)?;
-            Ok(shown.map_or(Exit::Stopped, |()| Exit::Done))
+            until_told_twice(|stop| demo::run(asked.bind, asked.once, stop))
         }
         Command::DemoServer => {
             runtime()?.block_on(demo::server::run())?;
@@ -191,6 +102,113 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
             Ok(Exit::Done)
         }
     }
+}
+
+/// Runs a server until it ends. The first signal cancels the token, the second one ends it at once.
+fn until_told_twice<F: Future<Output = anyhow::Result<()>>>(
+    work: impl FnOnce(CancellationToken) -> F,
+) -> anyhow::Result<Exit> {
+    let stop = CancellationToken::new();
+    let served = until(serve::told_twice(stop.clone()), work(stop))?;
+    Ok(served.map_or(Exit::Stopped, |()| Exit::Done))
+}
+
+/// `toolway mcp --print-config`: what to write into the configuration of another client.
+fn print_client_config(client: args::KnownClient, asked: &args::McpArgs) -> anyhow::Result<Exit> {
+    let config = match Config::load(&asked.given(), &Environment::real()) {
+        Ok(config) => config,
+        Err(problems) => {
+            print("", &printable::line(&problems::text(&problems)))?;
+            return Ok(Exit::Refused);
+        }
+    };
+    if let Some(why) = mcp::missing_profile(&config, asked.profile.as_deref()) {
+        say_error(&why);
+        return Ok(Exit::Refused);
+    }
+    match client_config::lines(client, asked, &config) {
+        Ok((settings, place)) => {
+            print(&settings, &place)?;
+            Ok(Exit::Done)
+        }
+        Err(error) => {
+            say_error(&format!("{error:#}"));
+            Ok(Exit::Refused)
+        }
+    }
+}
+
+/// `toolway mcp`: an MCP server over standard input and output.
+fn serve_mcp(asked: &args::McpArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
+    with_config(&asked.given(), &log.quiet_by_default(), |config| {
+        if let Some(why) = mcp::missing_profile(&config, asked.profile.as_deref()) {
+            say_error(&why);
+            return Ok(Exit::Refused);
+        }
+        if io::stdin().is_terminal() {
+            write!(anstream::stderr(), "{}", mcp::FOR_PEOPLE)?;
+        }
+        until_told_twice(|stop| mcp::run(config, asked.show(), stop))
+    })
+}
+
+/// `toolway tools`: what is offered, and which servers are not ready.
+fn list_tools(asked: &args::ToolsArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
+    with_config(&asked.files.given(), &log.silent_by_default(), |config| {
+        // The answer reports the same as the log, and the line on the terminal is not interrupted.
+        let warnings: String = config.warnings.iter().map(problems::warning).collect();
+        let warnings = printable::line(&warnings).into_owned();
+        let work = async {
+            show(String::new(), warnings).await?;
+            let inventory = run::inventory(&config).await?;
+            let (text, wrong) = match asked.json {
+                // Whoever filters the JSON does not see why a server has no tools.
+                true => {
+                    let json = inventory.tools_json()?;
+                    let wrong = inventory.what_is_wrong();
+                    (printable::json(&json).into_owned(), wrong)
+                }
+                false => {
+                    let text = inventory.tools_text(terminal::width(&io::stdout()));
+                    (printable::line(&text).into_owned(), String::new())
+                }
+            };
+            show(text, printable::line(&wrong).into_owned()).await?;
+            Ok(match inventory.are_all_ready() {
+                true => Exit::Done,
+                false => Exit::Failed,
+            })
+        };
+        Ok(until(serve::signalled(), work)?.unwrap_or(Exit::Stopped))
+    })
+}
+
+/// `toolway call`: one call of one tool.
+fn call(asked: &args::CallArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
+    with_config(&asked.files.given(), &log.silent_by_default(), |config| {
+        let work = async {
+            let (outcome, servers) = run::call(&config, &asked.name, &asked.arguments).await?;
+            if asked.json {
+                let json = call_output::json(&outcome)?;
+                show(printable::json(&json).into_owned(), String::new()).await?;
+            } else if io::stdout().is_terminal() {
+                let answer = call_output::text(&outcome, &servers, Output::Terminal);
+                show(answer.out, answer.err).await?;
+            } else {
+                let answer = call_output::text(&outcome, &servers, Output::Pipe);
+                show_raw(answer.out).await?;
+                show(String::new(), answer.err).await?;
+            }
+            Ok(match &outcome {
+                Err(CallError::InvalidArgumentsJson { .. } | CallError::InvalidParams { .. }) => {
+                    Exit::Refused
+                }
+                outcome if call_output::has_worked(outcome) => Exit::Done,
+                _ => Exit::Failed,
+            })
+        };
+        Ok(until(serve::signalled(), work)?.unwrap_or(Exit::Stopped))
+    })
 }
 
 /// `toolway check`: every problem, then, unless offline, the state of the servers.
@@ -211,6 +229,19 @@ fn check(asked: &args::CheckArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
         }
     };
     start_log(&log.silent_by_default(), config.telemetry.clone())?;
+    if let [tool, arguments @ ..] = &asked.explain[..] {
+        let question = explain::Question {
+            tool,
+            arguments: arguments.first().map_or("{}", String::as_str),
+            key: asked.key.as_deref(),
+        };
+        let work = async {
+            let text = explain::explain(&config, question, asked.json).await?;
+            show(printable::line(&text).into_owned(), String::new()).await?;
+            Ok(Exit::Done)
+        };
+        return Ok(until(serve::signalled(), work)?.unwrap_or(Exit::Stopped));
+    }
     let work = async {
         let inventory = match asked.offline {
             true => None,

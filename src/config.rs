@@ -18,6 +18,7 @@ mod keys;
 mod listen;
 mod mcp_json;
 mod models;
+mod policy;
 mod problem;
 mod profiles;
 mod raw;
@@ -37,11 +38,13 @@ pub use self::{
     environment::{Environment, FileText},
     problem::Problem,
     raw::{
-        RawConfig, RawDuration, RawFunctions, RawLoop, RawModel, RawProfile, RawServer, RawUpstream,
+        RawCondition, RawConfig, RawDuration, RawFunctions, RawKey, RawLoop, RawModel, RawPolicy,
+        RawProfile, RawRule, RawServer, RawUpstream,
     },
     reference::reference,
 };
 use crate::{gateway, server, store, telemetry, upstream};
+use toolway_core::policy::Policy;
 use toolway_protocol::tool::ServerId;
 
 /// The file that is read when none is named.
@@ -65,6 +68,8 @@ pub struct Config {
     pub functions: Vec<upstream::function::Config>,
     /// What is behind `/mcp/NAME`; each name once.
     pub profiles: Vec<gateway::mcp::Profile>,
+    /// Which calls may run.
+    pub policy: Policy,
     /// The bounds of the tool loop.
     pub gateway: gateway::Config,
     /// Where is kept what outlives requests.
@@ -223,7 +228,9 @@ impl Check<'_> {
         written: Vec<WrittenServer>,
         files: Vec<PathBuf>,
     ) -> Result<Config, Vec<Problem>> {
-        let server = self.listen(&raw);
+        let (api_keys, scopes) = self.keys(&raw).into_iter().unzip();
+        let server = self.listen(&raw, api_keys);
+        let policy = self.policy(&raw, scopes);
         self.settle_missing();
         let telemetry = self.telemetry(&raw);
         let data = self.data(raw.data_dir.as_deref());
@@ -262,6 +269,7 @@ impl Check<'_> {
                 servers,
                 functions,
                 profiles,
+                policy,
                 gateway,
                 data,
                 telemetry,

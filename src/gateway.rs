@@ -40,7 +40,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::health::{ServerHealth, ServerState};
 use crate::{
-    store::{StoreEntries, StoreHealth, sessions::SessionStates},
+    store::{Principal, StoreEntries, StoreHealth, sessions::SessionStates},
     upstream::{
         self,
         function::{self, Functions, GroupHealth},
@@ -51,15 +51,16 @@ use crate::{
 use toolway_core::{
     agent::{Job, admit::admit},
     catalog::{Catalog, Selection},
+    policy::{ClientPolicy, KeyId, Policy},
     route::Retries,
 };
 use toolway_protocol::tool::{CallError, ServerId, ToolResult};
 
 use self::{
     backends::Backends,
-    calls::{CallEvent, CallLimits, RunningCalls},
+    calls::{CallEvent, CallLimits, KeptResults, RunningCalls},
     claims::ClaimedIds,
-    live_catalog::LiveCatalog,
+    live_catalog::{CatalogViews, LiveCatalog},
     mcp_sessions::McpSessions,
 };
 
@@ -114,8 +115,19 @@ pub struct Setup {
     pub functions: Vec<function::Config>,
     /// What is behind `/mcp/NAME`; each name once.
     pub profiles: Vec<mcp::Profile>,
+    /// What clients may call.
+    pub policy: Policy,
     /// What outlives requests.
     pub entries: Arc<StoreEntries>,
+}
+
+/// A client of this gateway.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestClient {
+    /// Whose results and conversations are its own.
+    pub principal: Principal,
+    /// Its key, if keys are configured.
+    pub key: Option<KeyId>,
 }
 
 /// Everything between the faces and the outside world.
@@ -125,8 +137,12 @@ pub struct Gateway {
     servers: Arc<Servers>,
     backends: Backends,
     current: Arc<LiveCatalog>,
+    policy: Arc<Policy>,
+    /// What clients see where the policy hides tools.
+    views: CatalogViews,
     entries: Arc<StoreEntries>,
     claimed: ClaimedIds,
+    kept_results: KeptResults,
     /// What tools and clients keep of sessions.
     sessions: SessionStates,
     /// What `/mcp` shows, and `/mcp/NAME`.
@@ -155,6 +171,11 @@ impl Gateway {
     pub fn start(setup: Setup) -> Result<Arc<Gateway>, upstream::SetupError> {
         upstream::install_tls();
         let models = Arc::new(Models::new(setup.upstreams, setup.models)?);
+        let rules = setup.servers.iter();
+        let rules = rules.map(|it| (it.server.clone(), it.cache.clone()));
+        let policy = Arc::new(setup.policy);
+        let mcp_sessions = McpSessions::start(Arc::clone(&policy));
+        let kept_results = KeptResults::new(rules);
         let servers = Arc::new(Servers::start(setup.servers));
         let functions = Functions::start(setup.functions, &models)?;
         let backends = Backends::new(servers.clone(), functions);
@@ -172,8 +193,11 @@ impl Gateway {
             servers,
             backends,
             current,
+            views: CatalogViews::new(&policy),
+            policy,
             entries: setup.entries,
             claimed: ClaimedIds::default(),
+            kept_results,
             sessions: SessionStates::default(),
             everything: Arc::new(mcp::View::everything()),
             profiles: profiles.collect(),
@@ -182,7 +206,7 @@ impl Gateway {
             parked: mcp::parked::ParkedCalls::default(),
             start_ends,
             _start: AbortOnDropHandle::new(start),
-            mcp_sessions: McpSessions::start(),
+            mcp_sessions,
             ending: CancellationToken::new(),
             random: RandomState::new(),
             used: AtomicU64::new(0),
@@ -192,6 +216,19 @@ impl Gateway {
     /// Every tool that is offered now.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.current.load()
+    }
+
+    /// The tools that clients with this key are offered now.
+    pub fn catalog_of(&self, key: Option<KeyId>) -> Arc<Catalog> {
+        self.views.of(self.current.load(), &self.policy, key)
+    }
+
+    /// What decides on the calls of clients with this key.
+    fn policy_of(&self, key: Option<KeyId>) -> ClientPolicy {
+        ClientPolicy {
+            policy: Arc::clone(&self.policy),
+            key,
+        }
     }
 
     /// The model providers.
@@ -268,19 +305,26 @@ impl Gateway {
     pub async fn call_tool(&self, name: &str, arguments: &str) -> Result<ToolResult, CallError> {
         let catalog = self.catalog();
         let everything = catalog.select(&Selection::everything(), &[], usize::MAX);
-        let (offered, arguments) = admit(name, arguments, &everything, &catalog)?;
+        let (offered, arguments) = admit(
+            name,
+            arguments,
+            &everything,
+            &catalog,
+            &self.policy_of(None),
+        )?;
         let job = Job {
             place: 0,
             id: String::new(),
             offered,
             arguments,
             retries: Retries::default(),
+            is_early: false,
         };
         let limits = CallLimits {
             silence: self.config.tool_timeout,
             deadline: Instant::now() + self.config.request_timeout,
         };
-        let mut running = RunningCalls::new(&self.backends, vec![vec![job]], limits, 1);
+        let mut running = RunningCalls::new(self, None, vec![vec![job]], limits, 1);
         while let Some(event) = running.next().await {
             if let CallEvent::Finished { outcome, .. } = event {
                 return outcome;

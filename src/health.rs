@@ -58,7 +58,7 @@ pub struct ServerHealth {
     pub last_error: Option<String>,
     /// The last lines of its standard error, the oldest first; at most 20 lines of at most 500 bytes.
     pub stderr_tail: Vec<String>,
-    /// Patterns in its `tools` that match none of its tools.
+    /// Patterns in its `tools` and `cache` that match none of its tools.
     pub unmatched_patterns: Vec<String>,
 }
 

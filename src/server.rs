@@ -61,6 +61,15 @@ use self::{
     responses::{background::Runs, sockets::Sockets},
 };
 
+/// A key of clients.
+#[derive(Clone, Debug)]
+pub struct ApiKey {
+    /// Its name for the log and the policy: of `[keys.NAME]`, or its place in `api_keys`.
+    pub name: String,
+    /// The key.
+    pub secret: Secret,
+}
+
 /// The listen address, and which clients are admitted.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -68,7 +77,7 @@ pub struct Config {
     pub bind: SocketAddr,
     /// Keys that clients must send as `Authorization: Bearer …`. If empty, every client is admitted on loopback and
     /// none elsewhere.
-    pub api_keys: Vec<Secret>,
+    pub api_keys: Vec<ApiKey>,
     /// Without `api_keys`, admits every client on any address. Default: false.
     pub allow_anonymous: bool,
     /// Names besides loopback and IP addresses that the `Host` header may have. `*` for any. Default: none.

@@ -37,26 +37,26 @@ http {{
     proxy_buffering off;
     proxy_request_buffering off;
     proxy_read_timeout 300s;
+    {trust}
     server {{
-        listen 127.0.0.1:{port};
-        location /v1/ {{ proxy_pass http://model; }}
+        listen 127.0.0.1:{port}{tls};
+        location /v1/ {{ proxy_pass {scheme}://model; }}
         location /buffered/ {{
             client_body_buffer_size 8m;
             proxy_request_buffering on;
-            proxy_pass http://model/;
+            proxy_pass {scheme}://model/;
         }}
         location /rpc/ {{ proxy_pass http://server; }}
     }}
 }}
 """
 
-TOOLWAY = """\
-bind = "127.0.0.1:{port}"
-
-[[upstreams]]
-name = "mock"
-base_url = "http://127.0.0.1:{model}/v1"
-"""
+# nginx checks the name, toolway the address that it is configured with. rustls takes no CA for a server.
+CERTIFICATE = [
+    *("-subj", "/CN=model"),
+    *("-addext", "subjectAltName=DNS:model,IP:127.0.0.1"),
+    *("-addext", "basicConstraints=critical,CA:FALSE"),
+]
 
 ECHO = {
     "type": "function",
@@ -72,15 +72,25 @@ ECHO = {
 }
 
 
-def nginx(folder, port, model, server):
+def nginx(folder, port, model, server, certificate=None, serves_tls=False):
+    """With a certificate either the model is asked over TLS, or, to stand before it, TLS is served."""
+    to_model = {"scheme": "http", "trust": "", "tls": ""}
+    if serves_tls:
+        to_model["tls"] = f" ssl; ssl_certificate {certificate}; ssl_certificate_key {certificate}.key; ssl_protocols TLSv1.3"
+    elif certificate:
+        trust = f"proxy_ssl_trusted_certificate {certificate}; proxy_ssl_verify on; proxy_ssl_protocols TLSv1.3;"
+        to_model |= {"scheme": "https", "trust": trust}
     # A master that is root gives its worker to nobody, who cannot read this folder.
     user = "user root;" if os.geteuid() == 0 else ""
-    return NGINX.format(folder=folder, port=port, model=model, server=server, user=user)
+    return NGINX.format(folder=folder, port=port, model=model, server=server, user=user, **to_model)
 
 
-def toolway(folder, port, model, server_url=None, functions=None):
-    """A configuration; `functions` are the keys that say where the group `api` is run."""
-    text = TOOLWAY.format(port=port, model=model)
+def toolway(folder, port, model, server_url=None, functions=None, upstreams=None):
+    """A configuration; `functions` are the keys that say where the group `api` is run, and `upstreams` those of each."""
+    text = f'bind = "127.0.0.1:{port}"\n'
+    for upstream in upstreams or [{"name": "mock"}]:
+        keys = {"base_url": f"http://127.0.0.1:{model}/v1", **upstream}
+        text += "\n[[upstreams]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
     if server_url:
         text += f'\n[servers.bench]\nurl = "{server_url}"\n'
     if functions:

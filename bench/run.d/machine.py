@@ -59,6 +59,18 @@ def raise_file_limit():
         raise Missing(f"only {wanted} open files are allowed; 4096 are needed (`ulimit -Hn`)")
 
 
+def make_certificate(path, about):
+    """A certificate that signs itself, and its key beside it."""
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    files = ["-days", "1", "-out", str(path), "-keyout", f"{path}.key"]
+    try:
+        subprocess.run([*command, *files, *about], check=True, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise Failed("openssl is not here: `apt-get install openssl`") from None
+    except subprocess.CalledProcessError as error:
+        raise Failed(f"openssl: {error.stderr.strip()}") from None
+
+
 def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -89,6 +101,14 @@ class Process:
     def memory(self):
         """Resident bytes."""
         return sum(resident(pid) for pid in self.pids())
+
+    def peak(self):
+        """Most resident bytes since `forget_peak`; of the process alone."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+
+    def forget_peak(self):
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
 
 class Processes:

@@ -77,34 +77,51 @@ class Bench:
         machine.until_listening(process, port)
         return port
 
-    def start_nginx(self):
+    def start_nginx(self, model=None, **options):
+        port, process = self.start_nginx_on(self.processes.cores.gateway, model or self.model, **options)
+        return Contender("nginx", f"http://127.0.0.1:{port}", process)
+
+    def start_nginx_on(self, core, model, **options):
         port = machine.free_port()
         folder = self.folder / f"nginx-{port}"
         folder.mkdir()
         config = folder / "nginx.conf"
-        config.write_text(gateways.nginx(folder, port, self.model, self.server))
+        config.write_text(gateways.nginx(folder, port, model, self.server, **options))
         command = [self.nginx_binary, "-p", folder, "-c", config]
-        process = self.processes.start(command, self.processes.cores.gateway, "nginx.log")
+        process = self.processes.start(command, core, "nginx.log")
         machine.until_listening(process, port)
-        return Contender("nginx", f"http://127.0.0.1:{port}", process)
+        return port, process
 
     @contextlib.contextmanager
-    def toolway(self, name="toolway", mcp=None, functions=None, tools=0):
+    def tls_model(self):
+        """The model behind TLS, which an nginx on the core of the mocks does: its port and its certificate."""
+        certificate = self.folder / "model.pem"
+        machine.make_certificate(certificate, gateways.CERTIFICATE)
+        served = {"certificate": certificate, "serves_tls": True}
+        port, process = self.start_nginx_on(self.processes.cores.load, self.model, **served)
+        self.mocks.append(process)
+        yield port, certificate
+        self.mocks.remove(process)
+        self.processes.end(process)
+
+    @contextlib.contextmanager
+    def toolway(self, name="toolway", mcp=None, functions=None, tools=0, upstreams=None, trust=None):
         """toolway with an MCP server at this path of the mock, or with functions, once it has so many tools."""
         port = machine.free_port()
         url = f"http://127.0.0.1:{self.server}{mcp}" if mcp else None
         config = self.folder / f"toolway-{port}.toml"
-        config.write_text(gateways.toolway(self.folder, port, self.model, url, functions))
-        process = self.start_toolway(config)
+        config.write_text(gateways.toolway(self.folder, port, self.model, url, functions, upstreams))
+        process = self.start_toolway(config, trust)
         machine.until_listening(process, port)
         contender = Contender(name, f"http://127.0.0.1:{port}", process)
         self.until_tools(contender, tools)
         yield contender
         self.processes.end(process)
 
-    def start_toolway(self, config):
+    def start_toolway(self, config, trust=None):
         command = [self.toolway_binary, "serve", "--config", config, "--data-dir", config.with_suffix(".data")]
-        return self.processes.start(command, self.processes.cores.gateway, "toolway.log")
+        trusted = {"env": {**os.environ, "SSL_CERT_FILE": str(trust)}} if trust else {}
+        return self.processes.start(command, self.processes.cores.gateway, "toolway.log", **trusted)
 
     def until_tools(self, contender, tools):
         deadline = time.monotonic() + machine.LONGEST_START
@@ -116,11 +133,14 @@ class Bench:
     # ---- Single questions -------------------------------------------------------------------------------------------
 
     def get(self, contender, path, body=None, headers=()):
+        return json.loads(self.text(contender, path, body, headers))
+
+    def text(self, contender, path, body=None, headers=()):
         named = dict(header.split(": ", 1) for header in headers)
         data = json.dumps(body).encode() if body is not None else None
         request = urllib.request.Request(contender.base + path, data, {"content-type": "application/json", **named})
         with urllib.request.urlopen(request, timeout=10) as response:
-            return json.load(response)
+            return response.read().decode()
 
     def count(self, contender, body, headers=()):
         """What reaches the model of a request: messages, tools, bytes."""
@@ -228,6 +248,17 @@ class Bench:
         self.runs.append({"label": label, "contender": run.name, "before": before, "held": most, **found})
         self.log(f"  {label:40} {run.name:26} {kib:.1f} KB each")
         return kib
+
+    def peak(self, label, run):
+        """Resident bytes at most, beyond those before, while one request is answered."""
+        process = run.contender.process
+        before = process.memory()
+        process.forget_peak()
+        self.once(label, run, 0.001, warm_up=True)  # One request takes longer.
+        found = process.peak() - before
+        self.runs.append({"label": label, "contender": run.name, "before": before, "peak": found})
+        self.log(f"  {label:40} {run.name:26} {found / (1 << 20):.1f} MB at the peak")
+        return found
 
     # ---- About ------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ NO_TOOLS = ["x-toolway-tools: none"]
 THREE = {"mcp": "/mcp", "tools": 3}
 HELD = 500
 HISTORY = 1_000_000  # Bytes.
+LONGEST_BODY = 31 << 20
+WRITING = 900  # Milliseconds.
 TOLERANCE = 1.1  # "No cost": what two runs of the same thing may differ by.
 
 ROWS = {}
@@ -47,6 +49,24 @@ def plain(bench):
     added = "added_p50_us"
     lines.append(Line("plain", "added p50, c=1", toolway[added], "µs", nginx[added], most=1.3))
     return lines
+
+
+@row
+def tls(bench):
+    """plain requests to a model over TLS, connections kept: CPU"""
+    with bench.tls_model() as (port, certificate):
+        nginx = bench.start_nginx(model=port, certificate=certificate)
+        upstream = {"name": "mock", "base_url": f"https://127.0.0.1:{port}/v1"}
+        with bench.toolway(**THREE, upstreams=[upstream], trust=certificate) as toolway:
+            runs = [chat(way, PLAIN, 16, NO_TOOLS) for way in (nginx, toolway)]
+            found = bench.rounds("plain over TLS c=16", runs)
+            runs = [streamed(way, 100, 1, 16, NO_TOOLS) for way in (nginx, toolway)]
+            streams = bench.rounds("100 chunks over TLS c=16", runs)
+        bench.processes.end(nginx.process)
+    return [
+        cpu_line("tls", "CPU per 1000 plain requests to a model over TLS, c=16", *found, most=2.5),
+        cpu_line("tls", "CPU per 1000 streams of 100 chunks from a model over TLS, c=16", *streams, most=2.0),
+    ]
 
 
 @row
@@ -170,6 +190,29 @@ def memory(bench):
     ]
 
 
+@row
+def body(bench):
+    """one request of 31 MiB with as many values as toolway takes: memory at its peak"""
+    file = bench.folder / "many-values.json"
+    file.write_text(json.dumps(many_values(), separators=(",", ":")))
+    length = file.stat().st_size
+    bench.demand(LONGEST_BODY - (1 << 20) < length < LONGEST_BODY + (1 << 20), f"the body has {length} bytes")
+    asked = [
+        ("no tool", NO_TOOLS, CHAT, 40),
+        ("3 tools offered", (), CHAT, 40),
+        ("translated from Messages", (), "/v1/messages", 300),
+    ]
+    lines = []
+    for what, headers, path, most in asked:
+        with bench.toolway(**THREE) as toolway:
+            bench.once("a few requests", chat(toolway, PLAIN, 1), bench.options.warm_up, warm_up=True)
+            time.sleep(min(1.0, bench.options.secs))
+            peak = bench.peak("31 MiB of small values", chat(toolway, file, 1, headers, path, what))
+        about = f"peak memory above idle, one request of 31 MiB with 500,000 values, {what}"
+        lines.append(Line("body", about, peak / (1 << 20), "MB", most=most, absolute=True))
+    return lines
+
+
 # ---- Tools ----------------------------------------------------------------------------------------------------------
 
 
@@ -231,6 +274,25 @@ def mcp_lines(bench, toolway, what, tool, bounds):
         line,
         Line("mcp", f"`tools/call` per second to {what}, c=16", *rates, against="floor", least=bounds.get("least")),
     ]
+
+
+@row
+def early(bench):
+    """a turn that calls a tool and writes on: the time to the end of the answer, early start against none"""
+    body = {"model": f"three-calls-{WRITING // 2}ms", "messages": [QUESTION], "stream": True}
+    times = {"early start": [], "without": []}
+    with bench.toolway(mcp="/mcp/3/0/read-only", tools=3) as reads, bench.toolway(**THREE) as others:
+        for _ in range(bench.options.starts):
+            for (what, found), toolway in zip(times.items(), [reads, others]):
+                begun = time.monotonic()
+                said = bench.text(toolway, CHAT, body)
+                found.append(time.monotonic() - begun)
+                bench.demand("The tool said: waited 2 ms" in said, f"three calls, {what}: {said[-500:]}")
+    found, without = (statistics.median(each) * 1000 for each in times.values())
+    bench.runs.append({"label": "three calls", "contender": "toolway", **times})
+    what = f"a read of {WRITING} ms while the model writes for {WRITING} ms: the end of the answer"
+    saved = Line("early", "the same: how much earlier", without - found, "ms", least=600, absolute=True)
+    return [Line("early", what, found, "ms", without, against="after the turn"), saved]
 
 
 # ---- Start ----------------------------------------------------------------------------------------------------------
@@ -321,6 +383,15 @@ def long_chat():
     text = 'It was said that "nothing is added"\nby a good gateway, not even a byte. ' * 12
     messages = [{"role": ("user", "assistant")[n % 2], "content": f"{n}: {text}"} for n in range(HISTORY // len(text))]
     return {"model": "plain", "messages": [*messages, QUESTION]}
+
+
+def many_values():
+    """A chat of LONGEST_BODY bytes whose parts are many and short: three values each, and 500,000 are the most."""
+    parts, in_each = 164_000, 100
+    text = "word " * ((LONGEST_BODY // parts - len('{"type":"text","text":""},')) // 5)
+    content = [{"type": "text", "text": text}] * in_each
+    messages = [{"role": "user", "content": content}] * (parts // in_each)
+    return {"model": "plain", "max_tokens": 1000, "messages": [*messages, QUESTION]}
 
 
 def cpu_line(name, what, other, toolway, **bounds):

@@ -5,6 +5,7 @@
 //! | `/mcp` | an MCP server over Streamable HTTP with `echo`, `add` and `slow` |
 //! | `/mcp/N` | the same with N tools in all |
 //! | `/mcp/N/BYTES` | the same, with BYTES more in their descriptions together |
+//! | `/mcp/N/BYTES/read-only` | the same, whose tools say that they change nothing |
 //! | `/functions/NAME` | an HTTP API that answers with the arguments it got, for `url` of a group of functions |
 //! | `/tool_calls` | a webhook that answers each call with its `message`, for `endpoint` of a group |
 //! | `/rpc/BYTES` | the answer to a `tools/call` in BYTES bytes without any protocol, for nginx |
@@ -24,6 +25,7 @@ use rmcp::{
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, JsonObject,
         ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+        ToolAnnotations,
     },
     service::RequestContext,
     transport::{
@@ -160,10 +162,11 @@ fn server(servers: &Servers, rest: &str) -> Option<Service> {
     if let Some(service) = servers.get(rest) {
         return Some(service.clone());
     }
-    let mut numbers = rest.split('/').skip(1).map(str::parse);
+    let mut parts = rest.split('/').skip(1);
     let tools = Tools::new(
-        numbers.next().unwrap_or(Ok(3)).ok()?,
-        numbers.next().unwrap_or(Ok(0)).ok()?,
+        parts.next().map_or(Ok(3), str::parse).ok()?,
+        parts.next().map_or(Ok(0), str::parse).ok()?,
+        parts.next() == Some("read-only"),
     );
     let service = StreamableHttpService::new(
         move || Ok(tools.clone()),
@@ -179,7 +182,7 @@ struct Tools(Arc<[Tool]>);
 
 impl Tools {
     /// The three that can be called, and as many made up ones as are missing.
-    fn new(count: usize, more_bytes: usize) -> Self {
+    fn new(count: usize, more_bytes: usize, read_only: bool) -> Self {
         let callable = [
             (
                 "echo",
@@ -208,6 +211,7 @@ impl Tools {
             let share = more_bytes / count + usize::from(at < more_bytes % count);
             let description = tool.description.take().unwrap_or_default();
             tool.description = Some((description.into_owned() + &"-".repeat(share)).into());
+            tool.annotations = read_only.then(|| ToolAnnotations::new().read_only(true));
         }
         Tools(tools.into())
     }

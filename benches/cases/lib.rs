@@ -3,12 +3,13 @@
 //! A case is a name and a setup; what the setup gives is run over and over. Only what is public is used, with
 //! inputs as upstreams and clients send them. Nothing here measures anything.
 //!
-//! Read next: `cases/streams.rs`, `cases/chat.rs`, `cases/tools.rs`, `cases/mcp.rs`; how it is counted:
+//! Read next: `cases/streams.rs`, `cases/dialects.rs`, `cases/chat.rs`, `cases/tools.rs`, `cases/mcp.rs`; how it is counted:
 //! `scripts/instructions`.
 
 use std::hint::black_box;
 
 mod chat;
+mod dialects;
 mod mcp;
 mod streams;
 mod tools;
@@ -28,7 +29,13 @@ pub type Body = Box<dyn FnMut()>;
 
 /// Every case.
 pub fn all() -> impl Iterator<Item = Case> {
-    let areas = [streams::CASES, chat::CASES, tools::CASES, mcp::CASES];
+    let areas = [
+        streams::CASES,
+        dialects::CASES,
+        chat::CASES,
+        tools::CASES,
+        mcp::CASES,
+    ];
     let cases = areas.into_iter().flatten();
     cases.map(|&(name, times, setup)| Case { name, times, setup })
 }

@@ -81,9 +81,10 @@ pub(super) fn settings(mode: Mode) -> Settings {
     }
 }
 
+pub(super) const WORDS: [&str; 5] = [" the", " weather", " in", " Zürich", " \"today\""];
+
 /// 100 pieces of text.
-fn text() -> Vec<String> {
-    const WORDS: [&str; 5] = [" the", " weather", " in", " Zürich", " \"today\""];
+pub(super) fn text() -> Vec<String> {
     let pieces = WORDS.iter().cycle().take(100);
     answer(pieces.map(|word| json!({"content": word})), "stop")
 }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use toolway_core::{
     agent::admit::admit,
     catalog::{Catalog, Selection, ServerTools},
+    policy::ClientPolicy,
     translate::{
         calls::{Validator, parse_arguments},
         names,
@@ -95,7 +96,8 @@ fn check(arguments: &str) -> Body {
 fn call(name: &'static str, arguments: &'static str) -> Body {
     let catalog = catalog(50);
     let selected = catalog.select(&Selection::everything(), &[], 128);
-    body(move || admit(name, arguments, &selected, &catalog))
+    let client = ClientPolicy::default();
+    body(move || admit(name, arguments, &selected, &catalog, &client))
 }
 
 /// The tools of a request with or without an `X-Toolway-Tools` header.

@@ -39,14 +39,26 @@ def text_of(content):
     return content or ""
 
 
+# What a chat without a plan comes to: the snippets of the documents ask for the time.
+TIME_IS_ASKED_FOR = "What time is it"
+TELL_THE_TIME = [
+    {"calls": [["time__get_current_time", {"timezone": "Europe/Berlin"}]]},
+    {"text": ["It is ", "{results}"]},
+]
+SAY_HELLO = [{"text": ["Hello."]}]
+
+
 def find_plan(messages):
-    """The place of the message that holds the plan, and the plan; a chat without one is answered with `Hello.`"""
+    """The place of the message that holds the plan, and the plan; a chat without one asks for the time, or is answered
+    with `Hello.`"""
     for place in range(len(messages) - 1, -1, -1):
         message = messages[place]
         text = text_of(message.get("content"))
         if message.get("role") == "user" and "PLAN " in text:
             return place, json.JSONDecoder().raw_decode(text[text.index("PLAN ") + 5 :])[0]
-    return len(messages), {"tag": "", "rounds": [{"text": ["Hello."]}]}
+        if message.get("role") == "user" and TIME_IS_ASKED_FOR in text:
+            return place, {"tag": "", "rounds": TELL_THE_TIME}
+    return len(messages), {"tag": "", "rounds": SAY_HELLO}
 
 
 def round_of(messages, place):

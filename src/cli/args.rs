@@ -125,6 +125,8 @@ pub(super) struct McpArgs {
 pub(super) enum KnownClient {
     /// Claude Desktop.
     Claude,
+    /// Claude Code.
+    ClaudeCode,
     /// Cursor.
     Cursor,
     /// Visual Studio Code.
@@ -178,7 +180,8 @@ pub(super) struct ListenArgs {
 Examples:
   toolway check
   toolway check --config toolway.toml --offline
-  toolway check --json | jq '.problems[].path'")]
+  toolway check --json | jq '.problems[].path'
+  toolway check --explain files__write '{\"path\": \"/etc/hosts\"}' --key alice")]
 pub(super) struct CheckArgs {
     #[command(flatten)]
     pub(super) files: FileArgs,
@@ -187,6 +190,12 @@ pub(super) struct CheckArgs {
     /// Check only the configuration; start no server and connect to nothing.
     #[arg(long)]
     pub(super) offline: bool,
+    /// Say whether a call of this tool would run, and which rules say so; ARGS is a JSON object.
+    #[arg(long, num_args = 1..=2, value_names = ["TOOL", "ARGS"], conflicts_with = "offline")]
+    pub(super) explain: Vec<String>,
+    /// The key of the client for `--explain`: a name of `[keys.NAME]`, or `api_keys[0]`.
+    #[arg(long, requires = "explain")]
+    pub(super) key: Option<String>,
     /// Print JSON.
     #[arg(long)]
     pub(super) json: bool,

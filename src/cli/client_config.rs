@@ -13,12 +13,27 @@ use super::args::{KnownClient, McpArgs};
 use crate::config::{Config, DEFAULT_FILE, Environment, Given};
 
 /// The text to paste, and where.
-pub(super) fn lines(client: KnownClient, asked: &McpArgs) -> Result<(String, String)> {
+pub(super) fn lines(
+    client: KnownClient,
+    asked: &McpArgs,
+    config: &Config,
+) -> Result<(String, String)> {
     let program = std::env::current_exe().context("cannot tell where toolway is")?;
     let folder = std::env::current_dir().context("cannot tell where this is")?;
     let args = arguments(asked, &folder)?;
     let settings = settings(client, &text(program)?, &args);
     let mut advice = place(client, std::env::consts::OS);
+    if asked.files.config().is_none() && args.iter().any(|it| it == "--config") {
+        advice.push_str(&format!(
+            "The entry names {DEFAULT_FILE} of this folder, which was found here; `--config FILE` names another.\n"
+        ));
+    }
+    if config.servers.is_empty() && config.functions.is_empty() {
+        advice.push_str(
+            "warning: this entry offers no tools: there is no MCP server and no function; name a configuration with \
+             `--config FILE`, or the file of another MCP client with `--mcp FILE`.\n",
+        );
+    }
     let names = variables(&asked.given(), &Environment::real());
     if !names.is_empty() {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -101,6 +116,9 @@ fn text(path: PathBuf) -> Result<String> {
 
 fn settings(client: KnownClient, program: &str, args: &[String]) -> Value {
     match client {
+        KnownClient::ClaudeCode => {
+            json!({"mcpServers": {"toolway": {"type": "stdio", "command": program, "args": args}}})
+        }
         KnownClient::Claude | KnownClient::Cursor => {
             json!({"mcpServers": {"toolway": {"command": program, "args": args}}})
         }
@@ -127,6 +145,13 @@ fn place(client: KnownClient, os: &str) -> String {
             format!(
                 "Paste this into {file} (Claude: Settings, Developer, Edit Config) and start Claude again.\n"
             )
+        }
+        KnownClient::ClaudeCode => {
+            let file = match os {
+                "windows" => "%USERPROFILE%\\.claude.json",
+                _ => "~/.claude.json",
+            };
+            format!("Paste this into .mcp.json of one project, or its `mcpServers` into {file}.\n")
         }
         KnownClient::Cursor => {
             let file = match os {
@@ -159,6 +184,8 @@ mod tests {
         assert_eq!(claude["mcpServers"]["toolway"]["command"], "/bin/toolway");
         assert_eq!(claude["mcpServers"]["toolway"]["args"], json!(["mcp"]));
         assert_eq!(settings(KnownClient::Cursor, "/bin/toolway", &args), claude);
+        let claude_code = settings(KnownClient::ClaudeCode, "/bin/toolway", &args);
+        assert_eq!(claude_code["mcpServers"]["toolway"]["type"], "stdio");
         let code = settings(KnownClient::VsCode, "/bin/toolway", &args);
         assert_eq!(code["servers"]["toolway"]["type"], "stdio");
     }
@@ -167,6 +194,7 @@ mod tests {
     fn every_system_has_its_place() {
         for client in [
             KnownClient::Claude,
+            KnownClient::ClaudeCode,
             KnownClient::Cursor,
             KnownClient::VsCode,
         ] {

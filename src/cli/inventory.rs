@@ -126,6 +126,19 @@ impl Inventory {
         all.all(|it| it.is_ready)
     }
 
+    /// A line about each server and each group of functions that cannot be called.
+    pub(super) fn what_is_wrong(&self) -> String {
+        let all = self.servers.iter().chain(&self.functions);
+        let odd = all.filter(|it| !it.is_ready);
+        odd.map(|it| {
+            format!(
+                "{}\n",
+                terminal::error(&terminal::safe(&it.what_is_wrong()))
+            )
+        })
+        .collect()
+    }
+
     /// Every server can be called, and everything else that was tried can be reached.
     pub(super) fn is_all_well(&self) -> bool {
         self.are_all_ready() && self.upstreams.iter().all(|it| it.error.is_none())
@@ -357,7 +370,7 @@ fn warnings(config: &Config, inventory: Option<&Inventory>) -> Vec<Problem> {
         return all;
     };
     for server in &inventory.servers {
-        let path = format!("servers.{}.tools", server.server);
+        let path = format!("servers.{}", server.server);
         let patterns = server.unmatched_patterns.iter();
         all.extend(patterns.map(|it| problem(path.clone(), unmatched(it))));
     }
@@ -365,14 +378,14 @@ fn warnings(config: &Config, inventory: Option<&Inventory>) -> Vec<Problem> {
     all
 }
 
-/// The message for a pattern in `tools`.
+/// The message for a pattern in `tools` or `cache`.
 pub(super) fn unmatched(pattern: &str) -> String {
     format!("pattern `{pattern}` matches no tool")
 }
 
 /// Who may send requests.
 pub(super) fn access(config: &Config) -> String {
-    let is_key = |it: &&Problem| it.path.starts_with("api_keys[");
+    let is_key = |it: &&Problem| it.path.starts_with("api_keys[") || it.path.starts_with("keys.");
     let unset = config.unset.iter().filter(is_key).count();
     let keys = config.server.api_keys.len() + unset;
     match (keys, unset) {
@@ -388,8 +401,15 @@ pub(super) fn access(config: &Config) -> String {
 /// Each upstream: its name, address and models, and whose key goes there.
 pub(super) fn upstreams_in_words(config: &Config) -> impl Iterator<Item = [String; 4]> {
     config.upstreams.iter().enumerate().map(|(i, upstream)| {
-        let path = format!("upstreams[{i}].api_key");
-        let is_unset = config.unset.iter().any(|it| it.path == path);
+        let (key, headers) = (
+            format!("upstreams[{i}].api_key"),
+            format!("upstreams[{i}].headers."),
+        );
+        let is_key = |path: &str| {
+            let header = path.strip_prefix(&headers);
+            path == key || header.is_some_and(model::is_credential_name)
+        };
+        let is_unset = config.unset.iter().any(|it| is_key(&it.path));
         let models = match upstream.models.is_empty() {
             true => "every model".to_owned(),
             false => upstream.models.join(", "),
@@ -399,6 +419,7 @@ pub(super) fn upstreams_in_words(config: &Config) -> impl Iterator<Item = [Strin
             _ if is_unset => "with its own key, which is not set",
             (true, _) => "with its own key",
             (false, true) => "with the client's key",
+            (false, false) if !upstream.headers.is_empty() => "with its own headers",
             (false, false) => "without a key",
         };
         [
@@ -521,9 +542,25 @@ mod tests {
     use indoc::indoc;
 
     use super::*;
-    use crate::config::{Environment, FileText, Given};
+    use crate::config::{Environment, FileText, Given, Keys};
 
     fn config(text: &str) -> Config {
+        load(text, &Given::default())
+    }
+
+    /// As `check --offline` reads it.
+    fn config_offline(text: &str) -> Config {
+        let keys = Keys::Used;
+        load(
+            text,
+            &Given {
+                keys,
+                ..Given::default()
+            },
+        )
+    }
+
+    fn load(text: &str, given: &Given) -> Config {
         let read = |path: &std::path::Path| match path.ends_with("toolway.toml") {
             true => Ok(FileText {
                 text: text.to_owned(),
@@ -536,7 +573,7 @@ mod tests {
             read: &read,
             folder: "/w".into(),
         };
-        Config::load(&Given::default(), &environment).unwrap()
+        Config::load(given, &environment).unwrap()
     }
 
     fn inventory() -> Inventory {
@@ -690,6 +727,34 @@ mod tests {
                     a/y  weight 1  is silent
         "};
         assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn a_key_in_the_headers_is_the_own_key_of_an_upstream() {
+        let text = indoc! {"
+            [[upstreams]]
+            name = 'set'
+            base_url = 'http://a'
+            models = ['a*']
+            headers = { Authorization = 'Bearer sk' }
+            [[upstreams]]
+            name = 'unset'
+            base_url = 'http://a'
+            models = ['b*']
+            headers = { X-Goog-Api-Key = 'env:NOT_SET' }
+            [[upstreams]]
+            name = 'other'
+            base_url = 'http://a'
+            headers = { X-Team = 'one' }
+        "};
+        let config = config_offline(text);
+        let keys = upstreams_in_words(&config).map(|[.., key]| key);
+        let expected = [
+            "with its own key",
+            "with its own key, which is not set",
+            "with its own headers",
+        ];
+        assert_eq!(keys.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(super) async fn run(config: Config, show: Show, stop: CancellationToken) -> 
 /// Printed when `toolway mcp` is started on a terminal.
 pub(super) const FOR_PEOPLE: &str = "\
 toolway mcp is an MCP server on standard input and output: a client such as Claude, Cursor or VS Code starts it.
-`toolway mcp --print-config claude` (or cursor, vscode) prints what to paste into the client's settings.
+`toolway mcp --print-config claude` (or claude-code, cursor, vscode) prints what to paste into the client's settings.
 It now waits for JSON-RPC messages, one a line; Ctrl-D ends it.
 ";
 

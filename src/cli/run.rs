@@ -151,7 +151,7 @@ fn hidden(config: &Config, server: &str, name: &str) -> Option<String> {
     (!config.tools.shows(own)).then(|| own.to_owned())
 }
 
-async fn settled(config: &Config) -> Result<Arc<Gateway>> {
+pub(super) async fn settled(config: &Config) -> Result<Arc<Gateway>> {
     let slowest = config.servers.iter().map(|server| server.start_timeout);
     let start_wait = slowest.max().unwrap_or_default() + GRACE;
     let mut config = config.clone();

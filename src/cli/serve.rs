@@ -58,6 +58,7 @@ pub(super) fn gateway(config: &Config, entries: StoreEntries) -> Result<Arc<Gate
         servers: config.servers.clone(),
         functions: config.functions.clone(),
         profiles: config.profiles.clone(),
+        policy: config.policy.clone(),
         entries: Arc::new(entries),
     })
     .context("cannot set up TLS")

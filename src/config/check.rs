@@ -1,12 +1,14 @@
 //! The state of a check: the problems so far, and the small rules that all parts share.
 
 use std::{
+    collections::BTreeMap,
     fmt::Display,
     ops::RangeInclusive,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use super::{
@@ -113,56 +115,64 @@ impl<'a> Check<'a> {
             "profiles",
             "functions",
             "models",
+            "keys",
+            "policy",
         ];
-        let [upstreams, limits, servers, profiles, functions, models] =
-            parts.map(|key| top.remove(key));
+        let [
+            upstreams,
+            limits,
+            servers,
+            profiles,
+            functions,
+            models,
+            keys,
+            policy,
+        ] = parts.map(|key| top.remove(key));
         let mut raw: RawConfig = self.table("", top);
-        for (i, one) in self.list("upstreams", upstreams).into_iter().enumerate() {
-            let path = format!("upstreams[{i}]");
-            if let Some(table) = self.expect_table(&path, one) {
-                raw.upstreams.push(self.table(&path, table));
-            }
-        }
+        raw.upstreams = self.tables_of_list("upstreams", upstreams);
         if let Some(table) = limits.and_then(|value| self.expect_table("loop", value)) {
             raw.limits = self.table("loop", table);
         }
-        for (name, one) in servers
-            .and_then(|v| self.expect_table("servers", v))
-            .unwrap_or_default()
-        {
-            let path = format!("servers.{name}");
-            if let Some(table) = self.expect_table(&path, one) {
-                raw.servers.insert(name, self.table(&path, table));
-            }
-        }
-        for (name, one) in profiles
-            .and_then(|v| self.expect_table("profiles", v))
-            .unwrap_or_default()
-        {
-            let path = format!("profiles.{name}");
-            if let Some(table) = self.expect_table(&path, one) {
-                raw.profiles.insert(name, self.table(&path, table));
-            }
-        }
-        for (name, one) in models
-            .and_then(|v| self.expect_table("models", v))
-            .unwrap_or_default()
-        {
-            let path = format!("models.{name}");
-            if let Some(table) = self.expect_table(&path, one) {
-                raw.models.insert(name, self.table(&path, table));
-            }
-        }
-        for (name, one) in functions
-            .and_then(|v| self.expect_table("functions", v))
-            .unwrap_or_default()
-        {
-            let path = format!("functions.{name}");
-            if let Some(table) = self.expect_table(&path, one) {
-                raw.functions.insert(name, self.table(&path, table));
-            }
+        raw.servers = self.tables_by_name("servers", servers);
+        raw.profiles = self.tables_by_name("profiles", profiles);
+        raw.models = self.tables_by_name("models", models);
+        raw.functions = self.tables_by_name("functions", functions);
+        raw.client_keys = self.tables_by_name("keys", keys);
+        if let Some(mut table) = policy.and_then(|value| self.expect_table("policy", value)) {
+            let rules = table.remove("rules");
+            raw.policy = self.table("policy", table);
+            raw.policy.rules = self.tables_of_list("policy.rules", rules);
         }
         raw
+    }
+
+    fn tables_by_name<T: DeserializeOwned + Default>(
+        &mut self,
+        key: &str,
+        value: Option<Value>,
+    ) -> BTreeMap<String, T> {
+        let tables = value.and_then(|value| self.expect_table(key, value));
+        let tables = tables.unwrap_or_default().into_iter();
+        let read = |(name, one)| {
+            let path = format!("{key}.{name}");
+            let table = self.expect_table(&path, one)?;
+            Some((name, self.table(&path, table)))
+        };
+        tables.filter_map(read).collect()
+    }
+
+    fn tables_of_list<T: DeserializeOwned + Default>(
+        &mut self,
+        key: &str,
+        value: Option<Value>,
+    ) -> Vec<T> {
+        let list = self.list(key, value).into_iter().enumerate();
+        let read = |(i, one)| {
+            let path = format!("{key}[{i}]");
+            let table = self.expect_table(&path, one)?;
+            Some(self.table(&path, table))
+        };
+        list.filter_map(read).collect()
     }
 
     fn list(&mut self, path: &str, value: Option<Value>) -> Vec<Value> {

@@ -100,7 +100,7 @@ impl Check<'_> {
             return None;
         };
         let kind = BackendKind::Unavailable {
-            kind: way,
+            kind: way.key(),
             reason: missing_values(path, missing),
         };
         Some(Config {

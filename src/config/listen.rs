@@ -9,27 +9,29 @@ use super::{
     keys::unknown,
     raw::{RawConfig, RawLoop},
 };
-use crate::{gateway, server, telemetry, upstream::model};
+use crate::{
+    gateway,
+    server::{self, ApiKey},
+    telemetry,
+    upstream::model,
+};
 
 const GIB: i64 = 1 << 30;
 
 impl Check<'_> {
     /// The listen address, and which clients are admitted.
-    pub(super) fn listen(&mut self, raw: &RawConfig) -> server::Config {
+    pub(super) fn listen(&mut self, raw: &RawConfig, api_keys: Vec<ApiKey>) -> server::Config {
         let default = server::Config::default();
         let bind = self.bind(raw.bind.as_deref(), default.bind);
-        let keys = raw.api_keys.iter().flatten().enumerate();
-        let api_keys: Vec<_> = keys
-            .filter_map(|(i, key)| self.key(&format!("api_keys[{i}]"), key))
-            .collect();
         let allow_anonymous = raw.allow_anonymous.unwrap_or(false);
-        let closed = raw.api_keys.as_ref().is_some_and(|keys| !keys.is_empty());
+        let closed = raw.api_keys.as_ref().is_some_and(|keys| !keys.is_empty())
+            || !raw.client_keys.is_empty();
         if !bind.ip().to_canonical().is_loopback() && !closed && !allow_anonymous {
             self.problem(
                 "bind",
                 format_args!(
                     "{bind} can be reached by others, who could use your keys and tools; \
-                     set `api_keys`, or `allow_anonymous = true` if that is meant"
+                     set `api_keys` or `[keys.NAME]`, or `allow_anonymous = true` if that is meant"
                 ),
             );
         }

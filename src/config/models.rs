@@ -29,12 +29,14 @@ impl<'a> Providers<'a> {
             };
             return all.filter(|(_, it)| is_target(it)).collect();
         }
-        let has = |upstream: &model::Config| {
-            let mut patterns = upstream.models.iter();
-            upstream.models.is_empty() || patterns.any(|it| catalog::matches(it, model))
-        };
-        all.filter(|(_, it)| has(it)).take(1).collect()
+        all.filter(|(_, it)| has(it, model)).take(1).collect()
     }
+}
+
+/// The upstream has this model, as far as its `models` say.
+fn has(upstream: &model::Config, model: &str) -> bool {
+    let mut patterns = upstream.models.iter();
+    upstream.models.is_empty() || patterns.any(|it| catalog::matches(it, model))
 }
 
 impl Check<'_> {
@@ -100,6 +102,15 @@ impl Check<'_> {
         let found = upstreams.iter().filter_map(of).max();
         match found {
             Some((_, upstream, model)) if !model.is_empty() => {
+                let of = upstreams.iter().find(|it| it.name == upstream);
+                if of.is_some_and(|it| !has(it, &model)) {
+                    self.warn(
+                        path,
+                        format_args!(
+                            "`models` of upstream `{upstream}` has no pattern for `{model}`; requests go there all the same"
+                        ),
+                    );
+                }
                 return Some(TargetModel { upstream, model });
             }
             None if !upstreams.is_empty() && written.contains('/') => {

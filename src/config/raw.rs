@@ -68,6 +68,77 @@ pub struct RawConfig {
     pub functions: BTreeMap<String, RawFunctions>,
     /// What `/mcp/NAME` shows, by name.
     pub profiles: BTreeMap<String, RawProfile>,
+    /// Keys of clients by name.
+    #[serde(rename = "keys")]
+    pub client_keys: BTreeMap<String, RawKey>,
+    /// Which calls may run.
+    pub policy: RawPolicy,
+}
+
+/// A key of clients, beside those of `api_keys`: a `[keys.NAME]` table. The log and the rules name it so.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawKey {
+    /// The key, a secret; clients send it as those of `api_keys`. Required.
+    pub key: Option<String>,
+    /// Patterns of the tools that its clients see, by their offered names: `"files__*"`, `"!files__delete"`. Others are
+    /// not listed and cannot be called. Default: all.
+    pub tools: Option<Vec<String>>,
+    /// Patterns of the servers whose tools they see. Default: all.
+    pub servers: Option<Vec<String>>,
+}
+
+/// Which calls may run: the `[policy]` table.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawPolicy {
+    /// What happens to a call that no rule decides: `"allow"` or `"deny"`. Default: `"allow"`.
+    pub default: Option<String>,
+    /// The rules; the first that matches decides.
+    pub rules: Vec<RawRule>,
+}
+
+/// A rule of the policy: a `[[policy.rules]]` table. It matches a call if everything that it says is true.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawRule {
+    /// Patterns of servers. Default: all.
+    pub servers: Option<Vec<String>>,
+    /// Patterns of offered names, such as `"files__write_*"`; `"!pattern"` leaves out. Default: all.
+    pub tools: Option<Vec<String>>,
+    /// Patterns of keys: names of `[keys.NAME]`, and `"api_keys[0]"` and so on. Default: all requests, also those
+    /// without a key.
+    pub keys: Option<Vec<String>>,
+    /// Conditions on values of the arguments, by JSON pointer: `{ "/path" = { inside = "/srv/data" } }`. Default: none.
+    pub args: Option<BTreeMap<String, RawCondition>>,
+    /// `"allow"` or `"deny"`. Required.
+    pub action: Option<String>,
+    /// Why, for the model and for people. Default: the name of the rule.
+    pub reason: Option<String>,
+}
+
+/// A condition on a value of the arguments. All that it says has to be true; of a value that is absent or of another
+/// type only a `not` is.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawCondition {
+    /// The value.
+    pub equals: Option<serde_json::Value>,
+    /// A list with the value.
+    pub one_of: Option<Vec<serde_json::Value>>,
+    /// A pattern for the whole text; `*` stands for any characters.
+    pub glob: Option<String>,
+    /// A regular expression that is found in the text; `^` and `$` bind it to its ends.
+    pub regex: Option<String>,
+    /// The least number.
+    pub min: Option<f64>,
+    /// The greatest number.
+    pub max: Option<f64>,
+    /// The absolute path of a folder that the path is in, or is. `.` and `..` are resolved; a relative path is not
+    /// inside, and links are not followed.
+    pub inside: Option<String>,
+    /// A condition of which the contrary has to be true.
+    pub not: Option<Box<RawCondition>>,
 }
 
 /// One model provider: a `[[upstreams]]` table.
@@ -182,6 +253,10 @@ pub struct RawServer {
     /// matches, whatever other patterns say. With only `!` patterns every other tool is offered. A hidden tool is not
     /// listed and cannot be called. Default: all.
     pub tools: Option<Vec<String>>,
+    /// How long the results of tools serve again, by patterns of the server's own names: `{ "get_*" = "60s" }`, at
+    /// most `"24h"`; of several patterns that match, the longest counts, and `"0s"` keeps nothing. Not for tools that say
+    /// that they change things. Default: as the results of read-only tools say (`ttlMs`).
+    pub cache: Option<BTreeMap<String, RawDuration>>,
     /// Runs its calls one after another, in order; while one waits for a person, the next one runs. Default: `false`.
     pub stateful: Option<bool>,
     /// Longest time from the start of the server to its first tool list. Default: `"60s"`.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// The tables of the configuration: the struct that describes one, its title and its path.
-const TABLES: [(&str, &str); 7] = [
+const TABLES: [(&str, &str); 11] = [
     ("RawConfig", "Top level"),
     ("RawUpstream", "`[[upstreams]]`"),
     ("RawModel", "`[models.NAME]`"),
@@ -11,16 +11,22 @@ const TABLES: [(&str, &str); 7] = [
     ("RawServer", "`[servers.NAME]`"),
     ("RawFunctions", "`[functions.NAME]`"),
     ("RawProfile", "`[profiles.NAME]`"),
+    ("RawKey", "`[keys.NAME]`"),
+    ("RawPolicy", "`[policy]`"),
+    ("RawRule", "`[[policy.rules]]`"),
+    ("RawCondition", "A condition in `args` of a rule"),
 ];
 
 /// Keys that are described by a table of their own.
-const PARTS: [&str; 6] = [
+const PARTS: [&str; 8] = [
     "upstreams",
     "models",
     "loop",
     "servers",
     "functions",
     "profiles",
+    "keys",
+    "policy",
 ];
 
 /// `docs/configuration.md` as it should be.

@@ -2,10 +2,16 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use super::{check::Check, keys::unknown, problem::Problem, raw::RawServer, values::Origin};
+use super::{
+    check::Check,
+    keys::unknown,
+    problem::Problem,
+    raw::{RawDuration, RawServer},
+    values::Origin,
+};
 use crate::secret::Secret;
 use crate::upstream::mcp::{self, HttpKind, Transport};
-use toolway_core::catalog::ToolFilter;
+use toolway_core::{catalog::ToolFilter, route::cache::CacheRules};
 use toolway_protocol::tool::ServerId;
 
 /// The name that is reserved for the gateway's own tools.
@@ -141,6 +147,7 @@ impl Check<'_> {
         );
         let required = raw.required.unwrap_or(false);
         let tools = self.tools(&key("tools"), raw.tools.as_deref());
+        let cache = self.cache_rules(&key("cache"), raw.cache.as_ref());
         let kind = match (&raw.command, raw.kind.as_deref()) {
             (Some(_), _) => "stdio",
             (None, Some("sse")) => "sse",
@@ -164,7 +171,24 @@ impl Check<'_> {
             max_message_bytes,
             required,
             tools,
+            cache,
         })
+    }
+
+    fn cache_rules(
+        &mut self,
+        path: &str,
+        raw: Option<&BTreeMap<String, RawDuration>>,
+    ) -> CacheRules {
+        let rules = raw.into_iter().flatten().map(|(pattern, lasts)| {
+            let path = format_args!("{path}.\"{pattern}\"");
+            let lasts = match lasts.0.is_zero() {
+                true => Duration::ZERO,
+                false => self.time(path, Some(*lasts), Duration::ZERO),
+            };
+            (pattern.clone(), lasts)
+        });
+        CacheRules::new(rules.collect())
     }
 
     fn tools(&mut self, path: &str, patterns: Option<&[String]>) -> ToolFilter {

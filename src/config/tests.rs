@@ -4,6 +4,7 @@ mod functions;
 mod listening;
 mod models;
 mod other_clients;
+mod policy;
 mod providers;
 mod tool_servers;
 mod whole;

@@ -18,7 +18,7 @@ use toolway_core::{
 };
 use toolway_protocol::{mcp::rpc::code, tool::ToolResult};
 
-use super::Gateway;
+use super::{Gateway, RequestClient, record::Record};
 use crate::store::{Principal, approvals::Approval};
 
 /// What came of an approved call.
@@ -85,19 +85,20 @@ impl Gateway {
     }
 
     /// Makes calls that the client has approved, and gives what came of each, in their order. A call that was made before
-    /// is not made again.
+    /// is not made again, and not counted in the record.
     pub async fn make_approved(
         &self,
-        principal: Principal,
+        client: RequestClient,
         calls: &[GatewayCall],
         selected: Arc<Selected>,
+        record: &Record,
     ) -> Vec<ApprovedOutcome> {
         let mut outcomes: Vec<Option<ApprovedOutcome>> = Vec::new();
         let mut now = Vec::new();
         for call in calls {
             let id = call.approval.as_deref().unwrap_or_default();
             let wanted = fingerprint(call);
-            let used = self.entries().use_approval(principal, id, &wanted);
+            let used = self.entries().use_approval(client.principal, id, &wanted);
             outcomes.push(match used.await {
                 Ok(Approval::Used) => {
                     now.push(call);
@@ -112,13 +113,16 @@ impl Gateway {
                 Ok(Approval::Unknown) | Err(_) => Some(unknown()),
             });
         }
-        let mut made = self.make(&now, selected).await.into_iter();
+        record.add_calls(now.len());
+        let mut made = self.make(&now, selected, client).await.into_iter();
         for (call, outcome) in calls.iter().zip(&mut outcomes) {
             if outcome.is_none() {
                 let made = made.next().unwrap_or_else(unknown);
                 let id = call.approval.as_deref().unwrap_or_default();
                 if let Ok(stored) = serde_json::to_string(&Stored::new(fingerprint(call), &made)) {
-                    self.entries().keep_outcome(principal, id, stored).await;
+                    self.entries()
+                        .keep_outcome(client.principal, id, stored)
+                        .await;
                 }
                 *outcome = Some(made);
             }
@@ -127,7 +131,12 @@ impl Gateway {
     }
 
     /// Makes calls side by side where that is allowed.
-    async fn make(&self, calls: &[&GatewayCall], selected: Arc<Selected>) -> Vec<ApprovedOutcome> {
+    async fn make(
+        &self,
+        calls: &[&GatewayCall],
+        selected: Arc<Selected>,
+        client: RequestClient,
+    ) -> Vec<ApprovedOutcome> {
         if calls.is_empty() {
             return Vec::new();
         }
@@ -136,7 +145,13 @@ impl Gateway {
             .map(|call| (call.id.clone(), call.name.clone(), call.arguments.clone()));
         let round = tool_responses::round_of_calls(calls);
         let executed = self
-            .execute(round, self.catalog(), selected, Order::Parallel)
+            .execute(
+                round,
+                self.catalog_of(client.key),
+                selected,
+                Order::Parallel,
+                client,
+            )
             .await;
         let executed = match executed {
             Ok(executed) => executed,

@@ -2,8 +2,9 @@
 //! one line in the log.
 //!
 //! In a chat `agent` asks `policy`, because a refusal is a decision of the loop; what it admits is run here.
-//! Read next: `lanes`, the calls of one turn of a chat side by side.
+//! Read next: `lanes`, the calls of one turn of a chat side by side; `kept_results`, results that serve again.
 
+mod kept_results;
 mod lanes;
 
 use std::{sync::Arc, time::Duration};
@@ -11,16 +12,19 @@ use std::{sync::Arc, time::Duration};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-pub(super) use self::lanes::{CallEvent, RunningCalls};
+pub(super) use self::{
+    kept_results::KeptResults,
+    lanes::{CallEvent, RunningCalls},
+};
 use crate::upstream::mcp::Sends;
 use toolway_core::{
     catalog::Offered,
-    policy::{self, Admitted, CallRequest, Verdict},
+    policy::{Admitted, CallRequest, ClientPolicy, Verdict},
     route::{self, Retries},
 };
 use toolway_protocol::{
     mcp::results::asks_for_input,
-    tool::{CallError, ToolResult, millis},
+    tool::{CallError, JsonObject, ToolResult, millis},
 };
 
 /// The limits of a call.
@@ -43,6 +47,8 @@ pub(super) struct AdmittedCall<'a> {
     pub retries: Retries,
     /// The number of the session whose caller lends the tool.
     pub session: Option<u64>,
+    /// Where results are kept that the call may make untrue.
+    pub kept: Option<&'a KeptResults>,
 }
 
 /// A call that has ended.
@@ -86,9 +92,18 @@ impl LoggedResult for Value {
 ///
 /// # Errors
 /// [`CallError::Denied`].
-pub(super) fn admit(tool: &Arc<Offered>) -> Result<Admitted, CallError> {
-    let is_shown = true;
-    match policy::evaluate(&CallRequest { tool, is_shown }) {
+pub(super) fn admit(
+    tool: &Arc<Offered>,
+    arguments: &JsonObject,
+    client: &ClientPolicy,
+) -> Result<Admitted, CallError> {
+    let request = CallRequest {
+        tool,
+        is_shown: true,
+        key: client.key,
+        arguments,
+    };
+    match client.policy.evaluate(&request) {
         Verdict::Allow(tool) => Ok(tool),
         Verdict::Deny { reason, .. } => Err(CallError::Denied { reason }),
     }
@@ -116,6 +131,7 @@ impl AdmittedCall<'_> {
         mut announce: impl FnMut(u32, CallError) -> A,
     ) -> FinishedCall<T> {
         let begun = Instant::now();
+        let _forget = self.kept.map(|kept| kept.forget_after(self.tool));
         let (mut attempts, sends) = (1, Sends::default());
         let outcome = loop {
             let outcome = attempt(sends.clone()).await;

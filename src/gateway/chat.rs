@@ -1,8 +1,11 @@
 //! One chat in progress: its request, the tools it is offered, and the turns that were parked for it.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU32, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -27,6 +30,7 @@ use toolway_core::{
         parked::{self, Restored},
     },
     catalog::{Catalog, Selected},
+    policy::KeyId,
     route::Order,
     translate::{
         ids::Ids,
@@ -76,6 +80,8 @@ pub struct ChatInput {
     pub can_ask: bool,
     /// Whose conversation it is.
     pub principal: Principal,
+    /// The client's key.
+    pub key: Option<KeyId>,
     /// What is logged when the request ends.
     pub record: Arc<Record>,
     /// Turns a failure into the error event within a stream.
@@ -133,8 +139,8 @@ impl Drop for Chat<'_> {
             details.model = Some(self.request.model().to_owned());
             details.upstream = Some(self.route.current().upstream.config.name.clone());
             details.rounds = Some(*self.rounds.get_mut());
-            details.calls = Some(*self.calls.get_mut());
         });
+        self.input.record.add_calls(*self.calls.get_mut() as usize);
     }
 }
 
@@ -216,6 +222,7 @@ impl Chat<'_> {
             self.bounds(),
             self.catalog.clone(),
             self.selected.clone(),
+            self.gateway.policy_of(self.input.key),
             cut_results.unwrap_or_default(),
         )
     }
@@ -256,15 +263,38 @@ impl Chat<'_> {
 
     /// Prepares the calls of a turn.
     pub(super) fn start(&self, lanes: Vec<Vec<Job>>) -> RunningCalls<'_> {
-        let calls: usize = lanes.iter().map(Vec::len).sum();
-        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
-        self.calls.fetch_add(calls, Ordering::Relaxed);
         let config = &self.gateway.config;
         let limits = CallLimits {
             silence: config.tool_timeout,
             deadline: self.deadline,
         };
-        RunningCalls::new(&self.gateway.backends, lanes, limits, config.parallel_calls)
+        self.count_calls(&lanes);
+        let principal = Some(self.input.principal);
+        RunningCalls::new(
+            self.gateway,
+            principal,
+            lanes,
+            limits,
+            config.parallel_calls,
+        )
+    }
+
+    /// Prepares more calls of a turn.
+    pub(super) fn start_more(&self, running: &mut RunningCalls<'_>, lanes: Vec<Vec<Job>>) {
+        self.count_calls(&lanes);
+        running.add(lanes);
+    }
+
+    fn count_calls(&self, lanes: &[Vec<Job>]) {
+        let calls: usize = lanes.iter().map(Vec::len).sum();
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        self.calls.fetch_add(calls, Ordering::Relaxed);
+    }
+
+    /// The time since the request began.
+    pub(super) fn elapsed(&self) -> Duration {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        self.gateway.config.request_timeout.saturating_sub(left)
     }
 
     /// Changes the state of the session as a result asks for.

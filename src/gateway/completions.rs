@@ -76,7 +76,7 @@ impl Gateway {
         let route = route.ok_or_else(|| Failure::ModelNotFound {
             model: model.to_owned(),
         })?;
-        let catalog = self.catalog();
+        let catalog = self.catalog_of(input.key);
         let selected = match request_options::applies(&request) {
             true => self.select(&request, input, &route, &catalog)?,
             false => {
@@ -129,7 +129,7 @@ impl Gateway {
         let Ok(request) = read_text(input.body.len(), parse) else {
             return Arc::default();
         };
-        let catalog = self.catalog();
+        let catalog = self.catalog_of(input.key);
         selection(&request, input, &catalog).map_or_else(
             |_| Arc::default(),
             |selection| catalog.select(&selection, &request.client_names(), usize::MAX),
@@ -214,7 +214,7 @@ impl Gateway {
         if !request_options::applies(&request) || request.n() > 1 {
             return None;
         }
-        let selection = selection(&request, input, &self.catalog()).ok()?;
+        let selection = selection(&request, input, &self.catalog_of(input.key)).ok()?;
         let missing = self.missing(&selection);
         (!missing.is_empty()).then_some(missing)
     }

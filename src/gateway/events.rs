@@ -8,9 +8,11 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+use crate::store::Principal;
 use toolway_core::{
     agent::{Job, admit::admit, events::Requested},
     catalog::{Catalog, Selected},
+    policy::KeyId,
     route::{self, Order},
     translate::{
         results::{self, Media},
@@ -20,7 +22,7 @@ use toolway_core::{
 use toolway_protocol::tool::{CallError, Progress, ToolResult};
 
 use super::{
-    Gateway,
+    Gateway, RequestClient,
     calls::{CallEvent, CallLimits, RunningCalls},
 };
 
@@ -85,6 +87,7 @@ impl Gateway {
         calls: Vec<(String, Requested)>,
         catalog: Arc<Catalog>,
         selected: Arc<Selected>,
+        client: RequestClient,
     ) -> Steps {
         let (sender, steps) = mpsc::channel(64);
         let gateway = Arc::clone(self);
@@ -92,8 +95,8 @@ impl Gateway {
             let mut open: Vec<String> = calls.iter().map(|(id, _)| id.clone()).collect();
             let after = gateway.config.request_timeout;
             let deadline = Instant::now() + after;
-            let jobs = gateway.admit_all(calls, &catalog, &selected);
-            let running = gateway.run_jobs(jobs, deadline, &mut open, &sender);
+            let jobs = gateway.admit_all(calls, &catalog, &selected, client.key);
+            let running = gateway.run_jobs(jobs, client.principal, deadline, &mut open, &sender);
             let in_time = timeout_at(deadline, running);
             let error = match gateway.ending.run_until_cancelled(in_time).await {
                 Some(Ok(())) => return,
@@ -116,8 +119,10 @@ impl Gateway {
         calls: Vec<(String, Requested)>,
         catalog: &Catalog,
         selected: &Selected,
+        key: Option<KeyId>,
     ) -> Vec<Result<Job, RefusedEvent>> {
         let most = self.config.max_calls;
+        let policy = self.policy_of(key);
         let admitted = calls.into_iter().enumerate().map(|(place, (id, call))| {
             if let Some(earlier) = &call.retry_of {
                 tracing::info!(call = id, retry_of = earlier, "A call is tried again");
@@ -128,7 +133,7 @@ impl Gateway {
             });
             let admitted = match denied {
                 Some(denied) => Err(denied),
-                None => admit(&call.tool, &call.arguments, selected, catalog),
+                None => admit(&call.tool, &call.arguments, selected, catalog, &policy),
             };
             match admitted {
                 Ok((offered, arguments)) => Ok(Job {
@@ -137,6 +142,7 @@ impl Gateway {
                     offered,
                     arguments,
                     retries: call.retries,
+                    is_early: false,
                 }),
                 Err(error) => Err(Box::new((id, error))),
             }
@@ -147,6 +153,7 @@ impl Gateway {
     async fn run_jobs(
         &self,
         admitted: Vec<Result<Job, RefusedEvent>>,
+        principal: Principal,
         deadline: Instant,
         open: &mut Vec<String>,
         steps: &mpsc::Sender<EventStep>,
@@ -163,14 +170,14 @@ impl Gateway {
             }
         }
         let lanes = route::lanes(jobs, Order::Parallel, |job| {
-            (&job.offered.server, job.offered.stateful)
+            (&job.offered.server, job.offered.runs_in_order())
         });
         let limits = CallLimits {
             silence: self.config.tool_timeout,
             deadline,
         };
         let parallel = self.config.parallel_calls;
-        let mut running = RunningCalls::new(&self.backends, lanes, limits, parallel);
+        let mut running = RunningCalls::new(self, Some(principal), lanes, limits, parallel);
         while let Some(event) = running.next().await {
             let step = match event {
                 CallEvent::Started(_) => continue,

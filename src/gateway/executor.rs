@@ -13,7 +13,7 @@ use toolway_core::{
 };
 
 use super::{
-    Gateway,
+    Gateway, RequestClient,
     calls::{CallEvent, CallLimits, RunningCalls},
     failure::Failure,
 };
@@ -50,6 +50,7 @@ impl Gateway {
         catalog: Arc<Catalog>,
         selected: Arc<Selected>,
         order: Order,
+        client: RequestClient,
     ) -> Result<Vec<Executed>, Failure> {
         let bounds = Bounds {
             max_rounds: 2,
@@ -64,11 +65,17 @@ impl Gateway {
             forces_own_call: false,
             sees_calls: false,
         };
-        let mut turn = Turn::new(bounds, catalog, selected, CutResults::default());
+        let mut turn = Turn::new(
+            bounds,
+            catalog,
+            selected,
+            self.policy_of(client.key),
+            CutResults::default(),
+        );
         turn.begin();
         let after = self.config.request_timeout;
         let deadline = Instant::now() + after;
-        let working = timeout_at(deadline, self.run_turn(&mut turn, round, deadline));
+        let working = timeout_at(deadline, self.run_turn(&mut turn, round, client, deadline));
         match self.ending.run_until_cancelled(working).await {
             Some(Ok(messages)) => Ok(messages),
             Some(Err(_)) => Err(Failure::TimeIsUp { after }),
@@ -76,7 +83,13 @@ impl Gateway {
         }
     }
 
-    async fn run_turn(&self, turn: &mut Turn, round: Round, deadline: Instant) -> Vec<Executed> {
+    async fn run_turn(
+        &self,
+        turn: &mut Turn,
+        round: Round,
+        client: RequestClient,
+        deadline: Instant,
+    ) -> Vec<Executed> {
         let limits = CallLimits {
             silence: self.config.tool_timeout,
             deadline,
@@ -84,7 +97,8 @@ impl Gateway {
         let mut effect = turn.on(Event::Answered(round));
         if let Some(Effect::Run(lanes)) = effect {
             let parallel = self.config.parallel_calls;
-            let mut running = RunningCalls::new(&self.backends, lanes, limits, parallel);
+            let mut running =
+                RunningCalls::new(self, Some(client.principal), lanes, limits, parallel);
             effect = None;
             while let Some(event) = running.next().await {
                 if let CallEvent::Finished {

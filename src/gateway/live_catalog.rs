@@ -1,13 +1,19 @@
 //! The current catalog: rebuilt whenever a server's tools change, and read by every request.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError},
+};
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Mutex, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::upstream::{function::Functions, mcp::Servers, model::Models};
-use toolway_core::catalog::{Catalog, FeatureIndex, Offered, ServerFeatures, ServerTools};
+use toolway_core::{
+    catalog::{Catalog, FeatureIndex, Offered, ServerFeatures, ServerTools},
+    policy::{KeyId, Policy},
+};
 
 use super::listing;
 
@@ -40,6 +46,55 @@ struct CatalogState {
 struct ListedServers {
     tools: Arc<Vec<ServerTools>>,
     features: Arc<Vec<ServerFeatures>>,
+}
+
+/// The catalogs of clients that do not see every tool, made when they are first asked for.
+#[derive(Debug)]
+pub(super) struct CatalogViews {
+    /// Every client sees everything.
+    are_whole: bool,
+    made: std::sync::Mutex<HashMap<Option<KeyId>, CatalogView>>,
+}
+
+#[derive(Debug)]
+struct CatalogView {
+    made_of: Arc<Catalog>,
+    shown: Arc<Catalog>,
+}
+
+impl CatalogViews {
+    /// As this policy says.
+    pub(super) fn new(policy: &Policy) -> CatalogViews {
+        CatalogViews {
+            are_whole: policy.shows_everything(),
+            made: std::sync::Mutex::default(),
+        }
+    }
+
+    /// What clients with this key see of a catalog.
+    pub(super) fn of(
+        &self,
+        catalog: Arc<Catalog>,
+        policy: &Policy,
+        key: Option<KeyId>,
+    ) -> Arc<Catalog> {
+        if self.are_whole {
+            return catalog;
+        }
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(view) = made.get(&key)
+            && Arc::ptr_eq(&view.made_of, &catalog)
+        {
+            return Arc::clone(&view.shown);
+        }
+        let shown = Arc::new(catalog.restricted(|tool| policy.shows(tool, key)));
+        let view = CatalogView {
+            made_of: catalog,
+            shown: Arc::clone(&shown),
+        };
+        made.insert(key, view);
+        shown
+    }
 }
 
 impl LiveCatalog {

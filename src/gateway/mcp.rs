@@ -145,7 +145,7 @@ impl Gateway {
             "tools/call" => call::call(self, context, params, progress).await,
             "tools/list" => {
                 self.started(&context.view).await;
-                lists::tools(context, &self.catalog(), &params)
+                lists::tools(context, &self.catalog_of(context.view.key()), &params)
             }
             "prompts/list" => {
                 self.acquainted(&context.view).await;
@@ -185,7 +185,7 @@ impl Gateway {
 
     /// The tool that is called by this name at an endpoint, for the headers that its schema asks for (`x-mcp-header`).
     pub fn offered(&self, view: &View, name: &str) -> Option<Arc<Offered>> {
-        view.tool(&self.catalog(), name).cloned()
+        view.tool(&self.catalog_of(view.key()), name).cloned()
     }
 
     /// Events from now on. Bounded: a receiver that is too slow learns how many it missed.

@@ -37,6 +37,7 @@ use self::{
 use super::failure::Failure;
 use crate::store::Principal;
 use crate::{byte_budget::ByteBudget, quota::Sharing};
+use toolway_core::policy::{ClientPolicy, Policy};
 
 /// Most sessions at one time.
 pub const MAX_SESSIONS: usize = 1000;
@@ -55,6 +56,7 @@ pub struct McpSessions {
 }
 
 struct SessionTable {
+    policy: Arc<Policy>,
     sessions: Mutex<SessionIndex>,
     definitions: ByteBudget,
     arguments: ByteBudget,
@@ -110,7 +112,7 @@ pub enum OpenSessionError {
 
 impl McpSessions {
     /// No sessions yet. Must be called within a Tokio runtime.
-    pub(super) fn start() -> McpSessions {
+    pub(super) fn start(policy: Arc<Policy>) -> McpSessions {
         let changed = Arc::new(Notify::new());
         let inner = Arc::new(SessionTable {
             sessions: Mutex::default(),
@@ -120,6 +122,7 @@ impl McpSessions {
             ended: watch::Sender::new(0),
             opened: AtomicU64::new(0),
             is_shared: AtomicBool::new(false),
+            policy,
         });
         let sweeping = tokio::spawn(sweep(Arc::downgrade(&inner), changed));
         McpSessions {
@@ -152,6 +155,7 @@ impl McpSessions {
         let reservation = self.inner.definitions.take(bytes);
         let reservation = reservation.ok_or(OpenSessionError::Full)?;
         let parts = (self.inner.number(), self.inner.arguments.clone());
+        let policy = Arc::clone(&self.inner.policy);
         let compiling = tokio::task::spawn_blocking(move || {
             let (number, arguments) = parts;
             let order = session_request::read(&body)?;
@@ -163,6 +167,7 @@ impl McpSessions {
                 arguments,
                 reservation,
                 bytes,
+                policy: ClientPolicy { policy, key: None },
             })
         });
         let session = compiling.await.map_err(|_| OpenSessionError::Broken)??;

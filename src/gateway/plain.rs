@@ -22,7 +22,7 @@ use super::{
     chat::Chat,
     failure::{Failed, Failure},
     progress_mode::{self, ProgressMode},
-    rounds::{self, AnswerForm},
+    rounds::{self, AnswerForm, EarlyCalls},
 };
 
 /// Longest body of an upstream, in bytes.
@@ -74,7 +74,7 @@ struct Whole<'a> {
 }
 
 impl AnswerForm for Whole<'_> {
-    async fn ask(&mut self, ask: &Ask) -> Result<Round, Failure> {
+    async fn ask(&mut self, ask: &Ask, _: &mut EarlyCalls<'_, '_>) -> Result<Round, Failure> {
         let (headers, body) = read(self.chat, ask).await?;
         let settings = self.chat.settings(Mode::Loop);
         let can_be_all = ask.first && self.chat.progress == ProgressMode::Off;

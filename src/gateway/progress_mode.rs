@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use toolway_core::{
         catalog::{Catalog, ServerTools},
-        policy::{self, CallRequest, Verdict},
+        policy::{CallRequest, Policy, Verdict},
     };
     use toolway_protocol::tool::{Annotations, ServerId, Tool};
 
@@ -173,8 +173,13 @@ mod tests {
             dropped: Vec::new(),
         }]);
         let tool = catalog.find("time__now").unwrap();
-        let is_shown = true;
-        let Verdict::Allow(offered) = policy::evaluate(&CallRequest { tool, is_shown }) else {
+        let request = CallRequest {
+            tool,
+            is_shown: true,
+            key: None,
+            arguments: &JsonObject::new(),
+        };
+        let Verdict::Allow(offered) = Policy::default().evaluate(&request) else {
             panic!("a tool that is shown may be called");
         };
         Job {
@@ -183,6 +188,7 @@ mod tests {
             offered,
             arguments: json!({"x": 1}).as_object().cloned().unwrap(),
             retries: toolway_core::route::Retries::default(),
+            is_early: false,
         }
     }
 

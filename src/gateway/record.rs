@@ -39,6 +39,14 @@ impl Record {
         note(self.details().get_or_insert_default());
     }
 
+    /// Counts tool calls, beside those that are counted already.
+    pub fn add_calls(&self, calls: usize) {
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        self.note(|details| {
+            details.calls = Some(details.calls.unwrap_or(0).saturating_add(calls));
+        });
+    }
+
     /// Warns the client with a header `X-Toolway-Warning`; to be said before the response begins. Characters that a
     /// header cannot hold are sent as `?`.
     pub fn warn(&self, warning: &str) {

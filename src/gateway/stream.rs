@@ -26,7 +26,7 @@ use super::{
     chat::Chat,
     failure::{Failed, Failure},
     plain::MAX_BODY_BYTES,
-    rounds::{self, AnswerForm},
+    rounds::{self, AnswerForm, EarlyCalls},
     sink::Sink,
 };
 
@@ -50,7 +50,8 @@ pub(super) async fn pass_through(chat: &Chat<'_>, sink: Sink) -> Result<(), Fail
     streamed.sink.without_comments();
     let first = Ask::first();
     let asked = {
-        let asking = pin!(streamed.ask(&first));
+        let mut no_calls = EarlyCalls::new(chat, None);
+        let asking = pin!(streamed.ask(&first, &mut no_calls));
         chat.in_time(asking).await
     };
     Box::pin(streamed.end_one(asked)).await
@@ -69,7 +70,7 @@ struct Streamed<'a> {
 }
 
 impl AnswerForm for Streamed<'_> {
-    async fn ask(&mut self, ask: &Ask) -> Result<Round, Failure> {
+    async fn ask(&mut self, ask: &Ask, early: &mut EarlyCalls<'_, '_>) -> Result<Round, Failure> {
         self.drain().await;
         // Boxed like all that is done before the stream or seldom: its room is free again while the stream lasts.
         let asking = Box::pin(self.chat.ask(ask));
@@ -82,7 +83,7 @@ impl AnswerForm for Streamed<'_> {
             return Err(self.chat.faulty(StreamError::Ended));
         };
         if is_event_stream(incoming.is_stream, &first) {
-            let (round, is_done) = self.read(&mut incoming, first).await?;
+            let (round, is_done) = self.read(&mut incoming, first, early).await?;
             self.tail = is_done.then_some(incoming);
             Ok(round)
         } else {
@@ -136,8 +137,9 @@ impl<'a> Streamed<'a> {
         &mut self,
         incoming: &mut Incoming,
         first: Bytes,
+        early: &mut EarlyCalls<'_, '_>,
     ) -> Result<(Round, bool), Failure> {
-        let is_done = self.read_events(incoming, first).await?;
+        let is_done = self.read_events(incoming, first, early).await?;
         let round = self.end_round()?;
         self.show(&incoming.headers).await;
         Ok((round, is_done))
@@ -147,6 +149,7 @@ impl<'a> Streamed<'a> {
         &mut self,
         incoming: &mut Incoming,
         first: Bytes,
+        early: &mut EarlyCalls<'_, '_>,
     ) -> Result<bool, Failure> {
         let mut framer = Framer::new(MAX_EVENT_BYTES);
         framer.push(first);
@@ -159,7 +162,12 @@ impl<'a> Streamed<'a> {
                 }
             }
             self.show(&incoming.headers).await;
-            match self.next(incoming).await? {
+            early.begin(self.writer.complete_calls());
+            let next = {
+                let next = pin!(self.next(incoming));
+                early.run_while(next).await?
+            };
+            match next {
                 Some(bytes) => framer.push(bytes),
                 None => break,
             }

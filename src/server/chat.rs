@@ -16,7 +16,7 @@ use crate::gateway::{
     record::Record,
 };
 
-use super::{App, body, error, events, headers};
+use super::{App, body, error, guard, headers};
 
 const PROGRESS: HeaderName = HeaderName::from_static("x-toolway-progress");
 const SERVERS: HeaderName = HeaderName::from_static("x-toolway-servers");
@@ -72,11 +72,12 @@ pub(super) fn input(
         bodies: app.bodies.clone(),
         tools: chosen.tools.map(Into::into),
         servers: chosen.servers.map(Into::into),
-        session: events::session(headers)?,
+        session: headers::session(headers)?,
         shows_state: headers.get(STATE).is_some_and(|value| value == "show"),
         progress: chosen.progress,
         can_ask: false,
         principal,
+        key: guard::position(&app.config, headers),
         tell: error::in_band,
         record: record.unwrap_or_default(),
     })

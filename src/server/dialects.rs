@@ -51,6 +51,9 @@ use super::{
 /// Longest event that the gateway writes, in bytes.
 pub(super) const MAX_EVENT_BYTES: usize = 64 << 20;
 
+/// Room for the events of one piece, which most have enough of.
+const ROOM: usize = 512;
+
 /// The API of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Face {
@@ -502,8 +505,7 @@ impl ChatEvents {
         if data == "[DONE]" {
             return Some(ChatEvent::Done);
         }
-        let chunk = serde_json::from_str::<JsonObject>(&data).ok()?;
-        Some(ChatEvent::Deltas(self.reader.read(chunk)))
+        self.reader.read_event(&data).map(ChatEvent::Deltas)
     }
 }
 
@@ -526,7 +528,7 @@ impl Translated {
     /// The next events; those of one piece go out in one write, because some clients lose an event that is torn.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            let mut out = Vec::new();
+            let mut out = Vec::with_capacity(ROOM);
             for event in self.events.next().await? {
                 event.write(&mut *self.writer, &mut out);
             }

@@ -145,7 +145,7 @@ impl Refusal {
                 StatusCode::METHOD_NOT_ALLOWED,
                 "invalid_request_error",
                 "method_not_allowed",
-                "this path does not know that method".to_owned(),
+                "this path does not know that method; the header `Allow` names those that it knows".to_owned(),
             ),
             Refusal::BodyTooLarge(max) => (
                 StatusCode::PAYLOAD_TOO_LARGE,

@@ -29,7 +29,7 @@ use toolway_core::{
     translate::state,
 };
 
-use super::{App, body, error, executor, headers};
+use super::{App, body, error, executor, guard, headers};
 
 /// Answers `POST /v1/events`.
 pub(super) async fn take_in(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -40,7 +40,10 @@ pub(super) async fn take_in(State(app): State<Arc<App>>, request: Request) -> Re
     };
     app.gateway.wait_for_start().await;
     match answer(&app, &parts.headers, &body) {
-        Ok((framing, answer)) => write(answer, framing, app.gateway.keepalive()).await,
+        Ok((framing, answer)) => {
+            executor::count(&parts, answer.requested.len());
+            write(answer, framing, app.gateway.keepalive()).await
+        }
         Err(failure) => error::response(failure.into()),
     }
 }
@@ -75,11 +78,16 @@ fn answer(
     let mut answer = EventsAnswer {
         app: Arc::clone(app),
         principal: headers::principal(headers),
-        session: session(headers)?,
+        session: headers::session(headers)?,
         is_minimal,
         written: Vec::new(),
         requested: to_run.clone(),
-        steps: app.gateway.run_calls(to_run, catalog, selected),
+        steps: app.gateway.run_calls(
+            to_run,
+            catalog,
+            selected,
+            guard::client(&app.config, headers),
+        ),
     };
     for item in items {
         match item {
@@ -96,20 +104,6 @@ fn answer(
         }
     }
     Ok((asked_framing(headers).unwrap_or(framing), answer))
-}
-
-/// The session that `X-Toolway-Session` names.
-pub(super) fn session(headers: &HeaderMap) -> Result<Option<SessionName>, Failure> {
-    let Some(name) = headers.get("x-toolway-session") else {
-        return Ok(None);
-    };
-    let name = name.to_str().ok().and_then(SessionName::parse);
-    let invalid = || Failure::Request {
-        message: "X-Toolway-Session has 1 to 128 visible ASCII characters".to_owned(),
-        param: None,
-        code: "invalid_value",
-    };
-    name.map(Some).ok_or_else(invalid)
 }
 
 /// The framing that `Accept` asks for.

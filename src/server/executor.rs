@@ -6,12 +6,15 @@ use axum::{
     Json,
     body::Body,
     extract::{Path, Request, State},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use serde_json::{Map, Value, json};
 
-use crate::{gateway::failure::Failure, upstream::read_text};
+use crate::{
+    gateway::{failure::Failure, record::Record},
+    upstream::read_text,
+};
 use toolway_core::{
     catalog::{Catalog, Selected},
     route::Order,
@@ -22,7 +25,7 @@ use toolway_core::{
 };
 use toolway_protocol::tool::JsonObject;
 
-use super::{App, body, chat, error};
+use super::{App, body, chat, error, guard};
 
 /// Answers `POST /v1/tool_calls`.
 pub(super) async fn tool_calls(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -39,10 +42,16 @@ pub(super) async fn tool_calls(State(app): State<Arc<App>>, request: Request) ->
         Ok(asked) => asked,
         Err(failure) => return error::response(failure.into()),
     };
-    let executed = app
-        .gateway
-        .execute(asked.round, catalog, selected, asked.order);
-    match executed.await {
+    let executed = app.gateway.execute(
+        asked.round,
+        catalog,
+        selected,
+        asked.order,
+        guard::client(&app.config, &parts.headers),
+    );
+    let executed = executed.await;
+    count(&parts, executed.as_ref().map_or(0, Vec::len));
+    match executed {
         Ok(executed) => write(&executed, asked.form, &parts.headers),
         Err(failure) => error::response(failure.into()),
     }
@@ -66,10 +75,16 @@ pub(super) async fn call(
     };
     let arguments = String::from_utf8_lossy(&body).into_owned();
     let round = tool_responses::round_of(name, arguments);
-    let executed = app
-        .gateway
-        .execute(round, catalog, selected, Order::Parallel);
-    match executed.await.map(|executed| executed.into_iter().next()) {
+    let executed = app.gateway.execute(
+        round,
+        catalog,
+        selected,
+        Order::Parallel,
+        guard::client(&app.config, &parts.headers),
+    );
+    let executed = executed.await;
+    count(&parts, 1);
+    match executed.map(|executed| executed.into_iter().next()) {
         Ok(Some(executed)) => match executed.error() {
             None => result(executed.content),
             Some(error) => (status(&error), Json(json!({"error": error}))).into_response(),
@@ -112,13 +127,21 @@ pub(super) async fn openapi(State(app): State<Arc<App>>, headers: HeaderMap) -> 
     .into_response()
 }
 
+/// Notes how many calls a request made, for its line in the log.
+pub(super) fn count(parts: &Parts, calls: usize) {
+    if let Some(record) = parts.extensions.get::<Arc<Record>>() {
+        record.add_calls(calls);
+    }
+}
+
 /// The tools that the headers of a request select.
 pub(super) fn tools(
     app: &App,
     headers: &HeaderMap,
 ) -> Result<(Arc<Catalog>, Arc<Selected>), Failure> {
     let chosen = chat::Chosen::read(headers)?;
-    let catalog = app.gateway.catalog();
+    let key = guard::position(&app.config, headers);
+    let catalog = app.gateway.catalog_of(key);
     let (tools, servers) = (chosen.tools.as_deref(), chosen.servers.as_deref());
     let selected = app.gateway.select_tools(&catalog, tools, servers)?;
     Ok((catalog, selected))

@@ -33,7 +33,10 @@ use super::{
     responses::sockets,
 };
 use crate::upstream::model::is_credential;
-use toolway_core::translate::{dialect::anthropic, paths};
+use toolway_core::{
+    policy::KeyId,
+    translate::{dialect::anthropic, paths},
+};
 
 /// Longest id that a client can give its request, in bytes: it goes into every line of the log about it.
 const LONGEST_ID: usize = 256;
@@ -102,7 +105,7 @@ fn admitted(
     work: impl FnOnce(&Arc<App>, Request, &Ticket) -> BoxFuture<'static, Response>,
     request: Request,
     is_clear: bool,
-    key: Option<usize>,
+    key: Option<KeyId>,
     ticket: &Ticket,
 ) -> BoxFuture<'static, Response> {
     let origin = cors::reader(&app.config, request.headers());
@@ -119,7 +122,7 @@ fn checked(
     work: impl FnOnce(&Arc<App>, Request, &Ticket) -> BoxFuture<'static, Response>,
     request: Request,
     is_clear: bool,
-    key: Option<usize>,
+    key: Option<KeyId>,
     ticket: &Ticket,
 ) -> BoxFuture<'static, Response> {
     if !is_clear {
@@ -139,7 +142,7 @@ fn checked(
     });
     let refused = match admitted {
         Ok(()) => return work(app, request, ticket),
-        Err(refusal) if mcp::is_here(request.uri().path()) => mcp::reply::refusal(refusal),
+        Err(refusal) if paths::is_mcp(request.uri().path()) => mcp::reply::refusal(refusal),
         Err(refusal) if dialects::is_messages(request.uri().path()) => {
             refusal.into_response_in(anthropic::write_error)
         }
@@ -152,7 +155,7 @@ fn checked(
 fn is_read_whole(request: &Request) -> bool {
     let path = request.uri().path();
     let is_read = READ_WHOLE.iter().any(|start| path.starts_with(start));
-    is_read || chat::is_meant(request) || mcp::is_here(path) || mcp_sessions::is_below(path)
+    is_read || chat::is_meant(request) || paths::is_mcp(path) || mcp_sessions::is_below(path)
 }
 
 /// The place of a request is free again when its response has been sent, or at once if that lasts.

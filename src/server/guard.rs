@@ -11,9 +11,16 @@ use axum::{
     http::{HeaderMap, HeaderName, Version, header, uri::Authority},
 };
 
-use crate::secret::Secret;
+use crate::{gateway::RequestClient, secret::Secret};
 
-use super::{App, Config, cors, error::Refusal, headers::shown_key, mcp_sessions, places::Holder};
+use super::{
+    App, Config, cors,
+    error::Refusal,
+    headers::{principal, shown_key},
+    mcp_sessions,
+    places::Holder,
+};
+use toolway_core::{policy::KeyId, translate::paths};
 
 /// The header in which a browser says where a request comes from.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -22,10 +29,10 @@ const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub(super) fn admit(
     app: &App,
     request: &Request,
-    key: Option<usize>,
+    key: Option<KeyId>,
 ) -> Result<Option<Holder>, Refusal> {
     source(&app.config, request)?;
-    if is_open(request.uri().path()) {
+    if paths::is_probe(request.uri().path()) {
         return Ok(None);
     }
     if app.is_stopping.load(Ordering::Relaxed) {
@@ -42,23 +49,18 @@ pub(super) fn admit(
     }
 }
 
-/// Probes need no key; without one `/health` shows less. They take no place either: a busy process counts as healthy
-/// and must not be restarted.
-pub(super) fn is_open(path: &str) -> bool {
-    matches!(path, "/livez" | "/readyz" | "/health")
-}
-
 /// The request has a valid key, or none is needed.
 pub(super) fn key(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
     holder(config, position(config, headers)).map(|_| ())
 }
 
 /// The holder for a client with this key.
-fn holder(config: &Config, key: Option<usize>) -> Result<Holder, Refusal> {
+fn holder(config: &Config, key: Option<KeyId>) -> Result<Holder, Refusal> {
     if config.api_keys.is_empty() {
         return Ok(Holder::Anyone);
     }
-    key.map(Holder::Key).ok_or(Refusal::Unauthorized)
+    let key = key.ok_or(Refusal::Unauthorized)?;
+    Ok(Holder::Key(usize::from(key.0)))
 }
 
 /// The holder for an admitted request, by its path and headers.
@@ -69,16 +71,24 @@ pub(super) fn holder_of(config: &Config, path: &str, headers: &HeaderMap) -> Hol
     }
 }
 
-/// The index of the request's key in `api_keys`. All keys are compared, so that the time does not reveal which one
-/// matched.
-pub(super) fn position(config: &Config, headers: &HeaderMap) -> Option<usize> {
+/// The client of a request.
+pub(super) fn client(config: &Config, headers: &HeaderMap) -> RequestClient {
+    RequestClient {
+        principal: principal(headers),
+        key: position(config, headers),
+    }
+}
+
+/// The place of the request's key among those of the configuration. All keys are compared, so that the time does not
+/// reveal which one matched.
+pub(super) fn position(config: &Config, headers: &HeaderMap) -> Option<KeyId> {
     if config.api_keys.is_empty() {
         return None;
     }
     let shown = Secret::new(shown_key(headers)?);
-    let keys = config.api_keys.iter().enumerate();
-    keys.fold(None, |known, (at, key)| match *key == shown {
-        true => Some(at),
+    let keys = config.api_keys.iter().zip(0..);
+    keys.fold(None, |known, (key, at)| match key.secret == shown {
+        true => Some(KeyId(at)),
         false => known,
     })
 }
@@ -91,8 +101,9 @@ pub(super) fn position(config: &Config, headers: &HeaderMap) -> Option<usize> {
 pub(super) fn source(config: &Config, request: &Request) -> Result<(), Refusal> {
     let host = host(request)?;
     // HTTP/1.0 has no `Host`. Browsers no longer speak it, but load balancers probe with it.
-    let is_old_probe =
-        host.is_empty() && request.version() == Version::HTTP_10 && is_open(request.uri().path());
+    let is_old_probe = host.is_empty()
+        && request.version() == Version::HTTP_10
+        && paths::is_probe(request.uri().path());
     let own = without_port(host);
     // Only clients of a proxy send the whole URL in an HTTP/1 request, and toolway is not a proxy.
     let is_for_proxy = request.version() < Version::HTTP_2 && request.uri().authority().is_some();
@@ -177,6 +188,14 @@ mod tests {
     use axum::body::Body;
 
     use super::*;
+    use crate::server::ApiKey;
+
+    fn api_key(key: &str) -> ApiKey {
+        ApiKey {
+            name: key.to_owned(),
+            secret: Secret::new(key),
+        }
+    }
 
     /// Whether a request for `/` with these headers is let in.
     #[track_caller]
@@ -244,7 +263,7 @@ mod tests {
         check(&far(), &[("host", "[2001:db8::1]:4242")], Ok(()));
         check(&far(), &[("host", "localhost:4242")], Ok(()));
         let keyed = Config {
-            api_keys: vec![Secret::new("k")],
+            api_keys: vec![api_key("k")],
             ..far()
         };
         check(&keyed, &evil, Ok(()));
@@ -265,7 +284,7 @@ mod tests {
         let evil = [("host", "evil.example")];
         check_target(&config, "http://evil.example/x", &evil, Err("host"));
         let keyed = Config {
-            api_keys: vec![Secret::new("k")],
+            api_keys: vec![api_key("k")],
             ..far()
         };
         check_target(&keyed, "http://evil.example/x", &evil, Err("host"));
@@ -330,7 +349,7 @@ mod tests {
     #[test]
     fn a_key_is_asked_for_where_there_are_keys() {
         let config = Config {
-            api_keys: vec![Secret::new("one"), Secret::new("two")],
+            api_keys: vec![api_key("one"), api_key("two")],
             ..Config::default()
         };
         let shown =

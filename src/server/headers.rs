@@ -6,7 +6,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use siphasher::sip::SipHasher13;
 
 use crate::{
-    store::Principal,
+    gateway::failure::Failure,
+    store::{Principal, sessions::SessionName},
     upstream::model::{ClientHeaders, is_credential},
 };
 
@@ -113,14 +114,41 @@ pub(super) fn to_client(upstream: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// The owner of a conversation: a hash of the credentials, so that no client gets another's conversation.
+/// The session that `X-Toolway-Session` names.
+pub(super) fn session(headers: &HeaderMap) -> Result<Option<SessionName>, Failure> {
+    let Some(name) = headers.get("x-toolway-session") else {
+        return Ok(None);
+    };
+    let name = name.to_str().ok().and_then(SessionName::parse);
+    let invalid = || Failure::Request {
+        message: "X-Toolway-Session has 1 to 128 visible ASCII characters".to_owned(),
+        param: None,
+        code: "invalid_value",
+    };
+    name.map(Some).ok_or_else(invalid)
+}
+
+/// The owner of a conversation: a hash of the credentials, so that no client gets another's conversation. One key is one
+/// owner, as a bearer token, in `x-api-key` or in both.
 pub(super) fn principal(client: &HeaderMap) -> Principal {
+    let [authorization, azure_key, anthropic_key] =
+        OF_THE_PRINCIPAL.map(|name| client.get(name).map_or(&b""[..], HeaderValue::as_bytes));
+    let token = bearer(client).map(str::as_bytes);
+    let (token, other_key) = match token {
+        None if authorization.is_empty() && !anthropic_key.is_empty() => {
+            (Some(anthropic_key), &b""[..])
+        }
+        Some(token) if token == anthropic_key => (Some(token), &b""[..]),
+        token => (token, anthropic_key),
+    };
+    let (scheme, credentials) = match token {
+        Some(token) => (&b"Bearer "[..], token),
+        None => (&b""[..], authorization),
+    };
     let mut hasher = SipHasher13::new();
-    for name in &OF_THE_PRINCIPAL {
-        let value = client.get(name).map_or(&b""[..], HeaderValue::as_bytes);
-        // No header contains this byte, so two different lists of values never give the same bytes.
-        hasher.write(value);
-        hasher.write(&[0]);
+    // No header contains the byte 0, so two different lists of values never give the same bytes.
+    for part in [scheme, credentials, &[0], azure_key, &[0], other_key, &[0]] {
+        hasher.write(part);
     }
     hasher.finish()
 }
@@ -184,10 +212,38 @@ mod tests {
         let client = headers(&[("authorization", "Bearer k"), ("x-api-key", "k")]);
         assert_eq!(to_upstream(&client, &Config::default()), client);
         let keyed = Config {
-            api_keys: vec![crate::secret::Secret::new("k")],
+            api_keys: vec![crate::server::ApiKey {
+                name: "k".to_owned(),
+                secret: crate::secret::Secret::new("k"),
+            }],
             ..Config::default()
         };
         assert_eq!(to_upstream(&client, &keyed), HeaderMap::new());
+    }
+
+    #[test]
+    fn a_key_has_one_owner_in_whatever_header_it_comes() {
+        let of = |list| principal(&headers(list));
+        let owner = of(&[("authorization", "Bearer k")]);
+        assert_eq!(of(&[("x-api-key", "k")]), owner);
+        assert_eq!(
+            of(&[("authorization", "bearer k"), ("x-api-key", "k")]),
+            owner
+        );
+        let others: [&[(&str, &str)]; 7] = [
+            &[],
+            &[("authorization", "Bearer other")],
+            &[("authorization", "Basic k")],
+            &[("authorization", "k")],
+            &[("api-key", "k")],
+            &[("authorization", "Bearer k"), ("x-api-key", "other")],
+            &[("authorization", "Bearer other"), ("x-api-key", "k")],
+        ];
+        let mut owners: Vec<_> = others.iter().map(|list| of(list)).collect();
+        owners.push(owner);
+        owners.sort_unstable();
+        owners.dedup();
+        assert_eq!(owners.len(), 8, "a client got another's conversation");
     }
 
     #[test]

@@ -205,15 +205,10 @@ async fn no_profile(app: &App, request: Request) -> Response {
     reply::error(StatusCode::NOT_FOUND, id.as_ref(), error)
 }
 
-/// Whether a path is one of this face.
-pub(super) fn is_here(path: &str) -> bool {
-    let mut parts = path.split('/').skip(1);
-    matches!(parts.next(), Some("mcp" | "sse"))
-}
-
 /// Answers a request at an endpoint that shows this.
 pub(super) async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
+    let view = view.for_key(guard::position(&app.config, &parts.headers));
     let account = match view.session() {
         Some(session) => session.owner(),
         None => mcp_sessions::owner(app, &parts.headers),

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use crate::{
     gateway::{
+        RequestClient,
         approvals::ApprovedOutcome,
         chat::{ChatInput, ChatResponse},
         failure::Failed,
@@ -183,8 +184,12 @@ type Made = Vec<(GatewayCall, ApprovedOutcome)>;
 impl Making {
     async fn run(mut self) -> (Made, Result<ChatResponse, Failed>) {
         let gateway = &self.app.gateway;
-        let principal = self.input.principal;
-        let outcomes = gateway.make_approved(principal, &self.approved, self.selected);
+        let client = RequestClient {
+            principal: self.input.principal,
+            key: self.input.key,
+        };
+        let record = Arc::clone(&self.input.record);
+        let outcomes = gateway.make_approved(client, &self.approved, self.selected, &record);
         let outcomes = outcomes.await;
         for (call, outcome) in self.approved.iter().zip(&outcomes) {
             let (text, failed) = match outcome {
@@ -197,7 +202,6 @@ impl Making {
         if !outcomes.is_empty() {
             self.input.body = dialects::write_chat(&self.request);
         }
-        let record = Arc::clone(&self.input.record);
         let answered = gateway.chat(self.input).await;
         if let (Err(failed), false) = (&answered, outcomes.is_empty()) {
             record.fail(&failed.failure);

@@ -10,11 +10,12 @@ use axum::{
 use tokio::time::Instant;
 use tracing::{Level, Span};
 
-use super::{App, guard, mcp};
+use super::App;
 use crate::gateway::{
     failure::Outcome,
     record::{Details, Record},
 };
+use toolway_core::{policy::KeyId, translate::paths};
 use toolway_protocol::tool::millis;
 
 /// Longest text from a client or an upstream in the line, in bytes.
@@ -48,7 +49,7 @@ pub(super) struct RequestLog {
     /// The status of the response, once there is one.
     status: Option<u16>,
     /// Which of `api_keys` came with the request.
-    key: Option<u16>,
+    key: Option<KeyId>,
     /// A probe of a monitor, which comes again and again: its line is for debugging.
     is_probe: bool,
     is_head: bool,
@@ -64,7 +65,7 @@ impl RequestLog {
     pub(super) fn new(
         app: Arc<App>,
         request: &Request,
-        key: Option<usize>,
+        key: Option<KeyId>,
         span: Span,
     ) -> RequestLog {
         let path = request.uri().path();
@@ -73,9 +74,9 @@ impl RequestLog {
             span,
             begun: Instant::now(),
             status: None,
-            key: key.and_then(|key| u16::try_from(key).ok()),
-            is_probe: guard::is_open(path),
-            is_mcp: mcp::is_here(path),
+            key,
+            is_probe: paths::is_probe(path),
+            is_mcp: paths::is_mcp(path),
             is_head: request.method() == Method::HEAD,
             is_complete: false,
             is_lasting: false,
@@ -84,13 +85,13 @@ impl RequestLog {
     }
 
     /// A response that runs in the background, on behalf of the request that is answered now.
-    pub(super) fn of_background(app: Arc<App>, key: Option<usize>) -> RequestLog {
+    pub(super) fn of_background(app: Arc<App>, key: Option<KeyId>) -> RequestLog {
         RequestLog {
             record: Arc::default(),
             span: tracing::info_span!("background"),
             begun: Instant::now(),
             status: None,
-            key: key.and_then(|key| u16::try_from(key).ok()),
+            key,
             is_probe: false,
             is_mcp: false,
             is_head: false,
@@ -162,6 +163,9 @@ impl RequestLog {
 impl Drop for RequestLog {
     fn drop(&mut self) {
         let details = self.record.take();
+        let keys = &self.app.config.api_keys;
+        let key = self.key.and_then(|key| keys.get(usize::from(key.0)));
+        let key = key.map(|key| key.name.as_str());
         let outcome = self.outcome(&details);
         let error = details.failure.as_ref();
         let error = error.map(|(_, error)| without(error, details.upstream.as_deref()));
@@ -174,7 +178,7 @@ impl Drop for RequestLog {
                     outcome = outcome.as_str(),
                     status = self.status,
                     duration_ms = millis(self.begun.elapsed()),
-                    key = self.key.map(|key| tracing::field::display(KeyIndex(key))),
+                    key,
                     model = details.model.as_deref().map(head),
                     upstream = details.upstream,
                     rounds = details.rounds,
@@ -193,15 +197,6 @@ impl Drop for RequestLog {
             true => log!(Level::WARN),
             false => log!(Level::INFO),
         }
-    }
-}
-
-/// The place of a key in the configuration; the key itself is never logged.
-struct KeyIndex(u16);
-
-impl std::fmt::Display for KeyIndex {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "api_keys[{}]", self.0)
     }
 }
 

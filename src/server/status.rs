@@ -46,10 +46,11 @@ pub(super) async fn health(State(app): State<Arc<App>>, headers: HeaderMap) -> J
     Json(answer)
 }
 
-/// Every tool that models are offered, and every tool that they are not.
-pub(super) async fn tools(State(app): State<Arc<App>>) -> Json<Value> {
+/// Every tool that this client is offered, and every tool that it is not.
+pub(super) async fn tools(State(app): State<Arc<App>>, headers: HeaderMap) -> Json<Value> {
+    let key = guard::position(&app.config, &headers);
     Json(crate::gateway::listing::listing(
-        &app.gateway.catalog(),
+        &app.gateway.catalog_of(key),
         app.gateway.models(),
     ))
 }

@@ -45,7 +45,10 @@ pub use self::{
     raw_messages::ServerEvent,
 };
 use crate::{health::ServerHealth, secret::Secret};
-use toolway_core::catalog::{ServerFeatures, ServerTools, ToolFilter};
+use toolway_core::{
+    catalog::{ServerFeatures, ServerTools, ToolFilter},
+    route::cache::CacheRules,
+};
 use toolway_protocol::tool::{CallError, JsonObject, ServerId, ToolResult};
 
 /// One MCP server, as configured and checked.
@@ -67,6 +70,8 @@ pub struct Config {
     pub required: bool,
     /// Which of its tools are offered. Default: all.
     pub tools: ToolFilter,
+    /// How long results of its tools serve again. Default: as it says itself.
+    pub cache: CacheRules,
 }
 
 /// How an MCP server is reached.

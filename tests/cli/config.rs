@@ -96,6 +96,6 @@ fn a_real_file_is_read_with_its_secrets() {
         ..Environment::real()
     };
     let config = Config::load(&Given::default(), &environment).unwrap();
-    assert_eq!(config.server.api_keys[0].expose(), "sk-1");
+    assert_eq!(config.server.api_keys[0].secret.expose(), "sk-1");
     assert_eq!(config.files, [PathBuf::from("toolway.toml")]);
 }

@@ -178,6 +178,23 @@ fn tools_are_listed_as_models_see_them() {
     let output = run(&with_demo_server(), &["tools", "--json"]);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(value["tools"].as_array().unwrap().len(), 3);
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn why_a_server_has_no_tools_stands_beside_the_json() {
+    let output = run(
+        "[servers.gone]\ncommand = 'no-such-program-9'",
+        &["tools", "--json"],
+    );
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["servers"][0]["state"], "failed");
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("server `gone` is not ready (failed): "),
+        "{said}"
+    );
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]
@@ -569,6 +586,7 @@ fn what_to_paste_into_another_client_is_printed_and_where_is_said_beside() {
     let args = ["mcp", "--mcp", "other.json", "--print-config"];
     for (client, table) in [
         ("claude", "mcpServers"),
+        ("claude-code", "mcpServers"),
         ("cursor", "mcpServers"),
         ("vscode", "servers"),
     ] {
@@ -584,8 +602,14 @@ fn what_to_paste_into_another_client_is_printed_and_where_is_said_beside() {
             let file = Path::new(file.as_str().unwrap());
             assert!(file.is_absolute() && file.is_file(), "{}", file.display());
         }
-        assert!(text(&output.stderr).starts_with("Paste this into "));
+        let said = text(&output.stderr);
+        assert!(said.starts_with("Paste this into "), "{said}");
+        assert!(said.contains("names toolway.toml of this folder"), "{said}");
+        assert!(said.contains("this entry offers no tools"), "{said}");
     }
+    let with_server = with_demo_server();
+    let output = run(&with_server, &["mcp", "--print-config", "claude"]);
+    assert!(!text(&output.stderr).contains("offers no tools"));
     let output = run(
         "",
         &["mcp", "--print-config", "claude", "--config", "gone.toml"],

@@ -89,21 +89,46 @@ fn check_says_that_keys_are_required_although_they_are_not_set() {
 }
 
 #[test]
+fn check_explains_what_the_policy_says_about_a_call() {
+    let config = with_demo_server()
+        + "\n[keys.alice]\nkey = 'sk-alice-1'\n[[policy.rules]]\ntools = ['demo__mult*']\n\
+           args = { '/a' = { min = 10 } }\naction = 'deny'\nreason = 'too big'\n";
+    let explain = |more: &[&str]| {
+        let args = [&["check", "--explain", "demo__multiply"], more].concat();
+        let (code, out, err) = run(&config, &args);
+        assert_eq!(code, Some(0), "{out}{err}");
+        out
+    };
+    let expected = "demo__multiply with the key `alice`: deny\n  selection        does not match\n  \
+                    keys.alice       does not match\n  policy.rules[0]  deny: too big\n";
+    assert_eq!(explain(&[r#"{"a": 10}"#, "--key", "alice"]), expected);
+    let value: Value = serde_json::from_str(&explain(&["--json"])).unwrap();
+    assert_eq!(
+        (&value["verdict"], &value["rule"]),
+        (&"allow".into(), &"policy.default".into())
+    );
+    let (code, _, err) = run(&config, &["check", "--explain", "demo__multply"]);
+    assert_eq!(code, Some(1));
+    assert!(err.contains("do you mean `demo__multiply`?"), "{err}");
+}
+
+#[test]
 fn check_names_patterns_that_match_no_tool() {
     let config = with_demo_server()
-        + "\ntools = ['mult*', 'multply', '!gone_*']\n[profiles.p]\ntools = ['demo__mult*', 'demo__gone', '!demo__lost']\n";
+        + "\ntools = ['mult*', 'multply', '!gone_*']\ncache = { 'mult*' = '1m', 'lost' = '1m' }\n[profiles.p]\ntools = ['demo__mult*', 'demo__gone', '!demo__lost']\n";
     let (code, out, err) = run(&config, &["check"]);
     assert_eq!(code, Some(0), "{out}{err}");
     for (path, pattern) in [
-        ("servers.demo.tools", "multply"),
-        ("servers.demo.tools", "!gone_*"),
+        ("servers.demo", "multply"),
+        ("servers.demo", "!gone_*"),
+        ("servers.demo", "lost"),
         ("profiles.p.tools", "demo__gone"),
         ("profiles.p.tools", "!demo__lost"),
     ] {
         let line = format!("warning: {path}: pattern `{pattern}` matches no tool\n");
         assert!(out.contains(&line), "{out}");
     }
-    assert_eq!(out.matches("matches no tool").count(), 4, "{out}");
+    assert_eq!(out.matches("matches no tool").count(), 5, "{out}");
 }
 
 #[test]

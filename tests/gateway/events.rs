@@ -55,6 +55,20 @@ fn reads(name: &str) -> Value {
 }
 
 #[tokio::test]
+async fn another_method_is_told_which_one_the_path_takes() {
+    let gw = start(tools().add()).await;
+    let url = format!("{}/v1/events", gw.base);
+    let answer = gw.http.get(url).send().await.unwrap();
+    assert_eq!(
+        (answer.status().as_u16(), &answer.headers()["allow"]),
+        (405, &"POST".parse().unwrap())
+    );
+    let text = answer.text().await.unwrap();
+    assert!(text.contains("the header `Allow` names"), "{text}");
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn one_event_comes_to_one_event_d_02_d_05() {
     let gw = start(tools().add()).await;
     let event = requested("toolcall-456", "s__add");
@@ -255,6 +269,10 @@ async fn results_and_events_change_the_state_of_their_session_alone_d_26_d_28() 
     assert_eq!(versions, [1, 2]);
     let expected = json!({"version": 2, "state": {"user": {"id": 1}, "cart": {"items": 3}}});
     assert_eq!(state(&gw, "one", "k").await, expected);
+    let url = format!("{}/v1/sessions/one/state", gw.base);
+    let same_key = gw.http.get(url).header("x-api-key", "k").send();
+    let same_key = same_key.await.unwrap().text().await.unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&same_key).unwrap(), expected);
     let nothing = json!({"version": 0, "state": {}});
     assert_eq!(state(&gw, "two", "k").await, nothing);
     assert_eq!(state(&gw, "one", "another").await, nothing);

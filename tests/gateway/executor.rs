@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     harness::{Toolway, toolway},
     model::Model,
-    tools::tools,
+    tools::{Does, tools},
 };
 
 async fn start() -> Toolway {
@@ -128,6 +128,30 @@ async fn headers_narrow_what_can_be_called() {
     let response = request.send().await.unwrap();
     assert_eq!(response.status(), 403);
     assert!(gw.servers[0].calls().is_empty());
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn the_name_that_one_server_has_for_its_tool_is_enough() {
+    let b = tools().add().tool("only_b", Does::Echoes);
+    let gw = toolway(Model::start([]).await).server("a", tools().add());
+    let gw = gw.server("b", b).start().await;
+    let call =
+        |id: &str, name: &str| json!({"id": id, "function": {"name": name, "arguments": "{}"}});
+    let calls = [call("1", "only_b"), call("2", "add")];
+    let body = json!({"tool_calls": calls});
+    let (_, text) = post(&gw, "/v1/tool_calls", "*/*", &body).await;
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    let outputs = answer["tool_responses"].as_array().unwrap();
+    assert_eq!(outputs[0]["output"]["result"], "{}");
+    assert_eq!(outputs[1]["output"]["error"]["type"], "unknown_tool");
+    let request = gw.http.post(format!("{}/v1/tool_calls", gw.base));
+    let request = request.header("x-toolway-tools", "a__*");
+    let response = request.body(body.to_string()).send().await.unwrap();
+    let answer: Value = response.json().await.unwrap();
+    let outputs = answer["tool_responses"].as_array().unwrap();
+    assert_eq!(outputs[0]["output"]["error"]["type"], "unknown_tool");
+    assert_eq!(outputs[1]["output"]["error"]["type"], "invalid_params");
     gw.join().await;
 }
 

@@ -103,6 +103,7 @@ impl Builder {
             servers: config.servers,
             functions: config.functions,
             profiles: Vec::new(),
+            policy: config.policy,
             entries: Arc::new(entries),
         };
         let gateway = Gateway::start(setup).unwrap();

@@ -122,6 +122,48 @@ async fn a_chat_is_one_line_with_what_it_cost() {
 }
 
 #[tokio::test]
+async fn calls_that_no_model_made_are_counted() {
+    let add = json!({"tool_call_id": "a", "tool": "calc__add", "args": {"a": 1, "b": 2}});
+    let mut event = add.clone();
+    event["type"] = json!("tool_use_requested");
+    let function = json!({"name": "calc__add", "arguments": "{\"a\": 1, \"b\": 2}"});
+    let call = json!({"id": "a", "type": "function", "function": function});
+    for (path, body) in [
+        ("/v1/events", json!([event])),
+        ("/v1/tool_calls", json!({"tool_calls": [call]})),
+        ("/tools/calc__add", add["args"].clone()),
+    ] {
+        let (log, _guard) = Log::start();
+        let gw = start([]).await;
+        let request = gw.http.post(format!("{}{path}", gw.base));
+        let answer = request.body(body.to_string()).send().await.unwrap();
+        answer.bytes().await.unwrap();
+        let expected = line("INFO", "completed", 200, json!({"calls": 1}));
+        assert_eq!(log.only().await, expected, "{path}");
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn an_approved_call_is_counted() {
+    let (log, _guard) = Log::start();
+    let add = crate::model::call(&[("c", "calc__add", json!({"a": 1, "b": 2}))]);
+    let gw = start([add, say("It is 3.")]).await;
+    let entry = json!([{"type": "mcp", "server_label": "calc"}]);
+    let first = json!({"model": "m", "input": "1 + 2?", "tools": entry});
+    let first = crate::dialects::plain(&gw, "/v1/responses", first).await;
+    let said = json!({"type": "mcp_approval_response", "approve": true,
+        "approval_request_id": first["output"][1]["id"]});
+    let next =
+        json!({"model": "m", "input": [said], "tools": entry, "previous_response_id": first["id"]});
+    crate::dialects::plain(&gw, "/v1/responses", next).await;
+    eventually("both lines", || log.ended().len() == 2).await;
+    let calls: Vec<Value> = log.ended().iter().map(|it| it["calls"].clone()).collect();
+    assert_eq!(calls, [0, 1]);
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn a_stream_has_its_line_at_its_end() {
     let (log, _guard) = Log::start();
     let add = ("c", "calc__add", json!({"a": 1, "b": 2}));

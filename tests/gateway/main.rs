@@ -23,6 +23,8 @@ mod api;
 mod background;
 /// What requests may take of memory, alone and together.
 mod bounds;
+/// Every client API over every model API, as golden files.
+mod cells;
 /// Conversations with names.
 mod conversations;
 /// Clients that would keep others out.
@@ -31,6 +33,8 @@ mod crowding;
 mod dialects;
 /// Servers that die, and results that are too big.
 mod dying;
+/// Calls that begin before their turn is complete, and calls that ask the same.
+mod early;
 /// What each failure becomes: the table of docs/errors.md, and what goes with it.
 mod errors;
 /// Calls and results as events, and the state of sessions.
@@ -41,6 +45,8 @@ mod executor;
 mod forced;
 /// OpenAI-style functions: the webhook, and what it gets wrong.
 mod functions;
+/// Results that serve again in later requests.
+mod kept_results;
 /// Whose key a provider receives.
 mod keys;
 /// Lent functions and their agents: MCP clients of either era.
@@ -69,6 +75,8 @@ mod paths;
 mod patience;
 /// Plain answers of the loop.
 mod plain;
+/// One policy before every face.
+mod policy;
 /// Keep-alives, progress, hang-ups, many clients at once.
 mod progress;
 /// What upstreams get wrong.

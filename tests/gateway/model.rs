@@ -54,6 +54,9 @@ pub enum Then {
     Break,
 }
 
+/// A piece of [`events`] that is not sent: the model stops there until [`Model::go_on`].
+pub const HOLD: &str = "\0hold";
+
 /// A turn of text.
 pub fn say(text: &str) -> Reply {
     Reply::Turn {
@@ -142,6 +145,9 @@ struct Shared {
     listed: Mutex<Vec<HeaderMap>>,
     follows: AtomicBool,
     refuses: Mutex<Vec<&'static str>>,
+    /// A reply has come to its [`HOLD`].
+    held: watch::Sender<bool>,
+    goes_on: watch::Sender<bool>,
 }
 
 /// One request that the model got.
@@ -164,6 +170,8 @@ impl Model {
             listed: Mutex::default(),
             follows: AtomicBool::new(false),
             refuses: Mutex::default(),
+            held: watch::Sender::new(false),
+            goes_on: watch::Sender::new(false),
         });
         let router = Router::new()
             .route("/v1/chat/completions", post(complete))
@@ -218,6 +226,17 @@ impl Model {
     /// The messages of its `n`th request, from 0.
     pub fn messages(&self, n: usize) -> Vec<Value> {
         self.asked()[n].body["messages"].as_array().unwrap().clone()
+    }
+
+    /// Waits until a reply has come to its [`HOLD`].
+    pub async fn was_held(&self) {
+        let mut held = self.shared.held.subscribe();
+        held.wait_for(|held| *held).await.unwrap();
+    }
+
+    /// Lets a reply go on after its [`HOLD`].
+    pub fn go_on(&self) {
+        self.shared.goes_on.send_replace(true);
     }
 
     /// Waits until a body was given up by the other side before its end.
@@ -402,10 +421,20 @@ fn respond(
             Then::Silence => std::future::pending().await,
         }
     });
-    let pieces = stream::iter(pieces).then(async |piece| {
-        // Each piece is a write of its own.
-        tokio::task::yield_now().await;
-        Some(Ok::<Bytes, std::io::Error>(piece))
+    let waits = shared.clone();
+    let pieces = stream::iter(pieces).then(move |piece| {
+        let waits = waits.clone();
+        async move {
+            // Each piece is a write of its own.
+            tokio::task::yield_now().await;
+            if piece == HOLD {
+                waits.held.send_replace(true);
+                let mut goes_on = waits.goes_on.subscribe();
+                goes_on.wait_for(|goes_on| *goes_on).await.unwrap();
+                return None;
+            }
+            Some(Ok::<Bytes, std::io::Error>(piece))
+        }
     });
     let guarded = pieces
         .chain(end)

@@ -15,8 +15,8 @@ pub(crate) struct Expected {
     pub(crate) text: String,
     /// How often it has it, or once at least.
     pub(crate) times: Option<usize>,
-    /// It is a stream: it ends with `[DONE]`, and the first `text` is its first chunk.
-    pub(crate) streamed: bool,
+    /// It is a stream: its last event has this text, and the first `text` is its first chunk.
+    pub(crate) end: Option<String>,
 }
 
 /// A client that sends one request again and again.
@@ -40,11 +40,11 @@ impl Exchange {
     }
 
     pub(crate) async fn once(&mut self) -> Result<Done, String> {
-        let Expected { text, streamed, .. } = &self.expected;
+        let Expected { text, end, .. } = &self.expected;
         let begun = Instant::now();
         let mut first = None;
         let watch = |body: &[u8]| {
-            if *streamed && first.is_none() && memmem::find(body, text.as_bytes()).is_some() {
+            if end.is_some() && first.is_none() && memmem::find(body, text.as_bytes()).is_some() {
                 first = Some(begun.elapsed());
             }
         };
@@ -73,11 +73,19 @@ impl Expected {
                 shown(body)
             ));
         }
-        if self.streamed && !body.trim_ascii_end().ends_with(b"data: [DONE]") {
+        if let Some(end) = &self.end
+            && memmem::find(last_event(body), end.as_bytes()).is_none()
+        {
             return Err(format!("the stream is cut off: {}", shown(body)));
         }
         Ok(())
     }
+}
+
+fn last_event(body: &[u8]) -> &[u8] {
+    let body = body.trim_ascii_end();
+    let from = memmem::rfind(body, b"\n\n").map_or(0, |at| at + 2);
+    &body[from..]
 }
 
 #[cfg(test)]
@@ -89,7 +97,7 @@ mod tests {
         let expected = Expected {
             text: "fox".to_owned(),
             times,
-            streamed,
+            end: streamed.then(|| "[DONE]".to_owned()),
         };
         assert_eq!(expected.check(body.as_bytes()).is_ok(), fits);
     }
@@ -109,5 +117,6 @@ mod tests {
     #[test]
     fn a_stream_without_its_end_is_wrong() {
         check(Some(2), true, "fox fox", false);
+        check(Some(2), true, "fox fox [DONE]\n\ndata: fo", false);
     }
 }

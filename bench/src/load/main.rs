@@ -26,12 +26,13 @@ const USAGE: &str = "\
 load MODE --url URL [OPTION VALUE]...
 
   plain   POST the body; the reply has the text of --expect
-  stream  the same with a stream, which has the text --times times and ends with [DONE]
+  stream  the same with a stream, which has the text --times times, and --end in its last event
   hold    keep --workers streams open for --seconds
   loop    the tool loop by oneself: --url is the model, --mcp the server; --streamed yes
   mcp     call --tool of the MCP server at --url; --handshake no for what only looks like one
 
   --body JSON, --body-file FILE  what is posted
+  --end TEXT                     default [DONE]
   --header 'NAME: VALUE'         as often as one likes
   --workers N                    default 1
   --seconds S                    default 2";
@@ -69,7 +70,8 @@ impl Client {
                 let expected = Expected {
                     text: options.text("expect")?.to_owned(),
                     times: options.get("times").map(number).transpose()?,
-                    streamed: options.mode == "stream",
+                    end: (options.mode == "stream")
+                        .then(|| options.get("end").unwrap_or("[DONE]").to_owned()),
                 };
                 Client::Exchange(Exchange::open(target, &options.body()?, &expected).await?)
             }

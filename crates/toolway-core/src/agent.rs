@@ -4,8 +4,8 @@
 //! and never does it. `gateway` asks the model, runs the calls and writes to the client.
 //!
 //! Read next: [`mod@admit`] (which calls are sent), [`transcript`] (what the model is sent), [`choice`]
-//! (`tool_choice` over the rounds), [`parked`] (mixed turns), [`cut_results`] (results that were cut), [`repeats`] (the
-//! loop guard).
+//! (`tool_choice` over the rounds), [`parked`] (mixed turns), [`cut_results`] (results that were cut), [`reads`]
+//! (read-only calls that are made once), [`repeats`] (the loop guard).
 
 pub mod admit;
 pub mod ask;
@@ -14,14 +14,16 @@ pub mod cut_results;
 pub mod events;
 pub mod parked;
 pub mod phases;
+pub mod reads;
 pub mod repeats;
 mod steps;
 pub mod transcript;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     catalog::{Catalog, Selected},
+    policy::ClientPolicy,
     route,
     translate::{
         ids::marked,
@@ -32,7 +34,7 @@ use crate::{
 };
 use toolway_protocol::{
     openai::FinishReason,
-    tool::{CallError, JsonObject, ToolResult},
+    tool::{CallError, JsonObject, ServerId, ToolCall, ToolResult},
 };
 
 pub use self::steps::{CallRecord, Effect, Event, Finish, Job, status};
@@ -42,6 +44,7 @@ use self::{
     choice::Offer,
     cut_results::{CutResults, READ_MORE, more},
     parked::Parked,
+    reads::{ReadCall, Reads},
     repeats::Repeats,
     transcript::{ToolAnswer, Transcript},
 };
@@ -74,6 +77,12 @@ struct OpenCall {
     call: RoundCall,
     /// `None` while it runs, and for ever if it is the client's own.
     settled: Option<Settled>,
+    /// It was begun before its turn was complete.
+    is_early: bool,
+    /// What it asks, if it changes nothing and runs.
+    read: Option<ReadCall>,
+    /// It gets the result of the call at this place, which asks the same.
+    same_as: Option<(usize, Box<Job>)>,
 }
 
 /// How a call ended.
@@ -94,6 +103,7 @@ pub struct Turn {
     bounds: Bounds,
     catalog: Arc<Catalog>,
     selected: Arc<Selected>,
+    policy: ClientPolicy,
     rounds: u32,
     /// The next question goes out without the gateway's tools.
     last: bool,
@@ -103,7 +113,16 @@ pub struct Turn {
     answered: Option<Box<Round>>,
     /// A call may have reached its server.
     has_run_calls: bool,
+    /// Calls of the turn that is being read, which were begun before it was complete.
+    early: Vec<Job>,
+    /// The servers of the complete calls of that turn which may change something.
+    changing: Vec<ServerId>,
     repeats: Repeats,
+    reads: Reads,
+    /// A call of the present turn may change something.
+    has_changes: bool,
+    /// The time since the request began.
+    elapsed: Duration,
     cut_results: CutResults,
     usage: Option<JsonObject>,
     records: Vec<CallRecord>,
@@ -115,19 +134,26 @@ impl Turn {
         bounds: Bounds,
         catalog: Arc<Catalog>,
         selected: Arc<Selected>,
+        policy: ClientPolicy,
         cut_results: CutResults,
     ) -> Turn {
         Turn {
             bounds,
             catalog,
             selected,
+            policy,
             rounds: 0,
             last: false,
             transcript: Transcript::default(),
             open: Vec::new(),
             answered: None,
             has_run_calls: false,
+            early: Vec::new(),
+            changing: Vec::new(),
             repeats: Repeats::default(),
+            reads: Reads::default(),
+            has_changes: false,
+            elapsed: Duration::ZERO,
             cut_results,
             usage: None,
             records: Vec::new(),
@@ -152,6 +178,58 @@ impl Turn {
     /// The calls of all complete turns, in the model's order.
     pub fn records(&self) -> &[CallRecord] {
         &self.records
+    }
+
+    /// Tells the turn how much time has passed since the request began.
+    pub fn set_elapsed(&mut self, elapsed: Duration) {
+        self.elapsed = elapsed;
+    }
+
+    /// A call of the gateway's is complete while the model still writes its turn: the job, if the call begins now.
+    /// To be told of every such call, in the order of the turn.
+    ///
+    /// Only calls that change nothing begin early, so that no harm is done if the turn ends with an error or is cut
+    /// off, or if the call turns out to be another one. They do not overtake a call on the same server that may
+    /// change something.
+    pub fn begin_early(&mut self, place: usize, call: &ToolCall) -> Option<Job> {
+        let may_overtake = !self.last
+            && self.bounds.order == route::Order::Parallel
+            && place < self.bounds.max_calls;
+        if !may_overtake {
+            return None;
+        }
+        let Ok(Decision::Run(mut job)) = self.decide(place, call) else {
+            return None;
+        };
+        let Some(read) = ReadCall::of(&job) else {
+            self.changing.push(job.offered.server.clone());
+            return None;
+        };
+        let is_asked = |early: &Job| ReadCall::of(early).is_some_and(|early| early == read);
+        let waits = job.offered.stateful
+            || self.changing.contains(&job.offered.server)
+            || self.early.iter().any(is_asked)
+            || self.reads.find(&read, self.elapsed).is_some();
+        if waits {
+            return None;
+        }
+        job.is_early = true;
+        self.early.push(job.clone());
+        Some(job)
+    }
+
+    /// The turn waits for the result of this job. It does not for a job that was begun early for a call that has become
+    /// another one.
+    pub fn awaits(&self, job: &Job) -> bool {
+        let open = self.open.get(job.place);
+        open.is_some_and(|open| !is_settled(open) && open.is_early == job.is_early)
+    }
+
+    /// The calls that get the result of the call at this place.
+    pub fn same_calls(&self, place: usize) -> impl Iterator<Item = &Job> {
+        let same = self.open.iter().filter_map(|open| open.same_as.as_ref());
+        same.filter(move |(first, _)| *first == place)
+            .map(|(_, job)| &**job)
     }
 
     /// Takes in what has happened and says what to do; nothing when calls are still running.
@@ -188,6 +266,7 @@ impl Turn {
     }
 
     fn answered(&mut self, mut round: Round) -> Effect {
+        self.changing.clear();
         if let Some(used) = round.usage.take() {
             usage::add(self.usage.get_or_insert_default(), &used);
         }
@@ -207,22 +286,30 @@ impl Turn {
             .map(|call| OpenCall {
                 call,
                 settled: None,
+                is_early: false,
+                read: None,
+                same_as: None,
             })
             .collect();
         self.answered = Some(Box::new(round));
         let jobs = self.prepare();
-        if jobs.is_empty() {
+        if self.open.iter().all(is_settled) {
             return self.close();
         }
         Effect::Run(route::lanes(jobs, self.bounds.order, |job| {
-            (&job.offered.server, job.offered.stateful)
+            (&job.offered.server, job.offered.runs_in_order())
         }))
     }
 
-    /// Decides on every gateway call of the turn; those that may run become jobs, the others are answered.
+    /// Decides on every gateway call of the turn: those that may run become jobs, if they were not begun early and no
+    /// other asks the same; the others are answered.
     fn prepare(&mut self) -> Vec<Job> {
         let mut jobs = Vec::new();
         let mut count = 0;
+        // Reads that nothing written after them may change.
+        let mut unchanged: Vec<(usize, ReadCall)> = Vec::new();
+        let early = std::mem::take(&mut self.early);
+        self.has_changes = false;
         for place in 0..self.open.len() {
             if self.open[place].call.owner == Owner::Client {
                 continue;
@@ -232,8 +319,37 @@ impl Turn {
                 self.refuse(place, &CallError::Denied { reason }, 0);
                 continue;
             }
-            match self.decide(place) {
-                Ok(Decision::Run(job)) => jobs.push(job),
+            match self.decide(place, &self.open[place].call.call) {
+                Ok(Decision::Run(job)) => {
+                    let Some(read) = ReadCall::of(&job) else {
+                        self.has_changes = true;
+                        self.reads.clear();
+                        unchanged.clear();
+                        jobs.push(job);
+                        continue;
+                    };
+                    // Where the client sees the calls, it is shown what each of them returns.
+                    let kept = self.reads.find(&read, self.elapsed);
+                    if let Some(answer) = kept.filter(|_| !self.bounds.sees_calls) {
+                        self.settle(place, "ok", answer.clone(), 0);
+                        continue;
+                    }
+                    let same = unchanged.iter().find(|(_, other)| *other == read);
+                    if let Some((first, _)) = same {
+                        self.open[place].same_as = Some((*first, Box::new(job)));
+                        continue;
+                    }
+                    unchanged.push((place, read.clone()));
+                    let open = &mut self.open[place];
+                    open.is_early = early.iter().any(|early| {
+                        (early.place, &early.id) == (place, &job.id)
+                            && ReadCall::of(early).as_ref() == Some(&read)
+                    });
+                    open.read = Some(read);
+                    if !open.is_early {
+                        jobs.push(job);
+                    }
+                }
                 Ok(Decision::Answer(text)) => self.settle(place, "ok", ToolAnswer::text(text), 0),
                 Ok(Decision::Stop(text)) => self.settle(place, REPEATED, ToolAnswer::text(text), 0),
                 Err(error) => self.fail(place, &error, 0),
@@ -251,8 +367,7 @@ impl Turn {
         (count > most).then(|| format!("a turn may hold {most} calls; this one was not run"))
     }
 
-    fn decide(&self, place: usize) -> Result<Decision, CallError> {
-        let call = &self.open[place].call.call;
+    fn decide(&self, place: usize, call: &ToolCall) -> Result<Decision, CallError> {
         if let Some(earlier) = self.repeats.stops(&call.name, &call.arguments) {
             return Ok(Decision::Stop(earlier));
         }
@@ -263,14 +378,20 @@ impl Turn {
                 .read_more(&call.arguments, limit)
                 .map(Decision::Answer);
         }
-        let (offered, arguments) =
-            admit(&call.name, &call.arguments, &self.selected, &self.catalog)?;
+        let (offered, arguments) = admit(
+            &call.name,
+            &call.arguments,
+            &self.selected,
+            &self.catalog,
+            &self.policy,
+        )?;
         Ok(Decision::Run(Job {
             place,
             id: call.id.clone(),
             offered,
             arguments,
             retries: route::Retries::default(),
+            is_early: false,
         }))
     }
 
@@ -295,7 +416,8 @@ impl Turn {
                 true => more(&id, shown, total),
                 false => results::cut_off(shown, total),
             });
-        if result.is_error {
+        let is_error = result.is_error;
+        if is_error {
             self.note_failure(place, &message.text);
         }
         if let Some(cut) = message.cut {
@@ -305,6 +427,10 @@ impl Turn {
             text: message.text,
             parts: message.parts,
         };
+        let read = self.open[place].read.take();
+        if let Some(read) = read.filter(|_| !is_error && !self.has_changes) {
+            self.reads.keep(read, &answer, self.elapsed);
+        }
         self.settle(place, status, answer, duration_ms);
     }
 
@@ -323,7 +449,19 @@ impl Turn {
         self.repeats.failed(&call.name, &call.arguments, text);
     }
 
+    /// Answers a call, and those that ask the same.
     fn settle(&mut self, place: usize, status: &'static str, answer: ToolAnswer, duration_ms: u64) {
+        let is_same = |open: &&mut OpenCall| {
+            let first = open.same_as.as_ref().map(|(first, _)| *first);
+            first == Some(place)
+        };
+        for open in self.open.iter_mut().filter(is_same) {
+            open.settled = Some(Settled {
+                status,
+                duration_ms,
+                answer: answer.clone(),
+            });
+        }
         self.open[place].settled = Some(Settled {
             status,
             duration_ms,

@@ -124,11 +124,7 @@ impl Catalog {
             )
         };
         let offered: Vec<Arc<Offered>> = listed.into_iter().zip(names).map(offer).collect();
-        let by_name = offered
-            .iter()
-            .enumerate()
-            .map(|(at, it)| (it.name.as_str().into(), at))
-            .collect();
+        let by_name = by_name(&offered);
         let mut servers: Vec<ServerId> = servers.iter().map(|it| it.server.clone()).collect();
         servers.sort();
         Catalog {
@@ -137,6 +133,19 @@ impl Catalog {
             by_name,
             servers,
             dropped,
+        }
+    }
+
+    /// The same with those tools only that `shows` shows.
+    pub fn restricted(&self, shows: impl Fn(&Offered) -> bool) -> Catalog {
+        let offered = self.offered.iter().filter(|it| shows(it));
+        let offered: Vec<Arc<Offered>> = offered.cloned().collect();
+        Catalog {
+            memo: Memo::new(&offered),
+            by_name: by_name(&offered),
+            offered,
+            servers: self.servers.clone(),
+            dropped: self.dropped.clone(),
         }
     }
 
@@ -180,6 +189,13 @@ impl Catalog {
     }
 }
 
+fn by_name(offered: &[Arc<Offered>]) -> HashMap<Box<str>, usize> {
+    let places = offered.iter().enumerate();
+    places
+        .map(|(at, it)| (it.name.as_str().into(), at))
+        .collect()
+}
+
 impl Offered {
     fn new(from: &ServerTools, tool: &Tool, Assigned { name, changed }: Assigned) -> Offered {
         let mut notes = Vec::new();
@@ -208,6 +224,17 @@ impl Offered {
             renamed: changed,
             notes,
         }
+    }
+
+    /// A call of it runs after the calls of its server that the model wrote before it, and that run in order as well:
+    /// the server is stateful, or the tool says that it changes things.
+    pub fn runs_in_order(&self) -> bool {
+        self.stateful || self.tool.annotations.changes_things()
+    }
+
+    /// It says that it changes nothing, so that a call may be made early, or once for several that ask the same.
+    pub fn is_read_only(&self) -> bool {
+        self.tool.annotations.read_only == Some(true)
     }
 
     fn is_still(&self, name: &str, stateful: bool, tool: &Tool) -> bool {

@@ -1,12 +1,82 @@
 //! May this call run?
 //!
 //! One question, asked before every call whatever face it came through. Nothing that runs a tool takes a call
-//! without an [`Admitted`], and only [`evaluate`] makes one, so no face can go past it. Today there is one rule: a
-//! tool that the request did not select is refused, even when the model guesses its name.
+//! without an [`Admitted`], and only [`Policy::evaluate`] makes one, so no face can go past it.
+//!
+//! In this order, and the first that decides counts: what the request selected, what its key may see, the rules of the
+//! configuration, the default.
 
-use std::{ops::Deref, sync::Arc};
+pub mod condition;
 
-use crate::catalog::Offered;
+use std::{borrow::Cow, ops::Deref, sync::Arc};
+
+use self::condition::Condition;
+use crate::catalog::{Offered, ToolFilter};
+use toolway_protocol::tool::JsonObject;
+
+/// What the configuration says about calls (`[policy]` and `[keys.NAME]`).
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// The first that matches decides.
+    pub rules: Vec<Rule>,
+    /// Where no rule matches.
+    pub default: Action,
+    /// What each key may see, by its [`KeyId`].
+    pub keys: Vec<KeyScope>,
+}
+
+/// What happens to a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Action {
+    /// It runs.
+    #[default]
+    Allow,
+    /// It does not run, and the model is told why.
+    Deny,
+}
+
+/// One rule.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Where it stands in the configuration.
+    pub name: String,
+    /// The servers it is about.
+    pub servers: ToolFilter,
+    /// The tools it is about, by their offered names.
+    pub tools: ToolFilter,
+    /// The keys it is about, by their names; `None`: all requests, also those without a key.
+    pub keys: Option<ToolFilter>,
+    /// What has to be true of the arguments.
+    pub args: Vec<Condition>,
+    /// What it says.
+    pub action: Action,
+    /// Why, for the model.
+    pub reason: Option<String>,
+}
+
+/// The place of a key among those of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyId(pub u16);
+
+/// What the clients with one key may see.
+#[derive(Clone, Debug)]
+pub struct KeyScope {
+    /// Its name, which the log and the rules use.
+    pub name: String,
+    /// Tools, by their offered names.
+    pub tools: ToolFilter,
+    /// Servers.
+    pub servers: ToolFilter,
+}
+
+/// What decides on the calls of one client.
+#[derive(Clone, Debug, Default)]
+pub struct ClientPolicy {
+    /// The policy.
+    pub policy: Arc<Policy>,
+    /// The client's key.
+    pub key: Option<KeyId>,
+}
 
 /// A call that is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +85,10 @@ pub struct CallRequest<'a> {
     pub tool: &'a Arc<Offered>,
     /// It is among the tools that the request, or the endpoint, shows.
     pub is_shown: bool,
+    /// The key of the request.
+    pub key: Option<KeyId>,
+    /// The arguments.
+    pub arguments: &'a JsonObject,
 }
 
 /// The answer to "may this call run?".
@@ -26,8 +100,8 @@ pub enum Verdict {
     Deny {
         /// Why, for the model.
         reason: String,
-        /// The name of the rule that says so.
-        rule: &'static str,
+        /// The rule that says so.
+        rule: String,
     },
 }
 
@@ -43,45 +117,323 @@ impl Deref for Admitted {
     }
 }
 
-/// Decides on a call.
-pub fn evaluate(request: &CallRequest<'_>) -> Verdict {
-    if !request.is_shown {
-        let name = &request.tool.name;
-        return Verdict::Deny {
-            reason: format!("the tool `{name}` is not among the tools chosen for this request"),
-            rule: "selection",
-        };
+/// One rule that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step<'p> {
+    /// Its name.
+    pub rule: Cow<'p, str>,
+    /// What it says; `None` if it does not match.
+    pub action: Option<Action>,
+    /// Why.
+    pub reason: Option<Cow<'p, str>>,
+}
+
+impl Policy {
+    /// Decides on a call.
+    pub fn evaluate(&self, request: &CallRequest<'_>) -> Verdict {
+        let decisive = self.steps(request).find(|step| step.action.is_some());
+        match decisive {
+            Some(Step {
+                rule,
+                action: Some(Action::Deny),
+                reason,
+            }) => Verdict::Deny {
+                reason: match reason {
+                    Some(reason) => format!("{reason} ({rule})"),
+                    None => format!("{rule} does not allow it"),
+                },
+                rule: rule.into_owned(),
+            },
+            _ => Verdict::Allow(Admitted(Arc::clone(request.tool))),
+        }
     }
-    Verdict::Allow(Admitted(Arc::clone(request.tool)))
+
+    /// The rules that are looked at, up to the one that decides.
+    pub fn explain(&self, request: &CallRequest<'_>) -> Vec<Step<'_>> {
+        let mut steps = Vec::new();
+        for step in self.steps(request) {
+            let decides = step.action.is_some();
+            steps.push(step);
+            if decides {
+                break;
+            }
+        }
+        steps
+    }
+
+    /// Whether clients with this key see the tool: some call of it may be allowed.
+    pub fn shows(&self, tool: &Offered, key: Option<KeyId>) -> bool {
+        let scope = self.scope(key);
+        let about = |rule: &&Rule| rule.is_about(tool, scope.map(|it| it.name.as_str()));
+        // A rule with conditions may or may not match.
+        let mut rules = self.rules.iter().filter(about);
+        let decides = |rule: &&Rule| rule.args.is_empty() || rule.action == Action::Allow;
+        let action = rules.find(decides).map_or(self.default, |rule| rule.action);
+        scope.is_none_or(|scope| scope.shows(tool)) && action == Action::Allow
+    }
+
+    /// Every client sees every tool.
+    pub fn shows_everything(&self) -> bool {
+        self.rules.iter().all(|rule| rule.action == Action::Allow)
+            && self.default == Action::Allow
+            && self.keys.iter().all(KeyScope::is_everything)
+    }
+
+    fn steps<'p>(&'p self, request: &CallRequest<'_>) -> impl Iterator<Item = Step<'p>> {
+        let CallRequest {
+            tool,
+            is_shown,
+            key,
+            arguments,
+        } = *request;
+        let scope = self.scope(key);
+        let selection = Step {
+            rule: "selection".into(),
+            action: (!is_shown).then_some(Action::Deny),
+            reason: (!is_shown).then(|| {
+                let name = &tool.name;
+                format!("the tool `{name}` is not among the tools chosen for this request").into()
+            }),
+        };
+        let of_key = scope.map(|scope| Step {
+            rule: format!("keys.{}", scope.name).into(),
+            action: (!scope.shows(tool)).then_some(Action::Deny),
+            reason: None,
+        });
+        let key = scope.map(|scope| scope.name.as_str());
+        let rules = self.rules.iter().map(move |rule| {
+            let is_match =
+                rule.is_about(tool, key) && rule.args.iter().all(|it| it.holds(arguments));
+            Step {
+                rule: rule.name.as_str().into(),
+                action: is_match.then_some(rule.action),
+                reason: rule.reason.as_deref().filter(|_| is_match).map(Cow::from),
+            }
+        });
+        let default = Step {
+            rule: "policy.default".into(),
+            action: Some(self.default),
+            reason: None,
+        };
+        [selection]
+            .into_iter()
+            .chain(of_key)
+            .chain(rules)
+            .chain([default])
+    }
+
+    fn scope(&self, key: Option<KeyId>) -> Option<&KeyScope> {
+        key.and_then(|KeyId(key)| self.keys.get(usize::from(key)))
+    }
+}
+
+impl Rule {
+    /// The rule is about calls of this tool with this key.
+    fn is_about(&self, tool: &Offered, key: Option<&str>) -> bool {
+        let is_about_key = match (&self.keys, key) {
+            (Some(keys), Some(key)) => keys.shows(key),
+            (Some(_), None) => false,
+            (None, _) => true,
+        };
+        is_about_key
+            && self.servers.shows(tool.server.as_str())
+            && self.tools.shows(tool.name.as_str())
+    }
+}
+
+impl KeyScope {
+    fn shows(&self, tool: &Offered) -> bool {
+        self.servers.shows(tool.server.as_str()) && self.tools.shows(tool.name.as_str())
+    }
+
+    fn is_everything(&self) -> bool {
+        self.servers.is_everything() && self.tools.is_everything()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        condition::{Test, TestKind},
+        *,
+    };
     use crate::catalog::{Catalog, ServerTools};
+    use serde_json::json;
     use toolway_protocol::tool::{Annotations, ServerId, Tool};
+
+    fn filter(patterns: &[&str]) -> ToolFilter {
+        let patterns: Vec<String> = patterns.iter().map(|it| (*it).to_owned()).collect();
+        ToolFilter::new(&patterns)
+    }
+
+    fn rule(number: usize, tools: &[&str], keys: Option<&[&str]>, action: Action) -> Rule {
+        Rule {
+            name: format!("policy.rules[{number}]"),
+            servers: ToolFilter::default(),
+            tools: filter(tools),
+            keys: keys.map(filter),
+            args: Vec::new(),
+            action,
+            reason: None,
+        }
+    }
+
+    fn inside(folder: &str) -> Vec<Condition> {
+        let test = Test {
+            all: vec![TestKind::Inside(folder.to_owned())],
+            is_negated: false,
+        };
+        vec![Condition {
+            pointer: "/path".to_owned(),
+            tests: vec![test],
+        }]
+    }
+
+    /// The tools `read` and `write` of the server `files`, and `get` of `web`.
+    fn catalog() -> Catalog {
+        let tool = |name: &str| Tool {
+            name: name.to_owned(),
+            title: None,
+            description: None,
+            input_schema: JsonObject::new(),
+            output_schema: None,
+            annotations: Annotations::default(),
+            extra: JsonObject::new(),
+        };
+        let server = |name: &str, tools: &[&str]| ServerTools {
+            server: ServerId::parse(name).unwrap(),
+            stateful: false,
+            tools: tools.iter().map(|it| tool(it)).collect(),
+            dropped: Vec::new(),
+        };
+        Catalog::build(&[server("files", &["read", "write"]), server("web", &["get"])])
+    }
+
+    /// The rule that refuses the call; `None` if it may run.
+    fn refused_by(
+        policy: &Policy,
+        tool: &str,
+        key: Option<u16>,
+        arguments: &serde_json::Value,
+    ) -> Option<String> {
+        let catalog = catalog();
+        let request = CallRequest {
+            tool: catalog.find(tool).unwrap(),
+            is_shown: true,
+            key: key.map(KeyId),
+            arguments: arguments.as_object().unwrap(),
+        };
+        match policy.evaluate(&request) {
+            Verdict::Allow(admitted) => {
+                assert_eq!(admitted.name.as_str(), tool);
+                assert!(
+                    policy.shows(request.tool, request.key),
+                    "what is allowed is shown"
+                );
+                None
+            }
+            Verdict::Deny { rule, .. } => Some(rule),
+        }
+    }
+
+    /// Two keys, `alice` for `files`, `bob` for everything.
+    fn policy(rules: Vec<Rule>, default: Action) -> Policy {
+        let key = |name: &str, servers: &[&str]| KeyScope {
+            name: name.to_owned(),
+            tools: ToolFilter::default(),
+            servers: filter(servers),
+        };
+        Policy {
+            rules,
+            default,
+            keys: vec![key("alice", &["files"]), key("bob", &[])],
+        }
+    }
 
     #[test]
     fn a_tool_that_is_not_shown_is_refused_by_the_rule_of_selection() {
-        let catalog = Catalog::build(&[ServerTools {
-            server: ServerId::parse("s").unwrap(),
-            stateful: false,
-            tools: vec![Tool {
-                name: "a".to_owned(),
-                title: None,
-                description: None,
-                input_schema: serde_json::Map::new(),
-                output_schema: None,
-                annotations: Annotations::default(),
-                extra: serde_json::Map::new(),
-            }],
-            dropped: Vec::new(),
-        }]);
-        let tool = catalog.find("s__a").unwrap();
-        let decide = |is_shown| evaluate(&CallRequest { tool, is_shown });
-        assert!(matches!(decide(true), Verdict::Allow(admitted) if admitted.name == tool.name));
+        let catalog = catalog();
+        let request = CallRequest {
+            tool: catalog.find("web__get").unwrap(),
+            is_shown: false,
+            key: None,
+            arguments: &JsonObject::new(),
+        };
+        let verdict = Policy::default().evaluate(&request);
         assert!(
-            matches!(decide(false), Verdict::Deny { rule: "selection", reason } if reason.contains("s__a"))
+            matches!(verdict, Verdict::Deny { rule, reason } if rule == "selection" && reason.contains("web__get"))
+        );
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_decides_and_then_the_default() {
+        let mut in_data = rule(0, &["files__write"], None, Action::Allow);
+        in_data.args = inside("/srv/data");
+        let no_writes = rule(1, &["*__write"], None, Action::Deny);
+        let policy = policy(vec![in_data, no_writes], Action::Allow);
+        let data = json!({"path": "/srv/data/x"});
+        let etc = json!({"path": "/etc/passwd"});
+        assert_eq!(refused_by(&policy, "files__write", None, &data), None);
+        let rule = refused_by(&policy, "files__write", None, &etc);
+        assert_eq!(rule.as_deref(), Some("policy.rules[1]"));
+        assert_eq!(refused_by(&policy, "files__read", None, &etc), None);
+        assert!(!policy.shows_everything());
+    }
+
+    #[test]
+    fn a_default_of_deny_leaves_what_a_rule_allows() {
+        let policy = policy(
+            vec![rule(0, &["web__*"], None, Action::Allow)],
+            Action::Deny,
+        );
+        assert_eq!(refused_by(&policy, "web__get", None, &json!({})), None);
+        let rule = refused_by(&policy, "files__read", None, &json!({}));
+        assert_eq!(rule.as_deref(), Some("policy.default"));
+        assert!(!policy.shows(catalog().find("files__read").unwrap(), None));
+    }
+
+    #[test]
+    fn a_key_sees_its_tools_and_rules_may_be_about_keys() {
+        let no_reads = rule(0, &["*__read"], Some(&["bob"]), Action::Deny);
+        let policy = policy(vec![no_reads], Action::Allow);
+        let by = |tool, key| refused_by(&policy, tool, key, &json!({}));
+        assert_eq!(by("files__read", Some(0)), None);
+        assert_eq!(by("web__get", Some(0)).as_deref(), Some("keys.alice"));
+        assert_eq!(
+            by("files__read", Some(1)).as_deref(),
+            Some("policy.rules[0]")
+        );
+        assert_eq!(by("web__get", Some(1)), None);
+        assert_eq!(by("files__read", None), None, "the rule is about a key");
+    }
+
+    #[test]
+    fn an_explanation_ends_with_the_rule_that_decides() {
+        let mut denied = rule(1, &["web__*"], None, Action::Deny);
+        denied.reason = Some("no web".to_owned());
+        let policy = policy(
+            vec![rule(0, &["files__*"], None, Action::Allow), denied],
+            Action::Allow,
+        );
+        let catalog = catalog();
+        let request = CallRequest {
+            tool: catalog.find("web__get").unwrap(),
+            is_shown: true,
+            key: Some(KeyId(1)),
+            arguments: &JsonObject::new(),
+        };
+        let steps = policy.explain(&request);
+        let found: Vec<_> = steps.iter().map(|it| (&*it.rule, it.action)).collect();
+        let expected = [
+            ("selection", None),
+            ("keys.bob", None),
+            ("policy.rules[0]", None),
+            ("policy.rules[1]", Some(Action::Deny)),
+        ];
+        assert_eq!(found, expected);
+        let verdict = policy.evaluate(&request);
+        assert!(
+            matches!(verdict, Verdict::Deny { reason, .. } if reason == "no web (policy.rules[1])")
         );
     }
 }

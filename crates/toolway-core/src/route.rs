@@ -1,8 +1,9 @@
-//! Where and when calls run: which of them side by side, and which may be sent again; [`targets`] has the same for
-//! models.
+//! Where and when calls run: which of them side by side, and which may be sent again; [`cache`] says whose
+//! results serve again, and [`targets`] which model is asked.
 //!
 //! Decides only; `gateway` runs what is decided here.
 
+pub mod cache;
 pub mod targets;
 
 use std::time::Duration;
@@ -19,9 +20,9 @@ pub enum Order {
 }
 
 /// Puts the calls of one turn into lanes: lanes run side by side, the calls of a lane one after another in
-/// the order of the model. Calls on a stateful server share a lane.
+/// the order of the model. The calls of one server that must run in order share a lane.
 ///
-/// `server` tells a call's server, and whether that is stateful.
+/// `server` tells a call's server, and whether the call [runs in order](crate::catalog::Offered::runs_in_order).
 pub fn lanes<T>(
     calls: Vec<T>,
     order: Order,
@@ -36,11 +37,11 @@ pub fn lanes<T>(
     }
     let mut lanes: Vec<(Option<ServerId>, Vec<T>)> = Vec::new();
     for call in calls {
-        let (server, stateful) = server(&call);
-        let owner = stateful.then(|| server.clone());
+        let (server, in_order) = server(&call);
+        let owner = in_order.then(|| server.clone());
         let shared = lanes
             .iter_mut()
-            .find(|(other, _)| stateful && *other == owner);
+            .find(|(other, _)| in_order && *other == owner);
         match shared {
             Some((_, lane)) => lane.push(call),
             None => lanes.push((owner, vec![call])),
@@ -155,11 +156,11 @@ mod tests {
 
     #[track_caller]
     fn check(calls: &[(&str, bool)], order: Order, expected: &[&[usize]]) {
-        let calls = calls.iter().enumerate().map(|(place, (server, stateful))| {
-            (place, ServerId::parse(server).unwrap(), *stateful)
+        let calls = calls.iter().enumerate().map(|(place, (server, in_order))| {
+            (place, ServerId::parse(server).unwrap(), *in_order)
         });
-        let lanes = lanes(calls.collect(), order, |(_, server, stateful)| {
-            (server, *stateful)
+        let lanes = lanes(calls.collect(), order, |(_, server, in_order)| {
+            (server, *in_order)
         });
         let places = |lane: &Vec<(usize, ServerId, bool)>| lane.iter().map(|call| call.0).collect();
         let places: Vec<Vec<usize>> = lanes.iter().map(places).collect();
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_on_stateless_servers_run_side_by_side() {
+    fn calls_that_need_no_order_run_side_by_side() {
         check(
             &[("a", false), ("a", false), ("b", false)],
             Order::Parallel,
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_on_a_stateful_server_share_a_lane_in_order() {
+    fn the_calls_of_one_server_that_run_in_order_share_a_lane() {
         let calls = [("a", true), ("b", false), ("a", true), ("c", true)];
         check(&calls, Order::Parallel, &[&[0, 2], &[1], &[3]]);
     }

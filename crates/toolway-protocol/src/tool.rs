@@ -115,6 +115,14 @@ impl Annotations {
     pub fn is_repeatable(self) -> bool {
         self.read_only == Some(true) || self.idempotent == Some(true)
     }
+
+    /// The tool says that it changes things. One that says nothing may change things or not.
+    pub fn changes_things(self) -> bool {
+        match self.read_only {
+            Some(read_only) => !read_only,
+            None => self.destructive == Some(true),
+        }
+    }
 }
 
 /// One tool as its server describes it.
@@ -159,6 +167,17 @@ pub struct ToolResult {
     pub is_error: bool,
     /// How the result changes the state of a session (`_meta.state_delta`); for toolway alone.
     pub state_delta: Option<Value>,
+    /// How long it serves again, as its server says; for toolway alone.
+    pub cache_hint: Option<CacheHint>,
+}
+
+/// `ttlMs` and `cacheScope` of a result (MCP 2026-07-28, `CacheableResult`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheHint {
+    /// So many milliseconds.
+    pub ttl_ms: u64,
+    /// `cacheScope` is `"public"`: for every client.
+    pub is_public: bool,
 }
 
 impl ToolResult {

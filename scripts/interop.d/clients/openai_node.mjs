@@ -1,27 +1,21 @@
-// openai-node against the gateway: plain, streamed, through the `.stream()` helper and through `runTools`.
+// openai-node against the gateway: chats (plain, streamed, `.stream()`, `runTools`) and responses (create, `.stream()`,
+// `parse`).
 
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, statSync } from 'node:fs';
-import { createRequire } from 'node:module';
+
+import OpenAI from 'openai';
+import { zodResponseFormat, zodTextFormat } from 'openai/helpers/zod';
+import { z } from 'zod';
 
 import { FINAL, call, check, equal, plan, results, round, runAll, seen, until } from './checks.mjs';
-
-// The package lives in the folder that the installer made, not beside this file.
-const { default: OpenAI } = await import(createRequire(`${process.env.INTEROP_NPM}/package.json`).resolve('openai'));
+import { LOOKUP, register, user } from './scenarios.mjs';
 
 const BASE = `${process.env.INTEROP_GATEWAY}/v1`;
 const SIGNS = process.env.INTEROP_SIGNS;
 const model = 'scripted-1';
 const client = (settings = {}) => new OpenAI({ baseURL: BASE, apiKey: 'sk-interop', timeout: 30_000, ...settings });
-const user = (text) => ({ role: 'user', content: text });
-const lookup = {
-  type: 'function',
-  function: {
-    name: 'lookup',
-    description: "Looks something up on the client's side.",
-    parameters: { type: 'object', properties: { key: { type: 'string' } }, required: ['key'] },
-  },
-};
+const lookup = { type: 'function', function: LOOKUP };
 const withOwn = (own) => (own ? { tools: [lookup] } : {});
 
 // ---- Three ways of asking: each gives { text, finish, message, calls, tokens } ----------------------------------
@@ -72,80 +66,65 @@ function assembled(pieces) {
   return calls;
 }
 
-function finished(answer) {
-  equal(answer.calls, [], 'calls shown to the client');
-  equal(answer.finish, 'stop', 'finish_reason');
+// ---- The Responses API: messages are items, and an answer is a list of them ----------------------------------------
+
+const itemsOf = (messages, own) => ({ model, input: messages.flat(), ...(own ? { tools: [{ type: 'function', ...LOOKUP }] } : {}) });
+
+function answerOfResponse(response) {
+  const own = response.output.filter((item) => item.type === 'function_call');
+  const calls = own.map((item) => [item.call_id, item.name, JSON.parse(item.arguments)]);
+  const finish = response.status !== 'completed' ? response.status : calls.length ? 'tool_calls' : 'stop';
+  return { text: response.output_text, finish, message: response.output, calls, tokens: response.usage.total_tokens };
 }
 
-// ---- The chats every way goes through ---------------------------------------------------------------------------
-
-for (const [name, ask] of [['plain', plainly], ['streamed', streamed], ['.stream()', helped]]) {
-  check(`${name}: plain chat`, async () => {
-    const { text } = plan(round(['Good ', 'morning ', '☀️.']));
-    const answer = await ask([user(text)]);
-    finished(answer);
-    equal(answer.text, 'Good morning ☀️.', 'text');
-  });
-
-  check(`${name}: a loop of two rounds of gateway tools`, async () => {
-    const { tag, text } = plan(
-      round('First. ', [call('modern__upper', { text: 'one' })]),
-      round('Second. ', [call('modern__add', { a: 2, b: 3 })]),
-      FINAL,
-    );
-    const answer = await ask([user(text)]);
-    finished(answer);
-    equal(results(answer.text), [['modern__upper', 'ONE'], ['modern__add', '2 + 3 = 5']], 'results');
-    if (ask !== plainly) assert.ok(answer.text.startsWith('First. Second. Results: '), answer.text);
-    equal((await seen(tag)).map((note) => note.ended), ['done', 'done', 'done'], 'requests at the model');
-  });
-
-  check(`${name}: parallel gateway calls keep their order`, async () => {
-    const sign = `node-${process.pid}-${name}`;
-    const calls = [call('modern__slow', { sign, seconds: 0.4 }), call('everything__echo', { message: 'two' })];
-    const answer = await ask([user(plan(round('', calls), FINAL).text)]);
-    finished(answer);
-    equal(results(answer.text), [['modern__slow', `${sign} is finished`], ['everything__echo', 'Echo: two']], 'results');
-  });
-
-  check(`${name}: mixed turn, then another question`, async () => {
-    const calls = [call('modern__upper', { text: 'a' }), call('lookup', { key: 'b' }), call('modern__add', { a: 1, b: 1 })];
-    const messages = [user(plan(round('Both. ', calls), FINAL).text)];
-    const first = await ask(messages, true);
-    equal(first.calls.map(([, name, args]) => [name, args]), [['lookup', { key: 'b' }]], 'calls shown to the client');
-    equal(first.finish, 'tool_calls', 'finish_reason');
-    messages.push(first.message, { role: 'tool', tool_call_id: first.calls[0][0], content: 'value of b' });
-    const second = await ask(messages, true);
-    finished(second);
-    const wanted = [['modern__upper', 'A'], ['lookup', 'value of b'], ['modern__add', '1 + 1 = 2']];
-    equal(results(second.text), wanted, 'results of the gateway and of the client, in the order of the calls');
-    const { tag, text } = plan(round('And ', [call('modern__upper', { text: 'c' })]), FINAL);
-    const third = await ask([...messages, second.message, user(text)], true);
-    equal(results(third.text), [['modern__upper', 'C']], 'results of the second question');
-    const told = (await seen(tag))[0].messages.filter((m) => m.role === 'tool').map((m) => m.content);
-    equal(told, ['A', 'value of b', '1 + 1 = 2'], 'tool messages of the first question, as the model sees them later');
-  });
-
-  check(`${name}: the model can read what went wrong with a tool`, async () => {
-    const calls = [
-      call('modern__fail', { why: 'the shelf is empty' }),
-      call('modern__add', { a: 'two', b: 3 }),
-      ['modern__add', '{"a": 1,'],
-      call('modern__uper', { text: 'x' }),
-    ];
-    const answer = await ask([user(plan(round('', calls), FINAL).text)]);
-    finished(answer);
-    const errors = results(answer.text).map(([, content]) => JSON.parse(content).error);
-    const wanted = ['tool_error', 'invalid_params', 'invalid_arguments_json', 'unknown_tool'];
-    equal(errors.map((error) => error.type), wanted, 'types of the errors');
-    assert.match(errors[0].message, /the shelf is empty/);
-  });
-
-  check(`${name}: usage is the sum over the rounds`, async () => {
-    const { text } = plan(round('Let me see. ', [call('modern__upper', { text: 'a' })]), FINAL);
-    equal((await ask([user(text)])).tokens, 30, 'total tokens of two rounds of 15');
-  });
+async function created(messages, own) {
+  return answerOfResponse(await client().responses.create(itemsOf(messages, own)));
 }
+
+async function responsesHelped(messages, own) {
+  const stream = client().responses.stream(itemsOf(messages, own));
+  let text = '';
+  stream.on('response.output_text.delta', (event) => (text += event.delta));
+  const response = await stream.finalResponse();
+  equal(response.output_text, text, 'text of the deltas and of the response');
+  return answerOfResponse(response);
+}
+
+async function parsed(messages, own) {
+  return answerOfResponse(await client().responses.parse(itemsOf(messages, own)));
+}
+
+const tool = (id, content) => ({ role: 'tool', tool_call_id: id, content });
+register({ name: 'plain', streamed: false, ask: plainly, tool });
+register({ name: 'streamed', streamed: true, ask: streamed, tool });
+register({ name: '.stream()', streamed: true, ask: helped, tool });
+
+const output = (id, text) => ({ type: 'function_call_output', call_id: id, output: text });
+register({ name: 'responses.create', streamed: false, ask: created, tool: output });
+register({ name: 'responses.stream()', streamed: true, ask: responsesHelped, tool: output });
+register({ name: 'responses.parse', streamed: false, ask: parsed, tool: output });
+
+// ---- Parsed answers, tools that the SDK runs ------------------------------------------------------------------------
+
+const Answer = z.object({ value: z.string() });
+
+check('chat.completions.parse and responses.parse: a parsed answer after tools of the gateway', async () => {
+  const ask = [
+    async (text) => {
+      const response_format = zodResponseFormat(Answer, 'answer');
+      const completion = await client().chat.completions.parse({ model, messages: [user(text)], response_format });
+      return completion.choices[0].message.parsed;
+    },
+    async (text) => {
+      const format = zodTextFormat(Answer, 'answer');
+      return (await client().responses.parse({ model, input: text, text: { format } })).output_parsed;
+    },
+  ];
+  for (const parse of ask) {
+    const { text } = plan(round('', [call('modern__upper', { text: 'a' })]), round('{"value": "A"}'));
+    equal(await parse(text), { value: 'A' }, 'what was parsed');
+  }
+});
 
 for (const stream of [false, true]) {
   check(`runTools${stream ? ', streamed' : ''}: runs its own tool only, in a mixed turn`, async () => {

@@ -9,6 +9,7 @@ from pathlib import Path
 import openai
 from checks import check, equal, run_all, until
 from plans import FINAL, call, plan, results, round_of, seen
+from pydantic import BaseModel
 from scenarios import Answer, Peer, register
 
 BASE = os.environ["INTEROP_GATEWAY"] + "/v1"
@@ -151,6 +152,21 @@ def calls_listed():
     completion = ask_plainly(text, client(default_headers={"X-Toolway-Progress": "on"}))
     listed = completion.model_extra["toolway"]["calls"]
     equal([c["name"] for c in listed], ["modern__slow", "modern__upper"], "calls that were run")
+
+
+# ---- Parsed answers -------------------------------------------------------------------------------------------------
+
+
+class Parsed(BaseModel):
+    value: str
+
+
+@check("chat.completions.parse: a parsed answer after tools of the gateway")
+def parsed():
+    _, text = plan(round_of(calls=[call("modern__upper", text="a")]), round_of('{"value": "A"}'))
+    messages = [{"role": "user", "content": text}]
+    completion = client().chat.completions.parse(model=MODEL, messages=messages, response_format=Parsed)
+    equal(completion.choices[0].message.parsed, Parsed(value="A"), "what was parsed")
 
 
 # ---- Choosing tools -------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""openai-python's Responses API against the gateway: create, a stream read by hand, and the `.stream()` helper."""
+"""openai-python's Responses API against the gateway: create, a stream read by hand, and the helpers `.stream()` and
+`.parse()`."""
 
 import json
 import os
@@ -6,6 +7,7 @@ import os
 import openai
 from checks import check, equal, run_all
 from plans import FINAL, call, plan, results, round_of
+from pydantic import BaseModel
 from scenarios import Answer, Peer, register
 
 BASE = os.environ["INTEROP_GATEWAY"] + "/v1"
@@ -82,10 +84,18 @@ class Connected(Responses):
                 assert event.type not in ("response.failed", "error"), event
 
 
+class Parsed(Responses):
+    name = "responses.parse"
+
+    def send(self, **fields):
+        return answer_of(client().responses.parse(**fields))
+
+
 register(Created(), streamed=True)
 register(Streamed(), streamed=True)
 register(Helper(), streamed=True)
 register(Connected(), streamed=True)
+register(Parsed(), streamed=True)
 
 
 @check("a response that is not stored is continued on its WebSocket")
@@ -102,6 +112,16 @@ def continued():
         equal(ask(other, **fields).error.code, "previous_response_not_found", "code")
         answer = ask(connection, **fields).response
         equal((answer.output_text, answer.previous_response_id), ("two", previous), "answer")
+
+
+class Found(BaseModel):
+    value: str
+
+
+@check("responses.parse: a parsed answer after tools of the gateway")
+def parsed():
+    _, text = plan(round_of(calls=[call("modern__upper", text="a")]), round_of('{"value": "A"}'))
+    equal(client().responses.parse(model=MODEL, input=text, text_format=Found).output_parsed, Found(value="A"), "what was parsed")
 
 
 @check("text of a round arrives before its tools have run")

@@ -23,7 +23,7 @@ def everything(root, log):
     node = tool_version("node")
     tool_version("npm")
     require_venv(log)
-    python = f"python {sys.version_info[0]}.{sys.version_info[1]}"
+    python = python_version()
     clients = cached(root / "clients", ["clients.txt", "clients.lock"], python, make_venv, log)
     servers = cached(root / "servers", ["servers.txt", "servers.lock"], python, make_venv, log)
     npm = cached(root / "npm", ["package.json", "package-lock.json"], f"node {node}", make_npm, log)
@@ -36,8 +36,13 @@ def mcp_peers(root, log):
     return cached(root / "mcp", npm, tool_version("npm"), lambda folder: make_npm(folder, PINS / "mcp"), log)
 
 
+def more(root, log):
+    """Installs the Python clients that do not agree with the others on openai, if they are missing; gives the folder."""
+    return cached(root / "more", ["more.txt", "more.lock"], python_version(), make_venv, log)
+
+
 def agents(root, log):
-    """Installs the coding agents, if they are missing; gives the folder."""
+    """Installs the coding agents and OpenAI's Agents SDK for Node, if they are missing; gives the folder."""
     npm = ["agents/package.json", "agents/package-lock.json"]
     return cached(root / "agents", npm, tool_version("npm"), lambda folder: make_npm(folder, PINS / "agents"), log)
 
@@ -57,6 +62,10 @@ def tool_version(name):
     if not shutil.which(name):
         raise Missing(f"`{name}` is not in PATH; interop needs Node 20 or newer with npm")
     return subprocess.run([name, "--version"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def python_version():
+    return f"python {sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def require_venv(log):

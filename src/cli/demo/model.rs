@@ -47,9 +47,17 @@ async fn nothing_else() -> (StatusCode, Json<Value>) {
 struct DemoRequest {
     #[serde(default)]
     stream: bool,
+    #[serde(default)]
+    stream_options: StreamOptions,
     messages: Vec<DemoMessage>,
     #[serde(default)]
     tools: Vec<Value>,
+}
+
+#[derive(Default, Deserialize)]
+struct StreamOptions {
+    #[serde(default)]
+    include_usage: bool,
 }
 
 #[derive(Deserialize)]
@@ -67,8 +75,10 @@ enum Act {
 
 async fn complete(Json(request): Json<DemoRequest>) -> Response {
     let act = decide(&request);
+    let usage = usage(&request, &act);
     if request.stream {
-        return Sse::new(events(act)).into_response();
+        let usage = request.stream_options.include_usage.then_some(usage);
+        return Sse::new(events(act, usage)).into_response();
     }
     let (message, reason) = match act {
         Act::Say(text) => (json!({"role": "assistant", "content": text}), "stop"),
@@ -87,12 +97,12 @@ async fn complete(Json(request): Json<DemoRequest>) -> Response {
     let choice = json!({"index": 0, "message": message, "finish_reason": reason});
     Json(
         json!({"id": "chatcmpl-demo", "object": "chat.completion", "created": 0, "model": NAME,
-        "choices": [choice], "usage": usage()}),
+        "choices": [choice], "usage": usage}),
     )
     .into_response()
 }
 
-fn events(act: Act) -> impl Stream<Item = Result<Event, Infallible>> {
+fn events(act: Act, usage: Option<Value>) -> impl Stream<Item = Result<Event, Infallible>> {
     let chunk = |delta: Value, reason: Value| {
         json!({"id": "chatcmpl-demo", "object": "chat.completion.chunk", "created": 0, "model": NAME,
             "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
@@ -118,6 +128,12 @@ fn events(act: Act) -> impl Stream<Item = Result<Event, Infallible>> {
             chunks.push(chunk(json!({}), json!("tool_calls")));
         }
     }
+    if let Some(usage) = usage {
+        let mut last = chunk(Value::Null, Value::Null);
+        last["choices"] = json!([]);
+        last["usage"] = usage;
+        chunks.push(last);
+    }
     let texts = chunks
         .into_iter()
         .map(|chunk| chunk.to_string())
@@ -133,8 +149,20 @@ fn written(at: usize, (name, arguments): &(String, Value)) -> Value {
         "function": {"name": name, "arguments": arguments.to_string()}})
 }
 
-fn usage() -> Value {
-    json!({"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2})
+/// A token for every four characters.
+fn usage(request: &DemoRequest, act: &Act) -> Value {
+    let tokens = |characters: usize| characters.div_ceil(4);
+    let asked = request.messages.iter().map(|it| text(&it.content).len());
+    let offered = request.tools.iter().map(|it| it.to_string().len());
+    let prompt = tokens(asked.chain(offered).sum());
+    let completion = tokens(match act {
+        Act::Say(text) => text.len(),
+        Act::Call(calls) => calls
+            .iter()
+            .map(|(name, arguments)| name.len() + arguments.to_string().len())
+            .sum(),
+    });
+    json!({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion})
 }
 
 /// The rules: after tool results, report them; otherwise call the tools that the question needs.
@@ -244,6 +272,22 @@ mod tests {
                 ("demo__count_letters".to_owned(), json!({"text": "gateway"})),
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn a_stream_tells_its_usage_where_that_is_asked_for() {
+        let said = async |options: Value| {
+            let request = json!({"messages": [{"role": "user", "content": "Hi."}], "stream": true,
+                "stream_options": options});
+            let request = serde_json::from_value(request).unwrap();
+            let body = complete(Json(request)).await.into_body();
+            let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+            String::from_utf8(body.to_vec()).unwrap()
+        };
+        let with = said(json!({"include_usage": true})).await;
+        assert!(with.contains(r#""prompt_tokens":1"#), "{with}");
+        let without = said(json!({})).await;
+        assert!(!without.contains("usage"), "{without}");
     }
 
     #[test]

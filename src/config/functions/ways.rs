@@ -19,20 +19,46 @@ use toolway_protocol::tool::Tool;
 /// Longest time that calls wait for others to share a request with.
 const LONGEST_BATCH: Duration = Duration::from_secs(1);
 
-/// The ways, by their keys.
-const WAYS: [&str; 5] = ["endpoint", "url", "command", "model", "openapi"];
+/// A way, by its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Endpoint,
+    Url,
+    Command,
+    Model,
+    OpenApi,
+}
+
+const WAYS: [Way; 5] = [
+    Way::Endpoint,
+    Way::Url,
+    Way::Command,
+    Way::Model,
+    Way::OpenApi,
+];
+
+impl Way {
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Way::Endpoint => "endpoint",
+            Way::Url => "url",
+            Way::Command => "command",
+            Way::Model => "model",
+            Way::OpenApi => "openapi",
+        }
+    }
+}
 
 /// The ways that are written.
-pub(super) fn given(raw: &RawFunctions) -> Vec<&'static str> {
-    let is_given = [
-        raw.endpoint.is_some(),
-        raw.url.is_some() || raw.urls.is_some(),
-        raw.command.is_some(),
-        raw.model.is_some(),
-        raw.openapi.is_some(),
-    ];
-    let ways = WAYS.into_iter().zip(is_given);
-    ways.filter(|way| way.1).map(|way| way.0).collect()
+pub(super) fn given(raw: &RawFunctions) -> Vec<Way> {
+    let is_given = |way: &Way| match way {
+        Way::Endpoint => raw.endpoint.is_some(),
+        Way::Url => raw.url.is_some() || raw.urls.is_some(),
+        Way::Command => raw.command.is_some(),
+        Way::Model => raw.model.is_some(),
+        Way::OpenApi => raw.openapi.is_some(),
+    };
+    WAYS.into_iter().filter(is_given).collect()
 }
 
 impl Check<'_> {
@@ -55,38 +81,38 @@ impl Check<'_> {
         };
         self.unused_keys(path, way, raw);
         match way {
-            "endpoint" => self.endpoint(path, raw).map(BackendKind::Endpoint),
-            "url" => self.requests(path, raw, tools).map(BackendKind::Url),
-            "command" => self.command(path, raw).map(BackendKind::Command),
-            "openapi" => self.openapi(path, raw).map(BackendKind::OpenApi),
-            _ => self
+            Way::Endpoint => self.endpoint(path, raw).map(BackendKind::Endpoint),
+            Way::Url => self.requests(path, raw, tools).map(BackendKind::Url),
+            Way::Command => self.command(path, raw).map(BackendKind::Command),
+            Way::OpenApi => self.openapi(path, raw).map(BackendKind::OpenApi),
+            Way::Model => self
                 .prompt(path, raw, tools, providers)
                 .map(BackendKind::Model),
         }
     }
 
     /// A key that has no effect is a problem.
-    fn unused_keys(&mut self, path: &str, way: &str, raw: &RawFunctions) {
+    fn unused_keys(&mut self, path: &str, way: Way, raw: &RawFunctions) {
         let keys = [
-            ("batch", raw.batch.is_some(), &["endpoint"][..]),
-            ("max_batch", raw.max_batch.is_some(), &["endpoint"]),
-            ("method", raw.method.is_some(), &["url"]),
-            ("args", raw.args.is_some(), &["command"]),
-            ("env", raw.env.is_some(), &["command"]),
-            ("cwd", raw.cwd.is_some(), &["command"]),
-            ("prompt", raw.prompt.is_some(), &["model"]),
-            ("description", raw.description.is_some(), &["model"]),
-            ("base_url", raw.base_url.is_some(), &["openapi"]),
-            ("operations", raw.operations.is_some(), &["openapi"]),
+            ("batch", raw.batch.is_some(), &[Way::Endpoint][..]),
+            ("max_batch", raw.max_batch.is_some(), &[Way::Endpoint]),
+            ("method", raw.method.is_some(), &[Way::Url]),
+            ("args", raw.args.is_some(), &[Way::Command]),
+            ("env", raw.env.is_some(), &[Way::Command]),
+            ("cwd", raw.cwd.is_some(), &[Way::Command]),
+            ("prompt", raw.prompt.is_some(), &[Way::Model]),
+            ("description", raw.description.is_some(), &[Way::Model]),
+            ("base_url", raw.base_url.is_some(), &[Way::OpenApi]),
+            ("operations", raw.operations.is_some(), &[Way::OpenApi]),
             (
                 "definitions",
                 raw.definitions.is_some(),
-                &["endpoint", "url", "command", "model"],
+                &[Way::Endpoint, Way::Url, Way::Command, Way::Model],
             ),
             (
                 "headers",
                 raw.headers.is_some(),
-                &["endpoint", "url", "openapi"],
+                &[Way::Endpoint, Way::Url, Way::OpenApi],
             ),
         ];
         for (key, is_there, ways) in keys {
@@ -291,7 +317,7 @@ impl Check<'_> {
     }
 }
 
-fn listed(keys: &[&str]) -> String {
-    let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+fn listed(ways: &[Way]) -> String {
+    let keys: Vec<String> = ways.iter().map(|way| format!("`{}`", way.key())).collect();
     keys.join(", ")
 }

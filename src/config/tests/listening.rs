@@ -3,7 +3,7 @@
 use super::*;
 
 const OPEN: &str = "bind: 0.0.0.0:80 can be reached by others, who could use your keys and \
-                    tools; set `api_keys`, or `allow_anonymous = true` if that is meant";
+                    tools; set `api_keys` or `[keys.NAME]`, or `allow_anonymous = true` if that is meant";
 
 #[test]
 fn it_is_closed_off_loopback() {

@@ -66,6 +66,20 @@ fn what_no_name_can_stand_for_is_said() {
 }
 
 #[test]
+fn a_model_that_its_upstream_does_not_list_is_a_warning() {
+    let text = format!("{UPSTREAMS}[models.fast]\nuse = ['a/x', 'b/y']").replacen(
+        "http://a'",
+        "http://a'\nmodels = ['x*']",
+        1,
+    );
+    warned(&text, "");
+    warned(
+        &text.replace("a/x", "a/z"),
+        "models.fast.use[0]: `models` of upstream `a` has no pattern for `z`; requests go there all the same",
+    );
+}
+
+#[test]
 fn a_function_may_ask_a_name() {
     let upstream = "[[upstreams]]\nname = 'a'\nbase_url = 'http://a'\nmodels = ['x']\n";
     let function = "[functions.brief]\nmodel = 'fast'\nprompt = '{input}'\n";

@@ -114,6 +114,10 @@ fn bounds_are_checked() {
         "[loop]\nkeepalive = '25h'",
         "loop.keepalive: must be at most 24h, not 25h",
     );
+    refused(
+        "[servers.s]\ncommand = 'c'\ncache = { 'get_*' = '25h' }",
+        "servers.s.cache.\"get_*\": must be at most 24h, not 25h",
+    );
 }
 
 #[test]

@@ -1,16 +1,14 @@
 //! The calls of one turn of a chat: lanes side by side, the calls of a lane one after another.
 
-use std::{
-    pin::{Pin, pin},
-    sync::Arc,
-};
+use std::{collections::VecDeque, pin::pin, sync::Arc};
 
-use futures::{StreamExt, stream};
-use tokio::sync::mpsc;
+use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{AdmittedCall, CallLimits, FinishedCall};
 use crate::{
-    gateway::backends::Backends,
+    gateway::{Gateway, backends::Backends},
+    store::Principal,
     upstream::mcp::{CallOptions, Sends},
 };
 use toolway_core::agent::Job;
@@ -38,64 +36,142 @@ pub(in crate::gateway) enum CallEvent {
     },
 }
 
+impl CallEvent {
+    /// The call that it is about.
+    pub(in crate::gateway) fn job(&self) -> &Job {
+        match self {
+            CallEvent::Started(job)
+            | CallEvent::Progressed(job, _)
+            | CallEvent::Repeated(job, ..)
+            | CallEvent::Finished { job, .. } => job,
+        }
+    }
+}
+
 /// The calls of a turn, which run while [`RunningCalls::next`] is waited for. Dropping it cancels the unfinished ones.
 pub(in crate::gateway) struct RunningCalls<'a> {
-    /// `None` when every call has ended.
-    work: Option<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>,
+    gateway: &'a Gateway,
+    principal: Option<Principal>,
+    limits: CallLimits,
+    /// Most lanes that run at a time.
+    parallel: usize,
+    waiting: VecDeque<Vec<Job>>,
+    running: FuturesUnordered<BoxFuture<'a, ()>>,
+    sender: mpsc::Sender<CallEvent>,
     events: mpsc::Receiver<CallEvent>,
+    /// Events of calls that ran while something else was waited for.
+    held: VecDeque<CallEvent>,
 }
 
 impl<'a> RunningCalls<'a> {
-    /// Prepares the calls; at most `parallel` lanes run at a time.
+    /// Prepares the calls; at most `parallel` lanes run at a time. Results that are kept serve them where it is known
+    /// whose calls they are.
     pub(in crate::gateway) fn new(
-        backends: &'a Backends,
+        gateway: &'a Gateway,
+        principal: Option<Principal>,
         lanes: Vec<Vec<Job>>,
         limits: CallLimits,
         parallel: usize,
     ) -> RunningCalls<'a> {
         let (sender, events) = mpsc::channel(64);
-        let work = async move {
-            let run_lane = async |lane: Vec<Job>| {
-                for job in lane {
-                    run_one(backends, Arc::new(job), limits, &sender).await;
-                }
-            };
-            stream::iter(lanes)
-                .for_each_concurrent(parallel.max(1), run_lane)
-                .await;
-        };
         RunningCalls {
-            work: Some(Box::pin(work)),
+            gateway,
+            principal,
+            limits,
+            parallel: parallel.max(1),
+            waiting: lanes.into(),
+            running: FuturesUnordered::new(),
+            sender,
             events,
+            held: VecDeque::new(),
         }
+    }
+
+    /// Adds lanes.
+    pub(in crate::gateway) fn add(&mut self, lanes: Vec<Vec<Job>>) {
+        self.waiting.extend(lanes);
     }
 
     /// What happens next; `None` when nothing more does. Cancel safe.
     pub(in crate::gateway) async fn next(&mut self) -> Option<CallEvent> {
-        if let Some(work) = &mut self.work {
+        match self.held.pop_front() {
+            Some(held) => Some(held),
+            None => self.step().await,
+        }
+    }
+
+    /// Waits for something else while the calls run; [`RunningCalls::next`] tells afterwards what happened to them,
+    /// but for their progress.
+    pub(in crate::gateway) async fn run_while<T>(&mut self, awaited: impl Future<Output = T>) -> T {
+        let mut awaited = pin!(awaited);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut awaited => return done,
+                Some(event) = self.step() => {
+                    if !matches!(event, CallEvent::Progressed(..)) {
+                        self.held.push_back(event);
+                    }
+                }
+                else => return awaited.await,
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Option<CallEvent> {
+        loop {
+            while self.running.len() < self.parallel
+                && let Some(lane) = self.waiting.pop_front()
+            {
+                let (gateway, principal, limits) = (self.gateway, self.principal, self.limits);
+                let sender = self.sender.clone();
+                self.running.push(Box::pin(async move {
+                    for job in lane {
+                        run_one(gateway, principal, Arc::new(job), limits, &sender).await;
+                    }
+                }));
+            }
+            if self.running.is_empty() {
+                return self.events.try_recv().ok();
+            }
             tokio::select! {
                 biased;
                 event = self.events.recv() => return event,
-                () = work => self.work = None,
+                _ = self.running.next() => {}
             }
         }
-        self.events.recv().await
     }
 }
 
 async fn run_one(
-    backends: &Backends,
+    gateway: &Gateway,
+    principal: Option<Principal>,
     job: Arc<Job>,
     limits: CallLimits,
     events: &mpsc::Sender<CallEvent>,
 ) {
     // Without a receiver no task waits for the calls any more; their future is about to be dropped.
     let _ = events.send(CallEvent::Started(job.clone())).await;
+    let kept = principal.and_then(|principal| gateway.kept_results.find(principal, &job));
+    if let Some(result) = kept {
+        tracing::info!(tool.name = %job.offered.name, server.id = %job.offered.server,
+            "Used a kept result");
+        let finished = CallEvent::Finished {
+            job,
+            outcome: Ok(result),
+            duration_ms: 0,
+            attempts: 0,
+        };
+        let _ = events.send(finished).await;
+        return;
+    }
+    let begun = Instant::now();
     let call = AdmittedCall {
         tool: &job.offered,
         repeat_within: Some(limits),
         retries: job.retries,
         session: None,
+        kept: Some(&gateway.kept_results),
     };
     let announce = async |attempt, error| {
         let failed = CallEvent::Repeated(job.clone(), attempt, error);
@@ -107,10 +183,14 @@ async fn run_one(
         attempts,
     } = call
         .run_announced(
-            |sends| attempt(backends, &job, limits, sends, events),
+            |sends| attempt(&gateway.backends, &job, limits, sends, events),
             announce,
         )
         .await;
+    if let (Some(principal), Ok(result)) = (principal, &outcome) {
+        let kept = &gateway.kept_results;
+        kept.keep(principal, &job, result, begun);
+    }
     let _ = events
         .send(CallEvent::Finished {
             job,

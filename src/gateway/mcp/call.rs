@@ -37,11 +37,11 @@ pub(super) async fn call(
     let Some(Value::String(name)) = params.shift_remove("name") else {
         return Err(RpcError::invalid_params("`name` must be a string"));
     };
-    let mut catalog = gateway.catalog();
+    let mut catalog = gateway.catalog_of(context.view.key());
     if context.view.tool(&catalog, &name).is_none() {
         let started = Box::pin(gateway.started(&context.view));
         started.await;
-        catalog = gateway.catalog();
+        catalog = gateway.catalog_of(context.view.key());
     }
     let Some(offered) = context.view.tool(&catalog, &name) else {
         return Err(RpcError::invalid_params(format!("Unknown tool: {name}")));
@@ -93,10 +93,10 @@ async fn run(
     mut params: JsonObject,
     progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<Value, CallError> {
+    let tool = calls::admit(offered, &arguments, &gateway.policy_of(context.view.key()))?;
     if let Some(validator) = &offered.validator {
         validator.check(&arguments)?;
     }
-    let tool = calls::admit(offered)?;
     let limits = CallLimits {
         silence: gateway.config.tool_timeout,
         deadline: Instant::now() + gateway.config.request_timeout,
@@ -106,6 +106,7 @@ async fn run(
         repeat_within: Some(limits),
         retries: Retries::default(),
         session: None,
+        kept: Some(&gateway.kept_results),
     };
     if gateway.backends.functions().has(&offered.server) {
         // A function sends no questions and no notifications.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::gateway::mcp_sessions;
 use toolway_core::{
     catalog::{Catalog, FeatureIndex, IndexedFeature, Offered, Selection, ServerFeatures},
+    policy::KeyId,
     translate::uris,
 };
 use toolway_protocol::tool::{JsonObject, ServerId};
@@ -27,11 +28,14 @@ pub enum ProfileShows {
     Tools(Selection),
 }
 
-/// The part of the catalog that one endpoint shows.
+/// The part of the catalog that one endpoint shows to clients with one key.
 #[derive(Debug)]
-pub struct View(Shows);
+pub struct View {
+    shows: Shows,
+    key: Option<KeyId>,
+}
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Shows {
     Everything,
     Profile(ProfileShows),
@@ -47,25 +51,45 @@ pub(super) struct ViewEntry<'s> {
     pub entry: &'s JsonObject,
 }
 
+impl From<Shows> for View {
+    fn from(shows: Shows) -> View {
+        View { shows, key: None }
+    }
+}
+
 impl View {
     /// Everything, with the server in front of each name.
     pub(in crate::gateway) fn everything() -> View {
-        View(Shows::Everything)
+        Shows::Everything.into()
     }
 
     /// What a profile shows.
     pub(in crate::gateway) fn profile(shows: ProfileShows) -> View {
-        View(Shows::Profile(shows))
+        Shows::Profile(shows).into()
     }
 
     /// The functions that a caller has lent.
     pub(super) fn mcp_sessions(session: Arc<mcp_sessions::session::LendingSession>) -> View {
-        View(Shows::McpSessions(session))
+        Shows::McpSessions(session).into()
+    }
+
+    /// The same for clients with this key.
+    pub fn for_key(self: &Arc<View>, key: Option<KeyId>) -> Arc<View> {
+        if key == self.key {
+            return Arc::clone(self);
+        }
+        let shows = self.shows.clone();
+        Arc::new(View { shows, key })
+    }
+
+    /// The key of its clients.
+    pub(in crate::gateway) fn key(&self) -> Option<KeyId> {
+        self.key
     }
 
     /// The session whose functions it shows, if it is of that kind.
     pub fn session(&self) -> Option<&Arc<mcp_sessions::session::LendingSession>> {
-        match &self.0 {
+        match &self.shows {
             Shows::McpSessions(session) => Some(session),
             Shows::Everything | Shows::Profile(_) => None,
         }
@@ -93,7 +117,7 @@ impl View {
 
     /// The one server it shows under its own names.
     pub(super) fn only_server(&self) -> Option<&ServerId> {
-        match &self.0 {
+        match &self.shows {
             Shows::Profile(ProfileShows::Server(server)) => Some(server),
             Shows::Everything | Shows::Profile(ProfileShows::Tools(_)) | Shows::McpSessions(_) => {
                 None
@@ -104,14 +128,14 @@ impl View {
     /// Names are shown with their servers in front.
     pub(super) fn is_prefixed(&self) -> bool {
         !matches!(
-            self.0,
+            self.shows,
             Shows::Profile(ProfileShows::Server(_)) | Shows::McpSessions(_)
         )
     }
 
     /// Whether anything of this server but tools can be seen.
     pub(super) fn shows_features_of(&self, server: &ServerId) -> bool {
-        match &self.0 {
+        match &self.shows {
             Shows::Everything => true,
             Shows::Profile(ProfileShows::Server(only)) => only == server,
             Shows::Profile(ProfileShows::Tools(_)) | Shows::McpSessions(_) => false,
@@ -126,7 +150,7 @@ impl View {
     /// The tools it shows, each with its name there, always in the same order.
     pub(super) fn tools<'c>(&'c self, catalog: &'c Catalog) -> Vec<(&'c str, &'c Arc<Offered>)> {
         let offered = catalog.offered().iter();
-        match &self.0 {
+        match &self.shows {
             Shows::Everything => offered.map(|it| (it.name.as_str(), it)).collect(),
             Shows::Profile(ProfileShows::Server(server)) => offered
                 .filter(|it| it.server == *server)
@@ -145,7 +169,7 @@ impl View {
 
     /// The tool that has this name there.
     pub(super) fn tool<'c>(&'c self, catalog: &'c Catalog, name: &str) -> Option<&'c Arc<Offered>> {
-        match &self.0 {
+        match &self.shows {
             Shows::Everything => catalog.find(name),
             Shows::Profile(ProfileShows::Server(server)) => catalog.find_own(server, name),
             Shows::Profile(ProfileShows::Tools(selection)) => {
@@ -189,7 +213,7 @@ impl View {
         key: &str,
     ) -> Vec<ViewEntry<'s>> {
         let of_one = |server| index.of(server).into_iter().flat_map(own);
-        match &self.0 {
+        match &self.shows {
             Shows::Everything => shelved
                 .iter()
                 .map(|it| ViewEntry {
@@ -209,7 +233,7 @@ impl View {
 
     /// The server of a prompt, and the prompt's own name there.
     pub(super) fn prompt(&self, index: &FeatureIndex, name: &str) -> Option<(ServerId, String)> {
-        match &self.0 {
+        match &self.shows {
             Shows::Everything => {
                 let prompt = index.prompt(name)?;
                 Some((prompt.server.clone(), prompt.own.clone()))
@@ -224,7 +248,7 @@ impl View {
 
     /// The server of a resource or template, and its own URI there.
     pub(super) fn resource(&self, index: &FeatureIndex, uri: &str) -> Option<(ServerId, String)> {
-        match &self.0 {
+        match &self.shows {
             Shows::Everything => index.locate(uri),
             Shows::Profile(ProfileShows::Server(server)) => {
                 index.of(server)?;

@@ -27,15 +27,16 @@ impl LendingSession {
     /// A failure that the caller answers with is an `Ok` with `is_error`.
     pub async fn call(&self, name: &str, arguments: JsonObject) -> Result<ToolResult, CallError> {
         let lent = self.tool(name).ok_or_else(|| self.unknown(name))?;
+        let tool = calls::admit(lent, &arguments, &self.policy)?;
         if let Some(validator) = &lent.validator {
             validator.check(&arguments)?;
         }
-        let tool = calls::admit(lent)?;
         let call = AdmittedCall {
             tool: &tool,
             repeat_within: None,
             retries: Retries::default(),
             session: Some(self.number()),
+            kept: None,
         };
         let ended = call.run(|_| self.hand_over(&tool, &arguments));
         ended.await.outcome

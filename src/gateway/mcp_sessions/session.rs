@@ -21,7 +21,10 @@ use crate::{
     secret::Secret,
 };
 use crate::{gateway::random::unguessable, store::Principal};
-use toolway_core::catalog::{Catalog, DroppedTool, Offered, ServerTools};
+use toolway_core::{
+    catalog::{Catalog, DroppedTool, Offered, ServerTools},
+    policy::ClientPolicy,
+};
 use toolway_protocol::tool::{CallError, ServerId, ToolCall, ToolResult};
 
 /// The server that a session's functions are of, in the log and in [`Offered::server`].
@@ -51,6 +54,7 @@ pub struct LendingSession {
     pub(super) state: Mutex<LentSessionState>,
     /// Grows with every change that a reader of the events, or a task that waits for the end, has to look at.
     changed: watch::Sender<u64>,
+    pub(super) policy: ClientPolicy,
 }
 
 /// What is fixed when a session begins.
@@ -124,6 +128,8 @@ pub(super) struct SessionParts {
     pub(super) reservation: Reservation,
     /// How many bytes that are.
     pub(super) bytes: usize,
+    /// What decides on calls; borrowers have no key.
+    pub(super) policy: ClientPolicy,
 }
 
 impl LendingSession {
@@ -160,6 +166,7 @@ impl LendingSession {
             arguments: parts.arguments,
             _reservation: parts.reservation,
             bytes: parts.bytes,
+            policy: parts.policy,
             state: Mutex::default(),
             changed: watch::Sender::new(0),
         })

@@ -31,7 +31,8 @@ use crate::quota::Sharing;
 use crate::{
     gateway::{mcp::View, random::unguessable},
     server::{
-        App, error::Refusal, headers::principal, mcp_sessions, places::HeldPlace, stdio::ClientPipe,
+        App, error::Refusal, guard, headers::principal, mcp_sessions, places::HeldPlace,
+        stdio::ClientPipe,
     },
 };
 use toolway_protocol::mcp::headers::Accepts;
@@ -93,6 +94,7 @@ pub(in crate::server) async fn profile(
 
 async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
+    let view = view.for_key(guard::position(&app.config, &parts.headers));
     let owner = SessionOwner {
         endpoint: parts.uri.path().to_owned(),
         principal: principal(&parts.headers),

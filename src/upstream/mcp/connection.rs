@@ -25,9 +25,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(super) use self::{
     connect::connect,
-    session::{
-        CAPABILITIES, ListFault, OF_THE_CONNECTION, PROTOCOL_VERSION, ServerSession, read_answer,
-    },
+    session::{ListFault, ServerSession, read_answer},
 };
 use super::{
     faults::Outage,

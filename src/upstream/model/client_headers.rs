@@ -32,6 +32,12 @@ pub fn is_credential(name: &HeaderName) -> bool {
     CREDENTIALS.contains(&name.as_str())
 }
 
+/// The same for a name as a configuration has it.
+pub fn is_credential_name(name: &str) -> bool {
+    let mut all = CREDENTIALS.iter();
+    all.any(|it| it.eq_ignore_ascii_case(name))
+}
+
 pub(super) fn remove_credentials(headers: &mut HeaderMap) {
     for name in CREDENTIALS {
         headers.remove(name);

@@ -42,6 +42,8 @@ const MAX_LEARNED: usize = 1000;
 const MAX_EVENT_BYTES: usize = 16 << 20;
 /// Longest whole answer, in bytes.
 const MAX_BODY_BYTES: usize = 64 << 20;
+/// Room for what one piece of an answer comes to, which most have enough of.
+const ROOM: usize = 512;
 /// Most bytes of turns with seals that are kept for one upstream.
 pub(super) const MAX_SEALED_BYTES: usize = 32 << 20;
 
@@ -452,6 +454,9 @@ fn read(event: Result<SseEvent, FrameError>, reader: &mut dyn AnswerReader) -> V
     match event {
         Ok(event) => match event.data() {
             Some(data) if !data.trim().is_empty() && data.trim() != "[DONE]" => {
+                if let Some(delta) = reader.read_text(&data) {
+                    return vec![delta];
+                }
                 match parse(data.as_bytes()) {
                     Ok(event) => reader.read(event),
                     Err(failed) => vec![*failed],
@@ -515,7 +520,7 @@ impl TranslatedAnswer {
             while self.body.next().await?.is_ok() {}
             return None;
         }
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(ROOM);
         match self.body.next().await {
             Some(Ok(piece)) => {
                 self.framer.push(piece);

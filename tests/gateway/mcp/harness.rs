@@ -48,6 +48,7 @@ pub async fn tuned(toml: &str, tune: impl FnOnce(&mut server::Config)) -> Toolwa
         servers: config.servers,
         functions: config.functions,
         profiles: config.profiles,
+        policy: config.policy,
         ..Setup::default()
     })
     .unwrap();

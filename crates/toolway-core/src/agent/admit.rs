@@ -3,31 +3,45 @@
 
 use crate::{
     catalog::{Catalog, Selected},
-    policy::{self, Admitted, CallRequest, Verdict},
+    policy::{Admitted, CallRequest, ClientPolicy, Verdict},
     translate::calls,
 };
 use toolway_protocol::tool::{CallError, JsonObject};
 
 /// The tool and the arguments of a call that may be sent; otherwise what the model is told, and nothing is sent.
+///
+/// A name that is not offered may be the one that a server has for its tool, where only one server has it: models drop
+/// prefixes, and programs that knew the tool before it was behind toolway do not have them.
 pub fn admit(
     name: &str,
     arguments: &str,
     selected: &Selected,
     catalog: &Catalog,
+    client: &ClientPolicy,
 ) -> Result<(Admitted, JsonObject), CallError> {
     let shown = selected.find(name);
-    let is_shown = shown.is_some();
-    let Some(tool) = shown.or_else(|| catalog.find(name)) else {
+    let offered = shown.or_else(|| catalog.find(name));
+    let own = || selected.find_own(name);
+    let is_shown = shown.is_some() || offered.is_none();
+    let Some(tool) = offered.or_else(own) else {
         return Err(CallError::UnknownTool {
             name: name.to_owned(),
             did_you_mean: selected.suggest(name),
         });
     };
-    let offered = match policy::evaluate(&CallRequest { tool, is_shown }) {
+    let arguments = calls::parse_arguments(arguments);
+    let nothing = JsonObject::new();
+    let request = CallRequest {
+        tool,
+        is_shown,
+        key: client.key,
+        arguments: arguments.as_ref().unwrap_or(&nothing),
+    };
+    let offered = match client.policy.evaluate(&request) {
         Verdict::Allow(offered) => offered,
         Verdict::Deny { reason, .. } => return Err(CallError::Denied { reason }),
     };
-    let arguments = calls::parse_arguments(arguments)?;
+    let arguments = arguments?;
     if let Some(validator) = &offered.validator {
         validator.check(&arguments)?;
     }

@@ -54,6 +54,8 @@ pub struct Job {
     pub arguments: JsonObject,
     /// How often it is tried.
     pub retries: Retries,
+    /// It was begun before its turn was complete, by [`Turn::begin_early`](super::Turn::begin_early).
+    pub is_early: bool,
 }
 
 /// How an answer ends.

@@ -25,7 +25,7 @@ const BOUNDS: Bounds = Bounds {
     sees_calls: false,
 };
 
-/// `s` has `a` and `b`; `state` is stateful and has `c`; `strict` wants a number `x`. `other` is not selected.
+/// `s` has `a`, `b` and `read`, which changes nothing; `state` is stateful and has `c` and `read_state`; `strict` wants a number `x`. `other` is not selected.
 fn catalog() -> Catalog {
     let tool = |name: &str, schema: Value| Tool {
         name: name.to_owned(),
@@ -33,7 +33,10 @@ fn catalog() -> Catalog {
         description: None,
         input_schema: schema.as_object().unwrap().clone(),
         output_schema: None,
-        annotations: Annotations::default(),
+        annotations: Annotations {
+            read_only: name.starts_with("read").then_some(true),
+            ..Annotations::default()
+        },
         extra: serde_json::Map::new(),
     };
     let any = || json!({"type": "object"});
@@ -49,9 +52,18 @@ fn catalog() -> Catalog {
         server(
             "s",
             false,
-            vec![tool("a", any()), tool("b", any()), tool("strict", strict)],
+            vec![
+                tool("a", any()),
+                tool("b", any()),
+                tool("read", any()),
+                tool("strict", strict),
+            ],
         ),
-        server("state", true, vec![tool("c", any())]),
+        server(
+            "state",
+            true,
+            vec![tool("c", any()), tool("read_state", any())],
+        ),
         server("other", false, vec![tool("d", any())]),
     ])
 }
@@ -60,7 +72,13 @@ fn turn_within(bounds: Bounds) -> Turn {
     let catalog = Arc::new(catalog());
     let only = Selection::parse(None, Some("!other"), &[], catalog.servers()).unwrap();
     let selected = catalog.select(&only, &[], 128);
-    let mut turn = Turn::new(bounds, catalog, selected, CutResults::default());
+    let mut turn = Turn::new(
+        bounds,
+        catalog,
+        selected,
+        ClientPolicy::default(),
+        CutResults::default(),
+    );
     let ask = turn.begin();
     assert_eq!(ask, Ask::first());
     turn
@@ -614,4 +632,127 @@ fn an_end_that_nobody_waits_for_changes_nothing() {
     let messages = told(&finish.parked.unwrap().transcript.messages());
     assert_eq!(messages[1].2, "first");
     assert!(end(1, "late").is_none());
+}
+
+/// What begins early of calls that become complete one after another.
+#[track_caller]
+fn check_early(bounds: Bounds, complete: &[(&str, &str, &str)], expected: &[usize]) {
+    let mut turn = turn_within(bounds);
+    let round = calls(complete);
+    let early: Vec<usize> = round
+        .calls
+        .iter()
+        .enumerate()
+        .filter_map(|(place, call)| turn.begin_early(place, &call.call))
+        .map(|job| job.place)
+        .collect();
+    assert_eq!(early, expected);
+    // None of them is run again, and all are awaited.
+    let Some(Effect::Run(lanes)) = turn.on(Event::Answered(round)) else {
+        panic!("there are calls");
+    };
+    let mut places: Vec<usize> = lanes.iter().flatten().map(|job| job.place).collect();
+    places.extend(early);
+    places.sort_unstable();
+    let all: Vec<usize> = (0..complete.len()).collect();
+    assert_eq!(places, all);
+}
+
+#[test]
+fn only_calls_that_change_nothing_and_overtake_none_that_may_begin_early() {
+    let mixed = [
+        ("1", "s__read", r#"{"n":1}"#),
+        ("2", "state__read_state", "{}"),
+        ("3", "s__a", "{}"),
+        ("4", "s__read", r#"{"n":2}"#),
+    ];
+    check_early(BOUNDS, &mixed, &[0]);
+    let sequential = Bounds {
+        order: route::Order::Sequential,
+        ..BOUNDS
+    };
+    check_early(sequential, &mixed, &[]);
+}
+
+#[test]
+fn no_call_begins_early_that_is_one_too_many_or_does_not_fit() {
+    let mut turn = turn_within(Bounds {
+        max_calls: 1,
+        ..BOUNDS
+    });
+    let round = calls(&[
+        ("1", "s__read", "[]"),
+        ("2", "s__read", "{}"),
+        ("3", "nobody", "{}"),
+    ]);
+    for (place, call) in round.calls.iter().enumerate() {
+        assert!(turn.begin_early(place, &call.call).is_none());
+    }
+}
+
+#[test]
+fn an_early_call_that_has_become_another_is_run_again_and_its_result_is_not_awaited() {
+    let mut turn = turn();
+    let begun = &calls(&[("1", "s__read", r#"{"n":1}"#)]).calls[0];
+    let early = turn.begin_early(0, &begun.call).unwrap();
+    let effect = turn.on(Event::Answered(calls(&[("1", "s__read", r#"{"n":2}"#)])));
+    let Some(Effect::Run(lanes)) = effect else {
+        panic!("{effect:?}");
+    };
+    assert!(!turn.awaits(&early));
+    assert!(turn.awaits(&lanes[0][0]));
+}
+
+#[test]
+fn a_result_is_used_again_while_it_is_fresh_and_nothing_may_have_changed() {
+    let read = || calls(&[("1", "s__read", "{}")]);
+    let not_sent = |_: &Job| -> Outcome { panic!("it is not sent") };
+    let bounds = Bounds {
+        max_rounds: 10,
+        ..BOUNDS
+    };
+    let mut turn = turn_within(bounds);
+    turn.set_elapsed(Duration::from_secs(1));
+    asked(go(&mut turn, read(), fails));
+    // A failure is not.
+    asked(go(&mut turn, read(), ok));
+    turn.set_elapsed(reads::FRESH);
+    let ask = asked(go(&mut turn, read(), not_sent));
+    assert_eq!(told(&ask.appended)[5].2, "result of 1");
+    turn.set_elapsed(reads::FRESH + Duration::from_millis(1001));
+    let effect = turn.on(Event::Answered(read()));
+    assert!(matches!(effect, Some(Effect::Run(_))), "{effect:?}");
+
+    let mut turn = turn_within(Bounds {
+        sees_calls: true,
+        ..bounds
+    });
+    asked(go(&mut turn, read(), ok));
+    let effect = turn.on(Event::Answered(read()));
+    assert!(
+        matches!(effect, Some(Effect::Run(_))),
+        "the client sees each call"
+    );
+}
+
+#[test]
+fn calls_that_ask_the_same_get_one_result() {
+    let mut turn = turn();
+    let list = [
+        ("1", "s__read", r#"{"a":1,"b":2}"#),
+        ("2", "s__a", "{}"),
+        ("3", "s__read", r#"{"b":2,"a":1}"#),
+        ("4", "s__read", r#"{"b":2,"a":1}"#),
+    ];
+    let Some(Effect::Run(lanes)) = turn.on(Event::Answered(calls(&list))) else {
+        panic!("there are calls");
+    };
+    let places: Vec<usize> = lanes.iter().flatten().map(|job| job.place).collect();
+    assert_eq!(
+        places,
+        [0, 1, 2],
+        "3 comes after one that may change something"
+    );
+    let same: Vec<usize> = turn.same_calls(2).map(|job| job.place).collect();
+    assert_eq!(same, [3]);
 }

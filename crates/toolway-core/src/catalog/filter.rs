@@ -33,6 +33,11 @@ impl ToolFilter {
         shown.chain(hidden).collect()
     }
 
+    /// Every tool is shown.
+    pub fn is_everything(&self) -> bool {
+        self.shown.is_empty() && self.hidden.is_empty()
+    }
+
     /// The tool of this name is shown.
     pub fn shows(&self, name: &str) -> bool {
         let is_match = |pattern: &String| matches(pattern, name);

@@ -224,6 +224,12 @@ impl Selected {
         self.tools.iter().find(|tool| tool.name.as_str() == name)
     }
 
+    /// The tool that its server calls by this name, if it is the only one.
+    pub fn find_own(&self, own: &str) -> Option<&Arc<Offered>> {
+        let mut found = self.tools.iter().filter(|tool| tool.tool.name == own);
+        found.next().filter(|_| found.next().is_none())
+    }
+
     /// The tools that an `mcp` entry of `tool_choice` means: of that server, all or the one with that name.
     pub fn chosen(&self, choice: &McpChoice) -> Vec<&Arc<Offered>> {
         self.tools

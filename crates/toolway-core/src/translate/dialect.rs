@@ -11,6 +11,7 @@ pub mod gemini;
 pub mod responses;
 pub mod sealed_turns;
 
+use serde::Serialize;
 use serde_json::{Map, Number, Value};
 
 use toolway_protocol::{
@@ -363,6 +364,12 @@ pub trait AnswerReader: Send {
     /// What an event of a stream adds to the answer; an unknown event adds nothing.
     fn read(&mut self, event: JsonObject) -> Vec<Delta>;
 
+    /// Reads the data of an event that adds a piece of text and nothing else, as most events do, without building its
+    /// values. `None` if [`read`](AnswerReader::read) is needed.
+    fn read_text(&mut self, _data: &str) -> Option<Delta> {
+        None
+    }
+
     /// What the end of the stream adds, where the API has no event for it.
     fn end(&mut self) -> Vec<Delta> {
         Vec::new()
@@ -433,6 +440,22 @@ pub fn thinks(model: &str) -> bool {
     known.iter().any(|known| name.starts_with(known))
 }
 
+/// Appends an event; those of chats have no name.
+fn write_event(name: Option<&str>, data: &impl Serialize, out: &mut Vec<u8>) {
+    if let Some(name) = name {
+        out.extend_from_slice(b"event: ");
+        out.extend_from_slice(name.as_bytes());
+        out.push(b'\n');
+    }
+    out.extend_from_slice(b"data: ");
+    write_json(data, out);
+    out.extend_from_slice(b"\n\n");
+}
+
+fn write_json(data: &impl Serialize, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, data).expect("its keys are texts, and a buffer takes every byte");
+}
+
 /// The member as a text.
 fn text<'v>(object: &'v JsonObject, key: &str) -> Option<&'v str> {
     object.get(key).and_then(Value::as_str)
@@ -441,7 +464,7 @@ fn text<'v>(object: &'v JsonObject, key: &str) -> Option<&'v str> {
 /// What is wrong with a body that is an error, or has no list `content` as an answer has.
 fn no_answer(body: &JsonObject, content: &str) -> Option<Delta> {
     if body.get("error").is_some_and(|error| !error.is_null())
-        && let Some((error, _)) = ErrorBody::in_ok_value(&body.clone().into())
+        && let Some((error, _)) = ErrorBody::in_ok_object(body)
     {
         return Some(Delta::Failed(error));
     }

@@ -131,6 +131,18 @@ fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
+/// Probes need no key; without one `/health` shows less. They take no place either: a busy process counts as healthy
+/// and must not be restarted.
+pub fn is_probe(path: &str) -> bool {
+    matches!(path, "/livez" | "/readyz" | "/health")
+}
+
+/// A path of the MCP face.
+pub fn is_mcp(path: &str) -> bool {
+    let mut parts = path.split('/').skip(1);
+    matches!(parts.next(), Some("mcp" | "sse"))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

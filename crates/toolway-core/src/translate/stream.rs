@@ -26,8 +26,8 @@ use serde_json::Value;
 pub use self::name::mend_name;
 pub(super) use self::{
     calls::Fragment,
-    chunk::{elements, first_choice, take_delta},
-    content::MessageContent,
+    chunk::{first_choice, take_delta},
+    content::{MessageContent, elements},
     pass::{mend_envelope, mend_whole},
     round::{REASONING, RoundReader},
 };
@@ -428,6 +428,12 @@ impl ChatStream {
                 "an event is not a JSON object".to_owned(),
             )),
         }
+    }
+
+    /// The gateway's calls that have become complete since the last time, with their places in the round; nothing
+    /// where the answer is passed through. A call may still change until the round ends.
+    pub fn complete_calls(&mut self) -> Vec<(usize, ToolCall)> {
+        self.round.calls.newly_complete()
     }
 
     /// Ends the round after `Done` or the end of the upstream's stream, appends what was held back, and

@@ -3,15 +3,15 @@
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 use toolway_core::translate::dialect::{
-    AnswerReader, AnswerWriter, Call, CallResult, Delta, Part, Reasoning, Request, Role, Sealed,
-    Source, ToolChoice, ToolDefinition, Turn,
+    AnswerReader, AnswerWriter, Call, CallResult, Delta, Head, Part, Reasoning, Request, Role,
+    Sealed, Source, ToolChoice, ToolDefinition, Turn,
     anthropic::{self, MessageWriter},
     chat::{self, ChunkReader, ChunkWriter},
     gemini,
     responses::{self, Earlier, ResponseWriter},
 };
 use toolway_core::translate::{ids::Ids, stream::CallKind};
-use toolway_protocol::tool::JsonObject;
+use toolway_protocol::{openai::FinishReason, tool::JsonObject};
 
 fn text() -> impl Strategy<Value = String> {
     "[ -~é☀:]{1,12}"
@@ -331,6 +331,22 @@ proptest! {
     }
 
     #[test]
+    fn pieces_of_text_are_read_the_same_without_building_values(pieces in vec("[ -~é☀\\n]{1,12}", 1..5)) {
+        let mut chunks = ChunkReader::default();
+        for event in written(&pieces, &mut ChunkWriter::new(true, 1)) {
+            let mut other = chunks.clone();
+            let alike = chunks.read_event(&event.to_string());
+            prop_assert_eq!(alike, Some(other.read(object(event))));
+        }
+        let names = responses::ToolNames::default();
+        let mut writer = ResponseWriter::new(JsonObject::new(), names, "r".to_owned(), 1);
+        let events = written(&pieces, &mut writer);
+        check_both_ways(events, || Box::new(responses::EventReader::default()))?;
+        let events = written(&pieces, &mut MessageWriter::default());
+        check_both_ways(events, || Box::new(anthropic::EventReader::default()))?;
+    }
+
+    #[test]
     fn no_request_is_a_panic(body in anything()) {
         let body = object(body);
         for request in [
@@ -381,6 +397,39 @@ proptest! {
             writer.finish(&mut out);
         }
     }
+}
+
+/// The data of the events of an answer of these texts.
+fn written(pieces: &[String], writer: &mut dyn AnswerWriter) -> Vec<Value> {
+    let mut out = Vec::new();
+    writer.write(Delta::Begin(Head::default()), &mut out);
+    for piece in pieces {
+        writer.write(Delta::Text(piece.clone()), &mut out);
+    }
+    writer.write(Delta::Finish(FinishReason::Stop), &mut out);
+    writer.finish(&mut out);
+    let text = String::from_utf8(out).expect("events are text");
+    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    data.filter(|data| *data != "[DONE]")
+        .map(|data| serde_json::from_str(data).expect("data is JSON"))
+        .collect()
+}
+
+/// Reads events with and without `read_text`.
+fn check_both_ways(
+    events: Vec<Value>,
+    reader: impl Fn() -> Box<dyn AnswerReader>,
+) -> Result<(), TestCaseError> {
+    let (mut by_values, mut by_text) = (reader(), reader());
+    let mut texts = 0;
+    for event in events {
+        let alike = by_text.read_text(&event.to_string());
+        texts += usize::from(alike.is_some());
+        let alike = alike.map_or_else(|| by_text.read(object(event.clone())), |delta| vec![delta]);
+        prop_assert_eq!(alike, by_values.read(object(event)));
+    }
+    prop_assert!(texts > 0);
+    Ok(())
 }
 
 /// A chat completion with this member, which may also be a part of a message.

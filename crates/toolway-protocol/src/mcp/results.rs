@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::tool::{Content, JsonObject, ToolResult};
+use crate::tool::{CacheHint, Content, JsonObject, ToolResult};
 
 /// Reads the `result` of a `tools/call`.
 pub fn read_result(raw: Value) -> ToolResult {
@@ -21,6 +21,11 @@ pub fn read_result(raw: Value) -> ToolResult {
     };
     let meta = object.get_mut("_meta").and_then(Value::as_object_mut);
     let state_delta = meta.and_then(|meta| meta.remove("state_delta"));
+    let ttl = object.get("ttlMs").and_then(Value::as_u64);
+    let cache_hint = ttl.map(|ttl_ms| CacheHint {
+        ttl_ms,
+        is_public: object.get("cacheScope").is_some_and(|it| it == "public"),
+    });
     let content = object.remove("content");
     let structured = object.remove("structuredContent");
     let is_error = object
@@ -38,6 +43,7 @@ pub fn read_result(raw: Value) -> ToolResult {
         structured_content,
         is_error,
         state_delta,
+        cache_hint,
     }
 }
 

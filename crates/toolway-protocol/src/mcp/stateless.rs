@@ -9,8 +9,17 @@ use super::{
 };
 use crate::tool::JsonObject;
 
-const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// The version, in the `_meta` of every request.
+pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+/// The capabilities of the client, in the same place.
+pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// The members of a client's `_meta` that concern its own connection and are never forwarded.
+pub const OF_THE_CONNECTION: [&str; 4] = [
+    PROTOCOL_VERSION,
+    "io.modelcontextprotocol/clientInfo",
+    CLIENT_CAPABILITIES,
+    "progressToken",
+];
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";

@@ -106,14 +106,12 @@ impl ErrorBody {
 
     /// The same for a value that was parsed before.
     pub fn in_ok_value(value: &Value) -> Option<(ErrorBody, Option<u16>)> {
-        let (mut error, status) = in_value(value)?;
-        if error.message.is_empty() {
-            error.message = "the upstream reported an error".to_owned();
-        }
-        if error.kind.is_empty() {
-            error.kind = kind_of(status.unwrap_or(502)).to_owned();
-        }
-        Some((error, status))
+        in_value(value).map(completed)
+    }
+
+    /// The same for an object that was parsed before.
+    pub fn in_ok_object(object: &JsonObject) -> Option<(ErrorBody, Option<u16>)> {
+        in_object(object).map(completed)
     }
 
     /// The error in an event that is known to be one, whatever its form, and the status that fits.
@@ -126,13 +124,27 @@ impl ErrorBody {
     }
 }
 
+/// An error with a message and a type, whatever it said itself.
+fn completed((mut error, status): (ErrorBody, Option<u16>)) -> (ErrorBody, Option<u16>) {
+    if error.message.is_empty() {
+        error.message = "the upstream reported an error".to_owned();
+    }
+    if error.kind.is_empty() {
+        error.kind = kind_of(status.unwrap_or(502)).to_owned();
+    }
+    (error, status)
+}
+
 /// An error that says that it is one: `error`, `object: "error"`, or either within a list of one (Gemini).
 fn in_value(value: &Value) -> Option<(ErrorBody, Option<u16>)> {
-    let object = match value {
-        Value::Object(object) => object,
-        Value::Array(items) => return items.first().and_then(in_value),
-        _ => return None,
-    };
+    match value {
+        Value::Object(object) => in_object(object),
+        Value::Array(items) => items.first().and_then(in_value),
+        _ => None,
+    }
+}
+
+fn in_object(object: &JsonObject) -> Option<(ErrorBody, Option<u16>)> {
     let answers = object.contains_key("choices");
     match object.get("error") {
         Some(Value::Object(error)) if !(answers && error.is_empty()) => {

@@ -256,9 +256,15 @@ fn read<T: DeserializeOwned>(raw: Raw<'_>, param: &str, expected: &str) -> Resul
 /// A reader's complaint, bounded: it may repeat a value of the body.
 fn brief(error: &serde_json::Error) -> String {
     let text = error.to_string();
+    // Of a value that is wrong the place counts from the beginning of one member, and not of the body.
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let text = match error.is_data() {
+        true => text.strip_suffix(&place).unwrap_or(&text),
+        false => &text,
+    };
     match text.char_indices().nth(MAX_COMPLAINT) {
         Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
+        None => text.to_owned(),
     }
 }
 

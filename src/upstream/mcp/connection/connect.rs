@@ -246,7 +246,22 @@ const OF_THE_NETWORK: [&str; 9] = [
     "eai_again",
 ];
 
-/// How a process exited at its start, with its standard error and a hint about missing environment variables.
+/// What a program says whose environment lacks something.
+const OF_THE_ENVIRONMENT: [&str; 10] = [
+    "environ",
+    "env ",
+    "env.",
+    "variable",
+    "not set",
+    "token",
+    "key",
+    "credential",
+    "password",
+    "npm err",
+];
+
+/// How a process exited at its start, with its standard error and, where that may be the cause, a hint about missing
+/// environment variables.
 fn with_advice(how: &str, stderr: &[String]) -> String {
     // `exit status: 0`, and on Windows `exit code: 0`.
     if how.ends_with(": 0)") {
@@ -256,7 +271,12 @@ fn with_advice(how: &str, stderr: &[String]) -> String {
         let line = line.to_ascii_lowercase();
         words.iter().any(|word| line.contains(word))
     };
-    let variables = match stderr.iter().any(|line| has(&line, &OF_THE_NETWORK)) {
+    let mut said = stderr.iter().filter(|line| !line.trim().is_empty());
+    let of_the_network = stderr.iter().any(|line| has(&line, &OF_THE_NETWORK));
+    let has_hint = of_the_network
+        || said.next().is_none()
+        || stderr.iter().any(|line| has(&line, &OF_THE_ENVIRONMENT));
+    let variables = match of_the_network {
         true => {
             "those for a proxy or certificates (`HTTPS_PROXY`, `SSL_CERT_FILE`, `NODE_EXTRA_CA_CERTS`)"
         }
@@ -267,6 +287,9 @@ fn with_advice(how: &str, stderr: &[String]) -> String {
     let cause = cause.or_else(|| stderr.iter().find(|line| has(line, &["err"])));
     let cause = cause.or_else(|| stderr.iter().rfind(|line| !line.trim().is_empty()));
     let cause = cause.map_or(String::new(), |line| format!(": {}", line.trim()));
+    if !has_hint {
+        return format!("{how}{cause}");
+    }
     format!(
         "{how}{cause} (it gets only the usual few of toolway's environment variables: set {variables} \
          in its `env`, or in toolway.toml name them in `inherit_env`)"
@@ -319,7 +342,6 @@ mod tests {
             let text = with_advice("it ended (exit status: 1)", &lines);
             let start = format!("it ended (exit status: 1){start}");
             assert!(text.starts_with(&start), "{text}");
-            assert!(text.contains("`env`, or in toolway.toml name"), "{text}");
         }
         let usual = " (it gets only the usual few of toolway's environment variables: set";
         check(
@@ -331,11 +353,20 @@ mod tests {
             &format!(": npm error code SELF_SIGNED_CERT{usual} those for a proxy"),
         );
         check(
-            "throw err;\nError: no module\n    at x\n\nNode.js v22",
-            &format!(": Error: no module{usual} others"),
+            "Traceback\nKeyError: 'API_TOKEN'",
+            &format!(": KeyError: 'API_TOKEN'{usual} others"),
         );
-        check("usage: x\n", &format!(": usage: x{usual} others"));
         check("", usual);
+    }
+
+    #[test]
+    fn a_process_that_fails_for_another_reason_comes_without_a_hint() {
+        let node = ["throw err;", "Error: no module", "    at x", "Node.js v22"];
+        for (stderr, cause) in [(&node[..], "Error: no module"), (&["usage: x"], "usage: x")] {
+            let lines: Vec<String> = stderr.iter().map(|it| (*it).to_owned()).collect();
+            let text = with_advice("it ended (exit status: 1)", &lines);
+            assert_eq!(text, format!("it ended (exit status: 1): {cause}"));
+        }
     }
 
     #[test]

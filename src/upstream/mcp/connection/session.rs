@@ -33,26 +33,11 @@ use toolway_protocol::{
     mcp::{
         features::{FeatureEntries, FeatureError, FeatureKind},
         results,
+        stateless::{CLIENT_CAPABILITIES, OF_THE_CONNECTION},
         tools::{ListError, Listing},
     },
     tool::{CallError, JsonObject, ToolResult},
 };
-
-/// The capabilities of the client, in the `_meta` of every request (2026-07-28).
-pub(in crate::upstream::mcp) const CAPABILITIES: &str =
-    "io.modelcontextprotocol/clientCapabilities";
-
-/// The version, in the same place.
-pub(in crate::upstream::mcp) const PROTOCOL_VERSION: &str =
-    "io.modelcontextprotocol/protocolVersion";
-
-/// The members of a client's `_meta` that concern its own connection and are never forwarded.
-pub(in crate::upstream::mcp) const OF_THE_CONNECTION: [&str; 4] = [
-    PROTOCOL_VERSION,
-    "io.modelcontextprotocol/clientInfo",
-    CAPABILITIES,
-    "progressToken",
-];
 
 /// Why a list could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -298,7 +283,7 @@ impl ServerSession {
             return options;
         }
         let mut meta = JsonObject::new();
-        meta.insert(CAPABILITIES.to_owned(), declared(caller).clone());
+        meta.insert(CLIENT_CAPABILITIES.to_owned(), declared(caller).clone());
         options.with_meta(RequestMetaObject::from(meta))
     }
 }

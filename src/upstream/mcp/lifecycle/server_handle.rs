@@ -314,11 +314,12 @@ impl ServerHandle {
         let usable = listing.tools.iter().map(|it| &*it.name);
         let broken = listing.broken.iter().map(|it| &*it.name);
         let names: Vec<&str> = usable.chain(broken).collect();
-        let unmatched = self.config.tools.unmatched(&names);
+        let mut unmatched = self.config.tools.unmatched(&names);
+        unmatched.extend(self.config.cache.unmatched(&names));
         let mut facts = self.facts();
         if !unmatched.is_empty() && unmatched != facts.unmatched_patterns {
             let patterns = unmatched.join(", ");
-            tracing::warn!(server.id = %self.config.server, patterns, "Patterns in a server's `tools` match none of its tools");
+            tracing::warn!(server.id = %self.config.server, patterns, "Patterns in a server's `tools` or `cache` match none of its tools");
         }
         facts.unmatched_patterns = unmatched;
     }

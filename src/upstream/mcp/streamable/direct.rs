@@ -25,7 +25,6 @@ use crate::{
     upstream::{
         check_values,
         mcp::{
-            connection::{CAPABILITIES, OF_THE_CONNECTION, PROTOCOL_VERSION},
             raw_messages::read_error,
             streamable,
             web::{self, Events, WebFault},
@@ -34,7 +33,10 @@ use crate::{
         wire::Body,
     },
 };
-use toolway_protocol::tool::JsonObject;
+use toolway_protocol::{
+    mcp::stateless::{CLIENT_CAPABILITIES, OF_THE_CONNECTION, PROTOCOL_VERSION},
+    tool::JsonObject,
+};
 
 const METHOD: &str = "tools/call";
 
@@ -320,7 +322,7 @@ fn body(id: i64, params: &JsonObject, about: Option<(&Value, &str)>) -> Vec<u8> 
         body.extend_from_slice(br#""io.modelcontextprotocol/clientInfo":"#);
         body.extend_from_slice(CLIENT_INFO.as_bytes());
         body.push(b',');
-        member(&mut body, CAPABILITIES, capabilities);
+        member(&mut body, CLIENT_CAPABILITIES, capabilities);
     }
     body.extend_from_slice(br#""progressToken":"#);
     write(&mut body, &id);

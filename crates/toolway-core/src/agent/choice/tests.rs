@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     agent::{Bounds, Effect, Event, Turn, ask::compose, cut_results::CutResults},
     catalog::{Catalog, Selection, ServerTools},
+    policy::ClientPolicy,
     route::Order,
     translate::{
         results::Media,
@@ -122,7 +123,13 @@ fn play(choice: &Value, own: &[&str], rounds: &[&[&str]]) -> (Vec<Question>, Vec
         forces_own_call: forces_own_call(&request),
         sees_calls: false,
     };
-    let mut turn = Turn::new(bounds, catalog, selected.clone(), CutResults::default());
+    let mut turn = Turn::new(
+        bounds,
+        catalog,
+        selected.clone(),
+        ClientPolicy::default(),
+        CutResults::default(),
+    );
     let mut ask = turn.begin();
     let mut questions = Vec::new();
     let mut rounds = rounds.iter();

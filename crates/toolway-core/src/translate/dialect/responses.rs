@@ -5,6 +5,7 @@ mod event_log;
 mod events;
 mod gateway_tools;
 mod items;
+mod output;
 mod read;
 mod request;
 mod status;

@@ -145,6 +145,25 @@ impl Calls {
             .sum()
     }
 
+    /// The gateway's calls that have become complete since the last time, with their places in the round: in order,
+    /// up to the first that is not complete. What comes after that may still change one of them.
+    pub(crate) fn newly_complete(&mut self) -> Vec<(usize, ToolCall)> {
+        let mut complete = Vec::new();
+        for (place, slot) in self.slots.iter_mut().enumerate() {
+            match slot.owner {
+                Some(Owner::Client) => {}
+                Some(Owner::Gateway) if slot.is_told_complete => {}
+                Some(Owner::Gateway) => {
+                    let Some(call) = slot.complete() else { break };
+                    slot.is_told_complete = true;
+                    complete.push((place, call));
+                }
+                None => break,
+            }
+        }
+        complete
+    }
+
     /// The deltas of the client's own calls that can be shown by now, numbered on from `shown`.
     pub(crate) fn show(&mut self, known: &dyn Known, answer: &mut ShownCalls) -> Vec<Value> {
         let last = self.slots.len().saturating_sub(1);

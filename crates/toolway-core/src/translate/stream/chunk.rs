@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    ChatStream, Fragment, Known, MessageContent, StreamError,
+    ChatStream, Fragment, Known, MessageContent, StreamError, elements,
     round::{REASONING, Said},
     write_event,
 };
@@ -249,16 +249,6 @@ pub(crate) fn take_delta(choice: &mut JsonObject) -> JsonObject {
         (Some(Value::Object(delta)), _) | (_, Some(Value::Object(delta))) => delta,
         _ => JsonObject::new(),
     }
-}
-
-/// The elements of a list, or the one thing that stands in its place.
-pub(crate) fn elements(value: Value) -> impl Iterator<Item = Value> {
-    match value {
-        Value::Array(elements) => elements,
-        Value::Null => Vec::new(),
-        one => vec![one],
-    }
-    .into_iter()
 }
 
 /// Adds to a text member that may be there.

@@ -64,6 +64,16 @@ impl MessageContent {
     }
 }
 
+/// The elements of a list, or the one thing that stands in its place.
+pub(crate) fn elements(value: Value) -> impl Iterator<Item = Value> {
+    match value {
+        Value::Array(elements) => elements,
+        Value::Null => Vec::new(),
+        one => vec![one],
+    }
+    .into_iter()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -144,18 +144,27 @@ fn dialects_are_as_written_down() -> Result<()> {
             };
             return Ok(json!({"body": written.body, "left_out": written.left_out}));
         }
-        let mut reader: Box<dyn AnswerReader> = match api.as_str() {
-            "responses" => Box::new(responses::EventReader::default()),
-            "anthropic" => Box::new(anthropic::EventReader::default()),
-            "gemini" => Box::new(gemini::EventReader::new(Ids::new(1))),
-            other => bail!("{other} is no API"),
+        let reader = || -> Result<Box<dyn AnswerReader>> {
+            Ok(match api.as_str() {
+                "responses" => Box::new(responses::EventReader::default()),
+                "anthropic" => Box::new(anthropic::EventReader::default()),
+                "gemini" => Box::new(gemini::EventReader::new(Ids::new(1))),
+                other => bail!("{other} is no API"),
+            })
         };
+        let (mut reader, mut by_text) = (reader()?, reader()?);
         let deltas = match given["events"].as_array() {
             None => reader.read_whole(object(&given["answer"])?),
             Some(events) => {
                 let mut deltas = Vec::new();
                 for event in events {
-                    deltas.extend(reader.read(object(event)?));
+                    let read = reader.read(object(event)?);
+                    let alike = match by_text.read_text(&event.to_string()) {
+                        Some(delta) => vec![delta],
+                        None => by_text.read(object(event)?),
+                    };
+                    ensure!(read == alike, "{event} is read in two ways");
+                    deltas.extend(read);
                 }
                 deltas.extend(reader.end());
                 deltas

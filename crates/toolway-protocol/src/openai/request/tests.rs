@@ -336,6 +336,10 @@ mod tools {
             r#""tools":[{"type":"mcp","server_label":"s","require_approval":"sometimes"}]"#,
         ));
         assert_eq!(error.param.as_deref(), Some("tools[0]"));
+        assert_eq!(
+            error.message,
+            "Invalid value for 'tools[0]': `require_approval` is neither \"always\", \"never\" nor an object of these."
+        );
         let error = refused(with(
             r#""tools":[{"type":"mcp","server_label":"s","allowed_tools":5}]"#,
         ));

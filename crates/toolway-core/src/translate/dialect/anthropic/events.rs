@@ -1,7 +1,8 @@
 //! Answers of Messages, streamed and whole, as an upstream sends them.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::write::REDACTED;
@@ -21,7 +22,7 @@ use toolway_protocol::{
 #[derive(Debug, Default)]
 pub struct EventReader {
     /// By the index of the block.
-    blocks: HashMap<u64, Block>,
+    blocks: BTreeMap<u64, Block>,
     calls: usize,
     /// The counts of the start, which later ones replace one by one.
     usage: JsonObject,
@@ -37,7 +38,33 @@ enum Block {
     Call(usize, Option<String>),
 }
 
+/// An event with a piece of text.
+#[derive(Deserialize)]
+struct BlockTextEvent<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    index: u64,
+    #[serde(borrow)]
+    delta: BlockText<'a>,
+}
+
+#[derive(Deserialize)]
+struct BlockText<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    text: Cow<'a, str>,
+}
+
 impl AnswerReader for EventReader {
+    fn read_text(&mut self, data: &str) -> Option<Delta> {
+        let BlockTextEvent { kind, index, delta } = serde_json::from_str(data).ok()?;
+        let is_text = kind == "content_block_delta"
+            && delta.kind == "text_delta"
+            && matches!(self.blocks.get(&index), Some(Block::Text));
+        is_text.then(|| Delta::Text(delta.text.into_owned()))
+    }
+
     fn read(&mut self, mut event: JsonObject) -> Vec<Delta> {
         let at = count(&event, &["index"]);
         let kind = take_text(&mut event, "type").unwrap_or_default();

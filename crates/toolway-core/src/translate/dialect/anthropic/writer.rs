@@ -1,9 +1,12 @@
 //! Answers for clients that speak Messages.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::write::REDACTED;
-use crate::translate::dialect::{AnswerWriter, Delta, Head, Reasoning, Source, Usage, object};
+use crate::translate::dialect::{
+    AnswerWriter, Delta, Head, Reasoning, Source, Usage, object, write_event,
+};
 use toolway_protocol::{
     openai::{ErrorBody, FinishReason},
     tool::JsonObject,
@@ -107,7 +110,8 @@ impl MessageWriter {
         match delta {
             Delta::Text(text) | Delta::Refusal(text) => {
                 self.open(Open::Text, || json!({"type": "text", "text": ""}), out);
-                self.delta(&json!({"type": "text_delta", "text": text}), out);
+                let kind = "text_delta";
+                self.delta(&WrittenTextDelta { kind, text: &text }, out);
             }
             Delta::Thought(text) => {
                 self.open(Open::Thought, thinking, out);
@@ -205,9 +209,10 @@ impl MessageWriter {
         event("content_block_start", &start, out);
     }
 
-    fn delta(&self, delta: &Value, out: &mut Vec<u8>) {
-        let delta = json!({"type": "content_block_delta", "index": self.blocks, "delta": delta});
-        event("content_block_delta", &delta, out);
+    fn delta(&self, delta: &impl Serialize, out: &mut Vec<u8>) {
+        let kind = "content_block_delta";
+        let index = self.blocks;
+        event(kind, &WrittenBlockDelta { kind, index, delta }, out);
     }
 
     fn stop(&mut self, out: &mut Vec<u8>) {
@@ -217,8 +222,23 @@ impl MessageWriter {
     }
 }
 
-fn event(name: &str, data: &Value, out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
+fn event(name: &str, data: &impl Serialize, out: &mut Vec<u8>) {
+    write_event(Some(name), data, out);
+}
+
+#[derive(Serialize)]
+struct WrittenBlockDelta<'a, D> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    index: usize,
+    delta: &'a D,
+}
+
+#[derive(Serialize)]
+struct WrittenTextDelta<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    text: &'a str,
 }
 
 /// It is a thinking block that waits for its signature.

@@ -1,12 +1,15 @@
 //! Answers of chat completions, streamed and whole.
 
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Value, json};
 
 use super::{DETAILS, read_detail, read_signature, request::write_call, write_detail};
 use crate::translate::{
     dialect::{
         AnswerWriter, Call, Delta, GatewayCall, GatewayError, Head, Usage, count, object, take,
-        take_list, take_text, text,
+        take_list, take_text, text, write_event, write_json,
     },
     stream::CallKind,
 };
@@ -19,6 +22,8 @@ use toolway_protocol::{
 #[derive(Debug)]
 pub struct ChunkWriter {
     head: Head,
+    /// What is around a piece of text; empty until one was written.
+    around_text: (Vec<u8>, Vec<u8>),
     include_usage: bool,
     has_role: bool,
     is_over: bool,
@@ -33,6 +38,7 @@ impl ChunkWriter {
                 created,
                 ..Head::default()
             },
+            around_text: Default::default(),
             include_usage,
             has_role: false,
             is_over: false,
@@ -48,6 +54,7 @@ impl AnswerWriter for ChunkWriter {
         let delta = match delta {
             Delta::Begin(head) => {
                 self.head = with_time(head, self.head.created);
+                self.around_text = Default::default();
                 return;
             }
             Delta::Finish(reason) => return self.chunk(json!({}), Some(reason), out),
@@ -55,18 +62,19 @@ impl AnswerWriter for ChunkWriter {
                 let mut chunk = envelope(&self.head, "chat.completion.chunk");
                 chunk.insert("choices".to_owned(), Value::Array(Vec::new()));
                 chunk.insert("usage".to_owned(), write_usage(usage));
-                return event(&chunk.into(), out);
+                return write_event(None, &chunk, out);
             }
             // The gateway writes such events itself, and no model does.
             Delta::Usage(_) | Delta::GatewayCall(_) | Delta::GatewayResult(..) => return,
             Delta::Failed(error) => {
                 self.is_over = true;
-                return event(&error.to_value(), out);
+                return write_event(None, &error.to_value(), out);
             }
             Delta::Sealed(reasoning) => match write_detail(&reasoning) {
                 Some(detail) => json!({DETAILS: [detail]}),
                 None => return,
             },
+            Delta::Text(text) if self.has_role => return self.write_text(&text, out),
             Delta::Text(text) => json!({"content": text}),
             Delta::Refusal(text) => json!({"refusal": text}),
             Delta::Thought(text) => json!({"reasoning_content": text}),
@@ -95,14 +103,67 @@ impl ChunkWriter {
         if !std::mem::replace(&mut self.has_role, true) {
             delta["role"] = "assistant".into();
         }
-        let mut chunk = envelope(&self.head, "chat.completion.chunk");
-        let finish = finish.map(FinishReason::as_str);
-        chunk.insert(
-            "choices".to_owned(),
-            json!([{"index": 0, "delta": delta, "finish_reason": finish}]),
-        );
-        event(&chunk.into(), out);
+        self.write_chunk(&delta, finish, out);
     }
+
+    /// Only the text differs from one chunk to the next.
+    fn write_text(&mut self, text: &str, out: &mut Vec<u8>) {
+        const EMPTY: &[u8] = br#""""#;
+        if self.around_text.0.is_empty() {
+            let mut chunk = Vec::new();
+            self.write_chunk(&ContentDelta { content: "" }, None, &mut chunk);
+            let at = memchr::memmem::rfind(&chunk, EMPTY).unwrap_or_default();
+            let after = chunk.split_off(at + EMPTY.len());
+            chunk.truncate(at);
+            self.around_text = (chunk, after);
+        }
+        let (before, after) = &self.around_text;
+        out.extend_from_slice(before);
+        write_json(&text, out);
+        out.extend_from_slice(after);
+    }
+
+    fn write_chunk<D: Serialize>(
+        &self,
+        delta: &D,
+        finish: Option<FinishReason>,
+        out: &mut Vec<u8>,
+    ) {
+        let choice = WrittenChoice {
+            index: 0,
+            delta,
+            finish_reason: finish.map(FinishReason::as_str),
+        };
+        let chunk = WrittenChunk {
+            id: &self.head.id,
+            object: "chat.completion.chunk",
+            created: self.head.created,
+            model: &self.head.model,
+            choices: [choice],
+        };
+        write_event(None, &chunk, out);
+    }
+}
+
+#[derive(Serialize)]
+struct WrittenChunk<'a, D> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    choices: [WrittenChoice<'a, D>; 1],
+}
+
+#[derive(Serialize)]
+struct WrittenChoice<'a, D> {
+    index: u64,
+    delta: &'a D,
+    finish_reason: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct ContentDelta<'a> {
+    content: &'a str,
 }
 
 fn with_time(mut head: Head, created: u64) -> Head {
@@ -119,10 +180,6 @@ fn envelope(head: &Head, object_name: &str) -> JsonObject {
         ("created", Some(head.created.into())),
         ("model", Some(head.model.as_str().into())),
     ])
-}
-
-fn event(data: &Value, out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("data: {data}\n\n").as_bytes());
 }
 
 /// The members of `usage`.
@@ -191,16 +248,96 @@ pub fn write_answer(deltas: Vec<Delta>, created: u64) -> Result<JsonObject, Box<
 }
 
 /// Reads the events of a stream, or a whole answer, that keeps to OpenAI's contract: one that toolway wrote.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ChunkReader {
     has_begun: bool,
+    /// What was around the text of a chunk.
+    around_text: Option<(String, String)>,
+}
+
+const CONTENT: &str = "\"content\":";
+
+/// A chunk with a piece of text and nothing else.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "the members that may be there without any effect")]
+struct TextChunk<'a> {
+    id: IgnoredAny,
+    object: IgnoredAny,
+    created: IgnoredAny,
+    model: IgnoredAny,
+    service_tier: Option<IgnoredAny>,
+    system_fingerprint: Option<IgnoredAny>,
+    obfuscation: Option<IgnoredAny>,
+    #[serde(borrow)]
+    choices: [TextChoice<'a>; 1],
+    #[serde(default)]
+    usage: (),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "the members that may be there without any effect")]
+struct TextChoice<'a> {
+    index: IgnoredAny,
+    #[serde(borrow)]
+    delta: TextOfDelta<'a>,
+    logprobs: Option<IgnoredAny>,
+    #[serde(default)]
+    finish_reason: (),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "the members that may be there without any effect")]
+struct TextOfDelta<'a> {
+    role: Option<IgnoredAny>,
+    #[serde(default)]
+    refusal: (),
+    #[serde(borrow)]
+    content: Cow<'a, str>,
 }
 
 impl ChunkReader {
+    /// What the data of an event adds. `None` if it is no JSON object.
+    pub fn read_event(&mut self, data: &str) -> Option<Vec<Delta>> {
+        let text = match self.text_like_before(data) {
+            Some(text) => Some(text),
+            None if self.has_begun => self.text_alone(data),
+            None => None,
+        };
+        match text {
+            Some(text) if text.is_empty() => Some(Vec::new()),
+            Some(text) => Some(vec![Delta::Text(text)]),
+            None => Some(self.read(serde_json::from_str(data).ok()?)),
+        }
+    }
+
+    /// The text of a chunk that differs from an earlier one in nothing else.
+    fn text_like_before(&self, data: &str) -> Option<String> {
+        let (before, after) = self.around_text.as_ref()?;
+        let text = data.strip_prefix(before)?.strip_suffix(after)?;
+        serde_json::from_str(text).ok()
+    }
+
+    /// The text of a chunk that has nothing else.
+    fn text_alone(&mut self, data: &str) -> Option<String> {
+        let TextChunk { choices, .. } = serde_json::from_str(data).ok()?;
+        let [TextChoice { delta, .. }] = choices;
+        let mut around = data.split(CONTENT);
+        if let (Some(before), Some(rest), None) = (around.next(), around.next(), around.next())
+            && let Cow::Borrowed(text) = delta.content
+            && let Some(after) = rest.strip_prefix(&format!("\"{text}\""))
+        {
+            self.around_text = Some((format!("{before}{CONTENT}"), after.to_owned()));
+        }
+        Some(delta.content.into_owned())
+    }
+
     /// What a chunk or a whole completion adds.
     pub fn read(&mut self, mut chunk: JsonObject) -> Vec<Delta> {
         let mut deltas = Vec::new();
-        if let Some((error, _)) = ErrorBody::in_ok_value(&chunk.clone().into()) {
+        if let Some((error, _)) = ErrorBody::in_ok_object(&chunk) {
             return vec![Delta::Failed(error)];
         }
         if !std::mem::replace(&mut self.has_begun, true) {

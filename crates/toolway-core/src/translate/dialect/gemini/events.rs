@@ -48,7 +48,7 @@ impl EventReader {
 impl AnswerReader for EventReader {
     fn read(&mut self, mut event: JsonObject) -> Vec<Delta> {
         if event.get("error").is_some_and(|error| !error.is_null())
-            && let Some((error, _)) = ErrorBody::in_ok_value(&event.clone().into())
+            && let Some((error, _)) = ErrorBody::in_ok_object(&event)
         {
             return vec![Delta::Failed(error)];
         }

@@ -1,7 +1,8 @@
 //! Answers of Responses, streamed and whole, as an upstream sends them.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::translate::{
@@ -19,8 +20,8 @@ use toolway_protocol::{
 /// Reads one answer: the events of a stream in their order, or the whole.
 #[derive(Debug, Default)]
 pub struct EventReader {
-    /// By `output_index`, or by id where that is missing: what came of an item so far.
-    items: HashMap<String, Seen>,
+    /// What came of an item so far.
+    items: BTreeMap<ItemKey, Seen>,
     /// An item came.
     has_items: bool,
     calls: usize,
@@ -28,6 +29,15 @@ pub struct EventReader {
     has_begun: bool,
     /// Texts of thoughts came, so that a further one is another paragraph.
     has_thought: bool,
+}
+
+/// What tells an item from others.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ItemKey {
+    /// Its `output_index`.
+    Index(u64),
+    /// Its id, where the index is missing.
+    Id(String),
 }
 
 /// What came of one item of the output.
@@ -39,7 +49,26 @@ struct Seen {
     has_deltas: bool,
 }
 
+/// An event with a piece of text.
+#[derive(Deserialize)]
+struct OutputTextEvent<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    output_index: u64,
+    #[serde(borrow)]
+    delta: Cow<'a, str>,
+}
+
 impl AnswerReader for EventReader {
+    fn read_text(&mut self, data: &str) -> Option<Delta> {
+        let event: OutputTextEvent<'_> = serde_json::from_str(data).ok()?;
+        if event.kind != "response.output_text.delta" || event.delta.is_empty() {
+            return None;
+        }
+        self.note_delta(ItemKey::Index(event.output_index));
+        Some(Delta::Text(event.delta.into_owned()))
+    }
+
     fn read(&mut self, mut event: JsonObject) -> Vec<Delta> {
         let at = key(&event);
         let kind = take_text(&mut event, "type").unwrap_or_default();
@@ -48,13 +77,13 @@ impl AnswerReader for EventReader {
                 let response = taken(&mut event, "response");
                 self.begin(&response).into_iter().collect()
             }
-            "response.output_item.added" => self.added(&at, &taken(&mut event, "item")),
+            "response.output_item.added" => self.added(at, &taken(&mut event, "item")),
             "response.output_item.done" => self.done(&at, taken(&mut event, "item")),
-            "response.output_text.delta" => self.piece(&at, event, Delta::Text),
-            "response.refusal.delta" => self.piece(&at, event, Delta::Refusal),
+            "response.output_text.delta" => self.piece(at, event, Delta::Text),
+            "response.refusal.delta" => self.piece(at, event, Delta::Refusal),
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 self.has_thought = true;
-                self.piece(&at, event, Delta::Thought)
+                self.piece(at, event, Delta::Thought)
             }
             "response.reasoning_summary_part.added" if self.has_thought => {
                 vec![Delta::Thought("\n\n".to_owned())]
@@ -68,7 +97,7 @@ impl AnswerReader for EventReader {
                 let Some(call) = self.items.entry(at.clone()).or_default().call else {
                     return Vec::new();
                 };
-                self.piece(&at, event, |text| Delta::Arguments(call, text))
+                self.piece(at, event, |text| Delta::Arguments(call, text))
             }
             "response.completed" | "response.incomplete" => {
                 let mut response = taken(&mut event, "response");
@@ -105,10 +134,9 @@ impl AnswerReader for EventReader {
 impl EventReader {
     /// Items that come whole.
     fn output(&mut self, response: &mut JsonObject) -> Vec<Delta> {
-        let items = take_list(response, "output").into_iter().enumerate();
-        let items: Vec<_> = items.collect();
-        let whole = items.into_iter().flat_map(|(at, item)| match item {
-            Value::Object(item) => self.done(&at.to_string(), item),
+        let items = (0..).zip(take_list(response, "output"));
+        let whole = items.flat_map(|(at, item)| match item {
+            Value::Object(item) => self.done(&ItemKey::Index(at), item),
             _ => Vec::new(),
         });
         whole.collect()
@@ -127,17 +155,21 @@ impl EventReader {
 
     fn piece(
         &mut self,
-        at: &str,
+        at: ItemKey,
         mut event: JsonObject,
         delta: impl FnOnce(String) -> Delta,
     ) -> Vec<Delta> {
-        self.has_items = true;
-        self.items.entry(at.to_owned()).or_default().has_deltas = true;
+        self.note_delta(at);
         let piece = take_text(&mut event, "delta").filter(|piece| !piece.is_empty());
         piece.map(delta).into_iter().collect()
     }
 
-    fn added(&mut self, at: &str, item: &JsonObject) -> Vec<Delta> {
+    fn note_delta(&mut self, at: ItemKey) {
+        self.has_items = true;
+        self.items.entry(at).or_default().has_deltas = true;
+    }
+
+    fn added(&mut self, at: ItemKey, item: &JsonObject) -> Vec<Delta> {
         let Some(mut call) = read_call(item) else {
             return Vec::new();
         };
@@ -145,11 +177,11 @@ impl EventReader {
         call.arguments = String::new();
         let number = self.calls;
         self.calls += 1;
-        self.items.entry(at.to_owned()).or_default().call = Some(number);
+        self.items.entry(at).or_default().call = Some(number);
         vec![Delta::Call(number, call)]
     }
 
-    fn done(&mut self, at: &str, mut item: JsonObject) -> Vec<Delta> {
+    fn done(&mut self, at: &ItemKey, mut item: JsonObject) -> Vec<Delta> {
         self.has_items = true;
         let seen = self.items.remove(at).unwrap_or_default();
         if let Some(call) = read_call(&item) {
@@ -212,16 +244,20 @@ impl EventReader {
 }
 
 /// What tells the item of an event from others.
-fn key(event: &JsonObject) -> String {
+fn key(event: &JsonObject) -> ItemKey {
     let index = event.get("output_index").and_then(Value::as_u64);
-    let of_item = event.get("item").and_then(|item| item.get("id")?.as_str());
-    match index {
-        Some(index) => index.to_string(),
-        None => of_item
-            .or(text(event, "item_id"))
-            .unwrap_or_default()
-            .to_owned(),
-    }
+    let of_item = || event.get("item").and_then(|item| item.get("id")?.as_str());
+    index.map_or_else(
+        || {
+            ItemKey::Id(
+                of_item()
+                    .or(text(event, "item_id"))
+                    .unwrap_or_default()
+                    .to_owned(),
+            )
+        },
+        ItemKey::Index,
+    )
 }
 
 fn taken(object: &mut JsonObject, key: &str) -> JsonObject {

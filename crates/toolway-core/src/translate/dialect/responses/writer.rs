@@ -1,13 +1,17 @@
 //! Answers for clients that speak Responses.
 
+use std::io::Write;
+
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    gateway_tools::{GatewayTools, Labelled, approval_id, write_error},
+    gateway_tools::{GatewayTools, approval_id},
+    output::{ClientNames, ItemKind, OutputItem, input, text_part},
     read::ToolNames,
 };
 use crate::translate::dialect::{
-    AnswerWriter, Call, Delta, GatewayCall, GatewayError, Reasoning, Source, Usage,
+    AnswerWriter, Delta, GatewayCall, GatewayError, Reasoning, Usage, write_event, write_json,
 };
 use toolway_protocol::{
     openai::{ErrorBody, FinishReason},
@@ -19,8 +23,7 @@ use toolway_protocol::{
 pub struct ResponseWriter {
     /// The response without its output.
     resource: JsonObject,
-    names: ToolNames,
-    gateway: GatewayTools,
+    names: ClientNames,
     /// The tools of each label that are still to be shown.
     lists: Vec<(String, Vec<Value>)>,
     /// What ids of items end with.
@@ -32,41 +35,23 @@ pub struct ResponseWriter {
     usage: Option<Usage>,
 }
 
-/// An item of the output, complete or not.
-#[derive(Debug)]
-struct OutputItem {
-    id: String,
-    is_open: bool,
-    kind: ItemKind,
+/// An event of a stream.
+#[derive(Serialize)]
+struct NumberedEvent<'a, D> {
+    #[serde(flatten)]
+    data: D,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    sequence_number: u64,
 }
 
-#[derive(Debug)]
-enum ItemKind {
-    Message {
-        text: String,
-        annotations: Vec<Value>,
-    },
-    Refusal(String),
-    Reasoning(Reasoning),
-    Call {
-        number: usize,
-        call: Call,
-    },
-    ToolList {
-        label: String,
-        tools: Vec<Value>,
-    },
-    GatewayCall {
-        call: GatewayCall,
-        outcome: Option<Result<String, GatewayError>>,
-    },
-}
-
-impl ItemKind {
-    /// It stays open while other items begin.
-    fn is_call(&self) -> bool {
-        matches!(self, ItemKind::Call { .. } | ItemKind::GatewayCall { .. })
-    }
+/// What the events of one item have.
+#[derive(Serialize)]
+struct ItemEvent<'a, D> {
+    #[serde(flatten)]
+    data: D,
+    item_id: &'a str,
+    output_index: usize,
 }
 
 impl ResponseWriter {
@@ -84,8 +69,10 @@ impl ResponseWriter {
         resource.extend(members.as_object().cloned().unwrap_or_default());
         ResponseWriter {
             resource,
-            names,
-            gateway: GatewayTools::default(),
+            names: ClientNames {
+                tools: names,
+                gateway: GatewayTools::default(),
+            },
             lists: Vec::new(),
             suffix: id,
             events: 0,
@@ -98,8 +85,8 @@ impl ResponseWriter {
 
     /// Shows these tools before everything else, but for the lists that the conversation has `listed`, and then their calls.
     pub fn show(&mut self, tools: GatewayTools, listed: &[String]) {
-        self.gateway = tools;
-        self.lists = self.gateway.take_lists(listed);
+        self.names.gateway = tools;
+        self.lists = self.names.gateway.take_lists(listed);
     }
 
     fn write_lists(&mut self, out: &mut Vec<u8>) {
@@ -120,7 +107,7 @@ impl ResponseWriter {
     /// The response as it is now.
     pub fn response(&self) -> JsonObject {
         let mut response = self.resource.clone();
-        let output = self.output.iter().map(|item| self.item(item));
+        let output = self.output.iter().map(|item| self.names.write_item(item));
         response.insert("output".to_owned(), output.collect());
         response
     }
@@ -173,116 +160,46 @@ impl ResponseWriter {
         self.write_lists(out);
     }
 
-    fn event(&mut self, name: &str, mut data: Value, out: &mut Vec<u8>) {
-        data["type"] = name.into();
-        data["sequence_number"] = self.events.into();
+    fn event(&mut self, name: &str, data: impl Serialize, out: &mut Vec<u8>) {
+        let event = NumberedEvent {
+            data,
+            kind: name,
+            sequence_number: self.events,
+        };
         self.events += 1;
-        out.extend_from_slice(format!("event: {name}\ndata: {data}\n\n").as_bytes());
+        write_event(Some(name), &event, out);
     }
 
     /// An event of the item at this place.
-    fn item_event(&mut self, at: usize, name: &str, mut data: Value, out: &mut Vec<u8>) {
-        data["item_id"] = self.output[at].id.as_str().into();
-        data["output_index"] = at.into();
-        self.event(&format!("response.{name}"), data, out);
-    }
-
-    /// The item as the response has it.
-    fn item(&self, item: &OutputItem) -> Value {
-        let status = if item.is_open {
-            "in_progress"
-        } else {
-            "completed"
+    fn item_event(&mut self, at: usize, name: &str, data: impl Serialize, out: &mut Vec<u8>) {
+        let name = &format!("response.{name}");
+        let event = NumberedEvent {
+            data: ItemEvent {
+                data,
+                item_id: &self.output[at].id,
+                output_index: at,
+            },
+            kind: name,
+            sequence_number: self.events,
         };
-        match &item.kind {
-            ItemKind::Message { text, annotations } => {
-                let content = json!([{"type": "output_text", "text": text, "annotations": annotations, "logprobs": []}]);
-                let content = if item.is_open && text.is_empty() {
-                    json!([])
-                } else {
-                    content
-                };
-                json!({"type": "message", "id": item.id, "status": status, "role": "assistant", "content": content})
-            }
-            ItemKind::Refusal(refusal) => {
-                let content = json!([{"type": "refusal", "refusal": refusal}]);
-                let content = if item.is_open && refusal.is_empty() {
-                    json!([])
-                } else {
-                    content
-                };
-                json!({"type": "message", "id": item.id, "status": status, "role": "assistant", "content": content})
-            }
-            ItemKind::Reasoning(reasoning) => {
-                let summary = match reasoning.text.is_empty() {
-                    true => json!([]),
-                    false => json!([{"type": "summary_text", "text": reasoning.text}]),
-                };
-                let mut written = json!({"type": "reasoning", "id": item.id, "summary": summary});
-                if let Some(sealed) = &reasoning.sealed {
-                    written["encrypted_content"] = sealed.wrapped(Source::OpenAi).into();
-                }
-                written
-            }
-            ItemKind::Call { call, .. } => self.call_item(&item.id, status, call),
-            ItemKind::ToolList { label, tools } => {
-                json!({"type": "mcp_list_tools", "id": item.id, "server_label": label, "tools": tools})
-            }
-            ItemKind::GatewayCall { call, outcome } => {
-                let named = self.gateway.find(&call.name);
-                let label = named.map_or("", |named| named.label.as_str());
-                let name = named.map_or(call.name.as_str(), |named| named.name.as_str());
-                let approval = call.approval.as_deref();
-                let status = match (outcome, item.is_open) {
-                    (Some(Ok(_)), _) => "completed",
-                    (Some(Err(_)), _) => "failed",
-                    (None, true) => "in_progress",
-                    (None, false) => "incomplete",
-                };
-                let mut written = json!({"type": "mcp_call", "id": item.id, "status": status, "server_label": label,
-                    "name": name, "arguments": call.arguments});
-                if let Some(approval) = approval {
-                    written["approval_request_id"] = approval.into();
-                }
-                match outcome {
-                    Some(Ok(output)) => written["output"] = output.as_str().into(),
-                    Some(Err(error)) => written["error"] = write_error(error),
-                    None => {}
-                }
-                written
-            }
-        }
+        self.events += 1;
+        write_event(Some(name), &event, out);
     }
 
-    fn call_item(&self, id: &str, status: &str, call: &Call) -> Value {
-        if let Some(tool) = self.asked_before(call) {
-            return json!({"type": "mcp_approval_request", "id": id, "server_label": tool.label, "name": tool.name,
-                "arguments": call.arguments});
-        }
-        let named = self.names.find(&call.name);
-        let name = named.map_or(call.name.as_str(), |named| named.name.as_str());
-        let mut written = match named.is_some_and(|named| named.is_custom) {
-            true => {
-                json!({"type": "custom_tool_call", "id": id, "status": status, "call_id": call.id,
-                "name": name, "input": input(&call.arguments)})
-            }
-            false => {
-                json!({"type": "function_call", "id": id, "status": status, "call_id": call.id,
-                "name": name, "arguments": call.arguments})
-            }
-        };
-        if let Some(namespace) = named.and_then(|named| named.namespace.as_deref()) {
-            written["namespace"] = namespace.into();
-        }
-        written
-    }
-
-    /// The gateway's tool that the client is asked about, where this call is one of it.
-    fn asked_before(&self, call: &Call) -> Option<&Labelled> {
-        match self.names.find(&call.name) {
-            Some(_) => None,
-            None => self.gateway.find(&call.name),
-        }
+    /// Most events of a stream are like this one, so it is written without a serializer.
+    fn text_event(&mut self, at: usize, piece: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(
+            b"event: response.output_text.delta\ndata: {\"content_index\":0,\"delta\":",
+        );
+        write_json(&piece, out);
+        out.extend_from_slice(b",\"logprobs\":[],\"item_id\":");
+        write_json(&self.output[at].id, out);
+        let rest = format_args!(
+            ",\"output_index\":{at},\"type\":\"response.output_text.delta\",\"sequence_number\":{}}}\n\n",
+            self.events
+        );
+        out.write_fmt(rest).expect("a buffer takes every byte");
+        self.events += 1;
     }
 
     /// Returns the index of the open item for which `is_meant` is true, and opens one if there is none. Every other
@@ -302,14 +219,16 @@ impl ResponseWriter {
         let prefix = match &kind {
             ItemKind::Message { .. } | ItemKind::Refusal(_) => "msg",
             ItemKind::Reasoning(_) => "rs",
-            ItemKind::Call { call, .. } if self.is_custom(call) => "ctc",
+            ItemKind::Call { call, .. } if self.names.is_custom(call) => "ctc",
             ItemKind::Call { .. } => "fc",
             ItemKind::ToolList { .. } => "mcpl",
             ItemKind::GatewayCall { .. } => "mcp",
         };
         let at = self.output.len();
         let asked = match &kind {
-            ItemKind::Call { call, .. } if self.asked_before(call).is_some() => Some(&call.id),
+            ItemKind::Call { call, .. } if self.names.asked_before(call).is_some() => {
+                Some(&call.id)
+            }
             _ => None,
         };
         let is_asked = asked.is_some();
@@ -349,15 +268,9 @@ impl ResponseWriter {
     }
 
     fn added(&mut self, at: usize, out: &mut Vec<u8>) {
-        let item = self.item(&self.output[at]);
+        let item = self.names.write_item(&self.output[at]);
         let added = json!({"output_index": at, "item": item});
         self.event("response.output_item.added", added, out);
-    }
-
-    fn is_custom(&self, call: &Call) -> bool {
-        self.names
-            .find(&call.name)
-            .is_some_and(|named| named.is_custom)
     }
 
     /// Closes what is open; calls only if nothing more comes of them.
@@ -411,11 +324,11 @@ impl ResponseWriter {
                     call.arguments = "{}".to_owned();
                 }
                 let call = call.clone();
-                if self.asked_before(&call).is_some() {
+                if self.names.asked_before(&call).is_some() {
                     self.added(at, out);
                     return self.closed(at, out);
                 }
-                match self.is_custom(&call) {
+                match self.names.is_custom(&call) {
                     true => {
                         let input = input(&call.arguments);
                         vec![
@@ -424,7 +337,7 @@ impl ResponseWriter {
                         ]
                     }
                     false => {
-                        let named = self.names.find(&call.name);
+                        let named = self.names.tools.find(&call.name);
                         let name = named.map_or(call.name.as_str(), |named| named.name.as_str());
                         vec![(
                             "function_call_arguments.done",
@@ -447,7 +360,7 @@ impl ResponseWriter {
 
     fn closed(&mut self, at: usize, out: &mut Vec<u8>) {
         self.output[at].is_open = false;
-        let item = self.item(&self.output[at]);
+        let item = self.names.write_item(&self.output[at]);
         self.event(
             "response.output_item.done",
             json!({"output_index": at, "item": item}),
@@ -466,7 +379,7 @@ impl ResponseWriter {
         call.arguments.push_str(piece);
         let call = call.clone();
         // The text of a custom tool lies in JSON, so it can be told only when that is complete.
-        let is_streamed = !self.is_custom(&call) && self.asked_before(&call).is_none();
+        let is_streamed = !self.names.is_custom(&call) && self.names.asked_before(&call).is_none();
         if !piece.is_empty() && is_streamed {
             self.item_event(
                 at,
@@ -478,7 +391,7 @@ impl ResponseWriter {
     }
 
     fn gateway_call(&mut self, mut call: GatewayCall, out: &mut Vec<u8>) {
-        if self.gateway.find(&call.name).is_none() {
+        if self.names.gateway.find(&call.name).is_none() {
             return;
         }
         self.begin(out);
@@ -580,8 +493,7 @@ impl AnswerWriter for ResponseWriter {
                 if let ItemKind::Message { text, .. } = &mut self.output[at].kind {
                     text.push_str(&piece);
                 }
-                let delta = json!({"content_index": 0, "delta": piece, "logprobs": []});
-                self.item_event(at, "output_text.delta", delta, out);
+                self.text_event(at, &piece, out);
             }
             Delta::Refusal(piece) => {
                 let is_refusal = |kind: &ItemKind| matches!(kind, ItemKind::Refusal(_));
@@ -686,23 +598,25 @@ impl AnswerWriter for ResponseWriter {
 
     fn asked(&self) -> Vec<GatewayCall> {
         let asked = self.output.iter().filter_map(|item| match &item.kind {
-            ItemKind::Call { call, .. } if self.asked_before(call).is_some() => Some(GatewayCall {
-                id: call.id.clone(),
-                name: call.name.clone(),
-                arguments: call.arguments.clone(),
-                approval: Some(item.id.clone()),
-            }),
+            ItemKind::Call { call, .. } if self.names.asked_before(call).is_some() => {
+                Some(GatewayCall {
+                    id: call.id.clone(),
+                    name: call.name.clone(),
+                    arguments: call.arguments.clone(),
+                    approval: Some(item.id.clone()),
+                })
+            }
             _ => None,
         });
         asked.collect()
     }
 
     fn kept(&self) -> Option<JsonObject> {
-        let is_failed = self
-            .resource
-            .get("status")
-            .is_some_and(|status| status == "failed");
-        (self.is_over && !is_failed).then(|| self.response())
+        let is_failed = || {
+            let status = self.resource.get("status");
+            status.is_some_and(|status| status == "failed")
+        };
+        (self.is_over && !is_failed()).then(|| self.response())
     }
 }
 
@@ -723,17 +637,4 @@ impl ResponseWriter {
         self.finish(&mut events);
         Ok(self.response())
     }
-}
-
-fn text_part(text: &str, annotations: &[Value]) -> Value {
-    json!({"type": "output_text", "text": text, "annotations": annotations, "logprobs": []})
-}
-
-/// The text for a custom tool, in the arguments of the function that stands for it; as it is where it is no such object.
-fn input(arguments: &str) -> String {
-    let object = serde_json::from_str::<JsonObject>(arguments).ok();
-    let input = object
-        .as_ref()
-        .and_then(|object| object.get("input")?.as_str());
-    input.unwrap_or(arguments).to_owned()
 }

@@ -7,7 +7,7 @@ use crate::translate::{
     ids::marked,
     stream::{CallKind, Known, Owner, arguments::Arguments, mend_name},
 };
-use toolway_protocol::tool::JsonObject;
+use toolway_protocol::tool::{JsonObject, ToolCall};
 
 /// Longest name that is put together; the rest is dropped, and no tool has such a name.
 const MAX_NAME_BYTES: usize = 1024;
@@ -29,6 +29,8 @@ pub(super) struct Slot {
     pub(super) extra: JsonObject,
     /// Members of `extra` that were not shown yet.
     new_extra: JsonObject,
+    /// [`Calls::newly_complete`](super::Calls::newly_complete) has given it out.
+    pub(super) is_told_complete: bool,
     /// Where it stands in the answer, once it was shown to the client; and under which id.
     pub(super) shown: Option<(usize, String)>,
 }
@@ -45,6 +47,7 @@ impl Slot {
             arguments_seen: false,
             extra: JsonObject::new(),
             new_extra: JsonObject::new(),
+            is_told_complete: false,
             shown: None,
         }
     }
@@ -140,6 +143,22 @@ impl Slot {
         if over || offered || self.arguments.has_begun() {
             self.owner = Some(known.owner(name));
         }
+    }
+
+    /// The call, if it has an id and its arguments are a whole value and not the `{}` which some upstreams send before
+    /// the real one.
+    pub(super) fn complete(&self) -> Option<ToolCall> {
+        let is_complete = self.arguments.is_whole()
+            && !self.arguments.is_placeholder()
+            && self.kind == CallKind::Function;
+        let id = self.id.clone().filter(|_| is_complete)?;
+        let mut arguments = self.arguments.clone();
+        arguments.close();
+        Some(ToolCall {
+            id,
+            name: mend_name(&self.name).to_owned(),
+            arguments: arguments.into_text(),
+        })
     }
 
     /// The next delta for the client, if the call is its own.

@@ -1,13 +1,17 @@
-//! A model that says what its name asks for, over OpenAI's chat completions: `mock-model ADDRESS:PORT`.
+//! A model that says what its name asks for, over OpenAI's chat completions: `mock-model ADDRESS:PORT`. Streams of words
+//! it writes in the other APIs as well (`apis`).
 //!
 //! | name | answer |
 //! |---|---|
 //! | `plain` | about 1 KB of text |
-//! | `stream-N-Dms` | N chunks, each sent D ms after the one before |
+//! | `stream-N-Dms` | N chunks, each sent D ms after the one before; what follows `ms` is for the gateway that chooses by names |
 //! | `call-NAME` | a call of the first tool whose name contains NAME, with the user's text as `message`; then the text of its result |
+//! | `three-calls-Dms` | streamed: a call of the tool `slow` for 2 D ms, D ms later one for 1 ms, D ms later another |
 //! | `count` | how many messages, tools and bytes the request had |
 //!
-//! Each is streamed or not, as the request asks. Nothing but `call-` and `count` parses the request.
+//! Each is streamed or not, as the request asks. Only `call-`, `three-calls-` and `count` parse the request.
+
+mod apis;
 
 use std::{
     borrow::Cow,
@@ -31,6 +35,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::Sleep;
 use toolway_bench::{member, run, serve, text_member};
+
+use crate::apis::{Api, model_in_path, word_events};
 
 /// What `plain` says, eleven times.
 const SENTENCE: &str =
@@ -64,22 +70,36 @@ enum Turn {
 }
 
 async fn answer(request: Request<Incoming>) -> Response<Answer> {
-    let body = match request.into_body().collect().await {
+    let (parts, body) = request.into_parts();
+    let body = match body.collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) => return refuse(&error.to_string()),
     };
     let streamed = member(&body, "stream").is_some_and(|value| value.starts_with(b"true"));
     let usage = member(&body, "include_usage").is_some_and(|value| value.starts_with(b"true"));
-    let Some(model) = text_member(&body, "model") else {
+    let (path, named) = (parts.uri.path(), text_member(&body, "model"));
+    let Some(model) = named.or_else(|| model_in_path(path)) else {
         return refuse("no model is named");
     };
     if let Some((count, pause)) = paced(model) {
-        return stream(paced_events(count, usage), pause);
+        return match Api::of(path) {
+            Api::Chat => stream(paced_events(count, usage), pause),
+            api => stream(word_events(api, count), pause),
+        };
     }
     if model == "plain" && !streamed {
         return json(PLAIN.clone());
     }
+    if let Some(pause) = model.strip_prefix("three-calls-")
+        && let Ok(Turn::Call { name, .. }) = call(&body, "slow")
+    {
+        return match pause.strip_suffix("ms").map(str::parse) {
+            Some(Ok(pause)) => stream(three_calls(&name, pause), Duration::from_millis(pause)),
+            _ => refuse("after how many ms?"),
+        };
+    }
     let turn = match model {
+        _ if model.starts_with("three-calls-") => call(&body, "slow"),
         "plain" => Ok(Turn::Text(SENTENCE.repeat(11))),
         "count" => count(&body),
         _ => match model.strip_prefix("call-") {
@@ -133,7 +153,8 @@ fn respond(status: StatusCode, kind: &'static str, body: Answer) -> Response<Ans
 /// N and D of `stream-N-Dms`.
 fn paced(model: &str) -> Option<(usize, Duration)> {
     let (count, pause) = model.strip_prefix("stream-")?.split_once('-')?;
-    let pause = pause.strip_suffix("ms")?.parse().ok()?;
+    let (pause, _) = pause.split_once("ms")?;
+    let pause = pause.parse().ok()?;
     Some((count.parse().ok()?, Duration::from_millis(pause)))
 }
 
@@ -314,6 +335,27 @@ fn call_deltas(id: &str, name: &str, arguments: &str) -> Vec<Bytes> {
         ))
     };
     vec![delta(&begin), piece(head), piece(tail)]
+}
+
+/// Calls that are complete one by one; the end comes together with the last.
+fn three_calls(name: &str, pause: u64) -> Vec<Bytes> {
+    let name = quote(name);
+    let call = |(index, ms): (usize, u64)| {
+        let arguments = quote(&format!(r#"{{"ms":{ms}}}"#));
+        let id = CALLS.fetch_add(1, Ordering::Relaxed);
+        delta(&format!(
+            r#""tool_calls":[{{"index":{index},"id":"call_{id}","type":"function","function":{{"name":{name},"arguments":{arguments}}}}}]"#
+        ))
+    };
+    let mut events: Vec<Bytes> = [2 * pause, 1, 2]
+        .into_iter()
+        .enumerate()
+        .map(call)
+        .collect();
+    let last = events.pop().into_iter().chain(end("tool_calls", false));
+    let last: Vec<u8> = last.flatten().collect();
+    events.push(Bytes::from(last));
+    events
 }
 
 /// The body of an answer.
