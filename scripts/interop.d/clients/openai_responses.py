@@ -114,6 +114,23 @@ def continued():
         equal((answer.output_text, answer.previous_response_id), ("two", previous), "answer")
 
 
+@check("conversations: responses are added to one, and its items are listed by pages")
+def conversation():
+    it = client().conversations
+    made = it.create(items=[{"type": "message", "role": "user", "content": "Before."}], metadata={"topic": "x"})
+    _, text = plan(round_of(calls=[call("modern__upper", text="a")]), round_of("After."))
+    answer = client().responses.create(model=MODEL, input=text, conversation=made.id)
+    equal((answer.output_text, answer.conversation.id), ("After.", made.id), "answer")
+    texts = [item.content[0].text for item in it.items.list(made.id, order="asc", limit=1)]
+    equal(texts, ["Before.", text, "After."], "items")
+    it.items.create(made.id, items=[{"type": "message", "role": "user", "content": "More."}])
+    newest = it.items.list(made.id, limit=1).data[0]
+    equal(it.items.retrieve(newest.id, conversation_id=made.id).content[0].text, "More.", "item")
+    it.items.delete(newest.id, conversation_id=made.id)
+    equal(it.update(made.id, metadata={"topic": "y"}).metadata, {"topic": "y"}, "metadata")
+    equal(it.delete(made.id).deleted, True, "deleted")
+
+
 class Found(BaseModel):
     value: str
 
