@@ -73,6 +73,22 @@ impl Shown {
         writer.show(tools, &self.entries.listed);
         selected
     }
+
+    /// The calls that the client has approved, and the chat after them.
+    pub(super) fn making(
+        self,
+        app: &Arc<App>,
+        input: ChatInput,
+        selected: Arc<Selected>,
+    ) -> Making {
+        Making {
+            app: Arc::clone(app),
+            input,
+            request: Some(self.request),
+            approved: self.entries.approved,
+            selected,
+        }
+    }
 }
 
 /// Answers a chat, whose answer is streamed by the gateway in any case.
@@ -80,19 +96,13 @@ pub(super) async fn answer(
     app: Arc<App>,
     mut input: ChatInput,
     mut writing: Writing,
-    mut shown: Shown,
+    shown: Shown,
 ) -> Response {
     let showing = shown.show(&app, &mut input, &mut writing.writer);
     let selected = showing.await;
-    let principal = input.principal;
-    let making = Making {
-        app: Arc::clone(&app),
-        input,
-        request: shown.request,
-        approved: std::mem::take(&mut shown.entries.approved),
-        selected,
-    };
-    if !shown.is_streamed {
+    let (principal, is_streamed) = (input.principal, shown.is_streamed);
+    let making = shown.making(&app, input, selected);
+    if !is_streamed {
         return whole(making.run().await, &app, principal, writing).await;
     }
     if !making.approved.is_empty() {
@@ -110,8 +120,7 @@ pub(super) async fn answer(
 /// Streams a response that begins with approved calls. It begins before they run, so that the client sees them.
 fn resumed(making: Making, mut writing: Writing) -> Response {
     let mut begun = Vec::new();
-    for call in &making.approved {
-        let call = Delta::GatewayCall(call.clone());
+    for call in making.calls() {
         writing.writer.write(call, &mut begun);
     }
     let (app, principal) = (Arc::clone(&making.app), making.input.principal);
@@ -170,19 +179,41 @@ fn listed<'t>(
 }
 
 /// Approved calls that are to be made, and the chat that continues with their results.
-struct Making {
+pub(super) struct Making {
     app: Arc<App>,
     input: ChatInput,
-    request: dialect::Request,
+    /// Where the results go, if there are calls.
+    request: Option<dialect::Request>,
     approved: Vec<GatewayCall>,
     selected: Arc<Selected>,
 }
 
 /// The approved calls, and what came of each.
-type Made = Vec<(GatewayCall, ApprovedOutcome)>;
+pub(super) type Made = Vec<(GatewayCall, ApprovedOutcome)>;
 
 impl Making {
-    async fn run(mut self) -> (Made, Result<ChatResponse, Failed>) {
+    /// A chat without such calls.
+    pub(super) fn nothing(app: &Arc<App>, input: ChatInput) -> Making {
+        Making {
+            app: Arc::clone(app),
+            input,
+            request: None,
+            approved: Vec::new(),
+            selected: Arc::default(),
+        }
+    }
+
+    /// Whose calls they are.
+    pub(super) fn principal(&self) -> Principal {
+        self.input.principal
+    }
+
+    /// The calls, as parts of the answer.
+    pub(super) fn calls(&self) -> impl Iterator<Item = Delta> {
+        self.approved.iter().cloned().map(Delta::GatewayCall)
+    }
+
+    pub(super) async fn run(mut self) -> (Made, Result<ChatResponse, Failed>) {
         let gateway = &self.app.gateway;
         let client = RequestClient {
             principal: self.input.principal,
@@ -191,16 +222,17 @@ impl Making {
         let record = Arc::clone(&self.input.record);
         let outcomes = gateway.make_approved(client, &self.approved, self.selected, &record);
         let outcomes = outcomes.await;
-        for (call, outcome) in self.approved.iter().zip(&outcomes) {
-            let (text, failed) = match outcome {
-                Ok(text) => (text, false),
-                Err(GatewayError::Tool(text)) => (text, true),
-                Err(GatewayError::Protocol { message, .. }) => (message, true),
-            };
-            responses::fill(&mut self.request, &call.id, text, failed);
-        }
-        if !outcomes.is_empty() {
-            self.input.body = dialects::write_chat(&self.request);
+        let request = self.request.as_mut().filter(|_| !outcomes.is_empty());
+        if let Some(request) = request {
+            for (call, outcome) in self.approved.iter().zip(&outcomes) {
+                let (text, failed) = match outcome {
+                    Ok(text) => (text, false),
+                    Err(GatewayError::Tool(text)) => (text, true),
+                    Err(GatewayError::Protocol { message, .. }) => (message, true),
+                };
+                responses::fill(request, &call.id, text, failed);
+            }
+            self.input.body = dialects::write_chat(request);
         }
         let answered = gateway.chat(self.input).await;
         if let (Err(failed), false) = (&answered, outcomes.is_empty()) {
@@ -212,7 +244,7 @@ impl Making {
 }
 
 /// What came of the approved calls, as parts of the answer.
-fn results(made: Made) -> impl Iterator<Item = Delta> {
+pub(super) fn results(made: Made) -> impl Iterator<Item = Delta> {
     made.into_iter()
         .map(|(call, outcome)| Delta::GatewayResult(call.id, outcome))
 }

@@ -26,6 +26,7 @@ use super::{
     },
     error::{self, Refusal},
     forward, guard, headers,
+    mcp_items::Making,
     request_log::RequestLog,
 };
 use crate::{
@@ -70,12 +71,16 @@ pub(super) async fn create_in_background(
         Err(failure) => return error::response(failure.into()),
     };
     drop(parts);
-    if let Some(shown) = &asked.shown {
-        shown.show(&app, &mut input, &mut writer).await;
-    }
+    let making = match asked.shown {
+        Some(shown) => {
+            let selected = shown.show(&app, &mut input, &mut writer).await;
+            shown.making(&app, input, selected)
+        }
+        None => Making::nothing(&app, input),
+    };
     let start = Start {
         app: Arc::clone(&app),
-        input,
+        making,
         model: asked.model,
         writer: *writer,
         keep,

@@ -227,13 +227,21 @@ fn answering(first: &Value, answer: Value) -> Value {
 
 #[tokio::test]
 async fn a_call_waits_for_the_clients_approval_and_then_runs_once() {
-    for is_streamed in [false, true] {
+    for mode in ["plain", "stream", "background"] {
         let gw = over(vec![adding(), say("It is 3."), say("It is still 3.")]).await;
-        let ask = async |body: Value| match is_streamed {
-            false => plain(&gw, "/v1/responses", body).await,
-            true => {
+        let ask = async |mut body: Value| match mode {
+            "plain" => plain(&gw, "/v1/responses", body).await,
+            "stream" => {
                 let events = streamed(&gw, "/v1/responses", body).await;
                 events.last().unwrap()["response"].clone()
+            }
+            _ => {
+                body["background"] = true.into();
+                let begun = plain(&gw, "/v1/responses", body).await;
+                let path = format!("/v1/responses/{}", begun["id"].as_str().unwrap());
+                let events = gw.get(&format!("{path}?stream=true")).await;
+                events.text().await.unwrap();
+                gw.json(&path).await
             }
         };
         let first = ask(asking()).await;

@@ -26,13 +26,14 @@ use super::read::Keep;
 use crate::{
     byte_budget::{ByteBudget, Reservation},
     gateway::{
-        chat::{ChatInput, ChatResponse},
+        chat::ChatResponse,
         failure::{Failure, Outcome},
     },
     server::{
         App,
         dialects::{ChatEvent, ChatEvents},
         error::{self, Refusal},
+        mcp_items::{self, Making},
         places::{HeldPlace, Holder, Places},
         request_log::RequestLog,
     },
@@ -96,7 +97,7 @@ struct RunState {
 /// What a run needs.
 pub(in crate::server) struct Start {
     pub(in crate::server) app: Arc<App>,
-    pub(in crate::server) input: ChatInput,
+    pub(in crate::server) making: Making,
     /// The model that is asked.
     pub(in crate::server) model: String,
     pub(in crate::server) writer: ResponseWriter,
@@ -140,7 +141,7 @@ impl Runs {
         run.write(&start.app, |writer, out| writer.queue(&start.model, out));
         let response = run.response();
         let id = response.get("id").and_then(Value::as_str);
-        let id = (start.input.principal, id.unwrap_or_default().to_owned());
+        let id = (start.making.principal(), id.unwrap_or_default().to_owned());
         self.table().runs.insert(id.clone(), Arc::clone(&run));
         let (stored, is_stored) = oneshot::channel();
         let span = start.ended.span().clone();
@@ -148,7 +149,7 @@ impl Runs {
             let run = Arc::clone(&run);
             let Start {
                 app,
-                input,
+                making,
                 mut keep,
                 place,
                 ended,
@@ -157,7 +158,7 @@ impl Runs {
             async move {
                 keep.keep(&app, id.0, &[], response).await;
                 let _ = stored.send(());
-                run.work(&app, input, ended).await;
+                run.work(&app, making, ended).await;
                 if !run.state().is_deleted {
                     let asked = run.state().writer.asked();
                     keep.keep(&app, id.0, &asked, run.response()).await;
@@ -274,9 +275,9 @@ impl Run {
     }
 
     /// Asks the model until the response has ended or is cancelled.
-    async fn work(&self, app: &App, input: ChatInput, mut ended: RequestLog) {
+    async fn work(&self, app: &App, making: Making, mut ended: RequestLog) {
         let record = ended.record();
-        let asking = AssertUnwindSafe(self.ask(app, input)).catch_unwind();
+        let asking = AssertUnwindSafe(self.ask(app, making)).catch_unwind();
         match self.cancelled.run_until_cancelled(asking).await {
             Some(Ok(Ok(()))) => {}
             Some(Ok(Err(failure))) => {
@@ -303,8 +304,10 @@ impl Run {
         ended.complete();
     }
 
-    async fn ask(&self, app: &App, input: ChatInput) -> Result<(), Failure> {
-        let answer = app.gateway.chat(input).await;
+    async fn ask(&self, app: &App, making: Making) -> Result<(), Failure> {
+        self.write_all(app, making.calls());
+        let (made, answer) = making.run().await;
+        self.write_all(app, mcp_items::results(made));
         if let ChatResponse::Stream { body, .. } = answer.map_err(|failed| failed.failure)? {
             let mut events = ChatEvents::new(body);
             while let Some(piece) = events.next().await {
@@ -317,6 +320,12 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    fn write_all(&self, app: &App, deltas: impl Iterator<Item = Delta>) {
+        for delta in deltas {
+            self.write(app, |writer, out| writer.write(delta, out));
+        }
     }
 
     fn fail(&self, app: &App, error: ErrorBody) {

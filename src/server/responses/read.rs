@@ -16,7 +16,7 @@ use crate::{
 use toolway_core::{
     agent::parked::NoRoom,
     translate::dialect::{
-        GatewayCall, Unsupported,
+        GatewayCall,
         responses::{self, Earlier, References, ResponseWriter, is_unfinished},
     },
 };
@@ -99,9 +99,6 @@ pub(in crate::server) async fn request(
             false => AnswerMode::Foreground,
         };
         let is_shown = !read.mcp.labels.is_empty() || !read.mcp.approved.is_empty();
-        if mode != AnswerMode::Foreground && !read.mcp.approved.is_empty() {
-            return Err(approved_in_background().into());
-        }
         // In a stream the order of texts and calls is kept, which a chat completion has no room for.
         read.request.stream |= mode != AnswerMode::Foreground || is_shown;
         let keep = Keep {
@@ -130,15 +127,6 @@ pub(in crate::server) async fn request(
             }),
         })
     })
-}
-
-fn approved_in_background() -> Unsupported {
-    Unsupported {
-        param: "background".to_owned(),
-        message: "calls are approved in a request whose client waits; leave out `background`"
-            .to_owned(),
-        code: "unsupported_parameter",
-    }
 }
 
 /// What a request refers to.
