@@ -151,15 +151,18 @@ async fn complete(app: Arc<App>, request: Request, face: Face) -> Response {
         // What toolway cannot translate, the upstream may still understand.
         Err(unreadable) => (unreadable.model.as_deref(), unreadable.is_elsewhere),
     };
-    if app.gateway.catalog().offered().is_empty() {
-        app.gateway.wait_for_start().await;
-    }
-    let has_tools = !app.gateway.catalog().offered().is_empty();
     let is_native = model.is_some_and(|model| face.is_native(&app, model));
-    let is_here = translated.as_ref().is_ok_and(|asked| asked.is_here);
-    if is_native && !is_here && (!has_tools || is_elsewhere) {
-        if let Some(record) = parts.extensions.get::<Arc<Record>>().filter(|_| has_tools) {
-            record.warn("the upstream keeps this conversation: gateway tools were not offered");
+    let record = parts.extensions.get::<Arc<Record>>();
+    let is_untouched = is_native
+        && match &translated {
+            Ok(asked) => asked.needs_nothing(&app, &parts.headers, record).await,
+            Err(_) => is_elsewhere || !has_tools(&app).await,
+        };
+    if is_untouched {
+        if is_elsewhere && has_tools(&app).await {
+            record.inspect(|record| {
+                record.warn("the upstream keeps this conversation: gateway tools were not offered");
+            });
         }
         let request = Request::from_parts(parts.clone(), Body::from(body));
         let response = forward::forward(State(Arc::clone(&app)), request).await;
@@ -174,6 +177,14 @@ async fn complete(app: Arc<App>, request: Request, face: Face) -> Response {
         Ok(asked) => answer(app, parts, face, asked).await,
         Err(unreadable) => failed(face, unreadable.failure),
     }
+}
+
+/// The gateway offers tools.
+pub(super) async fn has_tools(app: &App) -> bool {
+    if app.gateway.catalog().offered().is_empty() {
+        app.gateway.wait_for_start().await;
+    }
+    !app.gateway.catalog().offered().is_empty()
 }
 
 /// Sends the chat through the gateway, and its answer back in the client's words.
@@ -271,6 +282,26 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// The gateway would add nothing to it, so that an upstream of the client's API may have it as it came.
+    pub(super) async fn needs_nothing(
+        &self,
+        app: &App,
+        headers: &HeaderMap,
+        record: Option<&Arc<Record>>,
+    ) -> bool {
+        if self.is_here || !has_tools(app).await {
+            return !self.is_here;
+        }
+        if self.shown.is_some() {
+            return false;
+        }
+        let chat = self.chat.clone();
+        match chat_face::input(app, headers, chat, record.cloned()) {
+            Ok(input) => app.gateway.adds_nothing(&input).await,
+            Err(_) => false,
+        }
+    }
+
     /// Tells the client what was left out.
     pub(super) fn warn(&self, record: Option<&Record>) {
         for warning in self.warnings.iter().filter(|_| record.is_some()) {

@@ -20,8 +20,8 @@ use self::background::{Run, Start};
 use super::{
     App, body, chat,
     dialects::{
-        AnswerMode, Asked, Face, FaceWriter, Writing, estimate, failed, has_route, model, receive,
-        refused,
+        AnswerMode, Asked, Face, FaceWriter, Writing, estimate, failed, has_route, has_tools,
+        model, receive, refused,
     },
     error::{self, Refusal},
     forward, guard, headers,
@@ -234,9 +234,16 @@ pub(super) async fn input_tokens(State(app): State<Arc<App>>, request: Request) 
         Ok(asked) => Some(asked.model.as_str()),
         Err(unreadable) => unreadable.model.as_deref(),
     };
-    let has_tools = !app.gateway.catalog().offered().is_empty();
-    let is_here = asked.as_ref().is_ok_and(|asked| asked.is_here);
-    if !has_tools && !is_here && model.is_some_and(|model| face.is_native(&app, model)) {
+    let is_native = model.is_some_and(|model| face.is_native(&app, model));
+    let is_untouched = is_native
+        && match &asked {
+            Ok(asked) => {
+                let headers = &received.parts.headers;
+                asked.needs_nothing(&app, headers, None).await
+            }
+            Err(_) => !has_tools(&app).await,
+        };
+    if is_untouched {
         let response = forward::forward(State(Arc::clone(&app)), received.into_request()).await;
         if has_route(&response) {
             return response;
