@@ -44,19 +44,13 @@ use toolway_core::{
 use toolway_protocol::tool::JsonObject;
 
 /// Answers `POST /v1/responses` with `background`: at once, or with the events, which the client may leave.
-pub(super) async fn create_in_background(
-    app: Arc<App>,
-    mut parts: Parts,
-    asked: Asked,
-) -> Response {
-    asked.warn(parts.extensions.remove::<Arc<Record>>().as_deref());
-    let (
-        FaceWriter::Response(Writing { mut writer, keep }),
-        AnswerMode::Background { is_streamed },
-    ) = (asked.writer, asked.mode)
-    else {
-        return Refusal::Internal.into_response();
-    };
+pub(super) async fn create_in_background(app: Arc<App>, parts: Parts, asked: Asked) -> Response {
+    if let Some(record) = parts.extensions.get::<Arc<Record>>()
+        && let Some(warning) = asked.original.warning()
+        && !Face::Responses.is_native(&app, &asked.model)
+    {
+        record.warn(&warning);
+    }
     let holder = guard::holder_of(&app.config, parts.uri.path(), &parts.headers);
     let place = match app.runs.place(holder) {
         Ok(place) => place,
@@ -64,11 +58,19 @@ pub(super) async fn create_in_background(
     };
     let key = guard::position(&app.config, &parts.headers);
     let ended = RequestLog::of_background(Arc::clone(&app), key);
-    let mut input = match chat::input(&app, &parts.headers, asked.chat, Some(ended.record())) {
+    let input = asked.input(&app, &parts.headers, Some(ended.record()));
+    let mut input = match input {
         Ok(input) => input,
         Err(failure) => return error::response(failure.into()),
     };
     drop(parts);
+    let (
+        FaceWriter::Response(Writing { mut writer, keep }),
+        AnswerMode::Background { is_streamed },
+    ) = (asked.writer, asked.mode)
+    else {
+        return Refusal::Internal.into_response();
+    };
     if let Some(shown) = &asked.shown {
         shown.show(&app, &mut input, &mut writer).await;
     }

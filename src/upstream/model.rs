@@ -43,7 +43,7 @@ use self::named::NamedTargets;
 use self::native::{Learned, MAX_SEALED_BYTES};
 use self::retry::RoundPosition;
 pub use self::{
-    client_headers::{ClientHeaders, is_credential, is_credential_name},
+    client_headers::{ClientHeaders, Original, is_credential, is_credential_name},
     error::{ModelError, Refused},
     incoming::Incoming,
     named::{NamedModel, Route, RouteStep, TargetModel},

@@ -879,25 +879,6 @@ async fn an_answer_that_is_none_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_only_anthropic_has_reaches_anthropic() {
-    let gw = over("anthropic", two_rounds()).await;
-    let system =
-        json!([{"type": "text", "text": "be brief", "cache_control": {"type": "ephemeral"}}]);
-    let body = json!({"model": "claude-x", "max_tokens": 9000, "thinking": {"type": "adaptive"}, "top_k": 3, "system": system,
-        "metadata": {"user_id": "u"}, "messages": [{"role": "user", "content": "hello"}]});
-    plain(&gw, "/v1/messages", body).await;
-    for asked in gw.model.asked() {
-        assert_eq!(asked.body["cache_control"], json!({"type": "ephemeral"}));
-        assert_eq!(asked.body["thinking"], json!({"type": "adaptive"}));
-        assert_eq!(
-            (&asked.body["top_k"], &asked.body["metadata"]),
-            (&json!(3), &json!({"user_id": "u"}))
-        );
-    }
-    gw.join().await;
-}
-
-#[tokio::test]
 async fn tokens_are_estimated_with_what_the_request_refers_to() {
     let gw = over("chat", vec![say("one")]).await;
     let text = "word ".repeat(1000);

@@ -77,6 +77,8 @@ mod quirks;
 mod repeats;
 /// What the model is told of each result and each failed call.
 mod results;
+/// What a client says reaches an upstream of its own API, also beside gateway tools.
+mod same_api;
 /// Which tools a request offers.
 mod selection;
 /// Functions that a caller lends to agents.

@@ -2,13 +2,15 @@
 
 mod events;
 mod models;
+mod original;
 mod read;
 mod write;
 mod writer;
 
 pub use self::{
     events::EventReader,
-    read::read_request,
+    original::{defer, restore},
+    read::{Read, read_request},
     write::write_request,
     writer::{MessageWriter, write_message},
 };

@@ -209,7 +209,8 @@ impl EventReader {
                     .then_some(Delta::Sealed(reasoning));
                 said.into_iter().chain(sealed).collect()
             }
-            _ => Vec::new(),
+            Some("message") | None => Vec::new(),
+            Some(_) => vec![Delta::Sealed(Sealed::raw(Source::OpenAi, item))],
         }
     }
 
