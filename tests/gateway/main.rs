@@ -27,6 +27,8 @@ mod bounds;
 mod cells;
 /// Clients that would keep others out.
 mod crowding;
+/// Tools that the model finds by searching.
+mod deferred;
 /// Clients that speak Responses or Messages.
 mod dialects;
 /// Servers that die, and results that are too big.

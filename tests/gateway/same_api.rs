@@ -222,7 +222,7 @@ async fn blocks_and_tools_of_a_message_keep_what_a_chat_has_no_word_for() {
 }
 
 /// The answers of a model that uses a tool of its provider's before it calls one of the gateway's.
-fn searching(path: &str, is_streamed: bool) -> (Value, Value, Vec<Reply>) {
+pub fn searching(path: &str, is_streamed: bool) -> (Value, Value, Vec<Reply>) {
     let (first, second, answers) = match path {
         "/v1/responses" => {
             let search = json!({"type": "tool_search_call", "id": "tsc_1", "call_id": null, "execution": "server",

@@ -681,7 +681,8 @@ impl Reading<'_> {
                 self.mcp.labels.extend(label);
                 self.other_tools.push(definition.into());
             }
-            SEARCH => {}
+            // The tools that are deferred bring their API's own search along, unless the client searches.
+            SEARCH if text(&definition, "execution") != Some("client") => {}
             other => self.dropped.push(format!("tool {other}")),
         }
     }
