@@ -391,6 +391,9 @@ impl Upstream {
 
     /// The models it lists, as it describes them.
     pub async fn models(&self, headers: &ClientHeaders) -> Result<Vec<Value>, ModelError> {
+        let key = self.config.api.key_header();
+        let moved = key.map(|key| headers.with_key_in(&key));
+        let headers = moved.as_ref().unwrap_or(headers);
         let request = Outgoing {
             method: Method::GET,
             uri: &self.models,

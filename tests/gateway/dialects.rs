@@ -548,7 +548,13 @@ async fn a_key_in_the_header_of_anthropics_sdks_is_a_key() {
     assert_eq!(error["error"]["type"], "authentication_error");
     let request = gw.http.post(format!("{}/v1/messages", gw.base));
     let request = request.header("x-api-key", "secret").body(body.to_string());
-    assert_eq!(request.send().await.unwrap().status(), 200);
+    let answered = request.send().await.unwrap();
+    assert_eq!(answered.status(), 200);
+    let ids = ["request-id", "x-request-id"].map(|it| answered.headers()[it].clone());
+    assert_eq!(
+        ids[0], ids[1],
+        "Anthropic's SDKs read it in their API's header"
+    );
     gw.join().await;
 }
 
