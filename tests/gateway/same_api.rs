@@ -409,3 +409,28 @@ async fn a_client_of_messages_gives_back_what_it_got_and_the_model_reads_it_once
     }
     gw.join().await;
 }
+
+#[tokio::test]
+async fn tokens_of_every_round_are_told_apart_by_what_they_cost() {
+    let usage = json!({"input_tokens": 5, "cache_creation_input_tokens": 70, "cache_read_input_tokens": 300,
+        "output_tokens": 2});
+    let thought = json!({"type": "thinking", "thinking": "hm", "signature": "signed 1"});
+    let call =
+        json!({"type": "tool_use", "id": "c", "name": "calc__add", "input": {"a": 1, "b": 2}});
+    let rounds = [
+        (json!([thought, call]), "tool_use"),
+        (json!([{"type": "text", "text": "3"}]), "end_turn"),
+    ];
+    let rounds = rounds.map(|(content, stop)| {
+        let answer = json!({"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x",
+            "content": content, "stop_reason": stop, "usage": usage});
+        raw(200, "application/json", answer.to_string())
+    });
+    let gw = over("anthropic", rounds.to_vec()).await;
+    let request = json!({"model": "claude-x", "max_tokens": 9000, "messages": [{"role": "user", "content": "?"}]});
+    let message = plain(&gw, "/v1/messages", request).await;
+    let expected = json!({"input_tokens": 10, "cache_creation_input_tokens": 140, "cache_read_input_tokens": 600,
+        "output_tokens": 4});
+    assert_eq!(message["usage"], expected);
+    gw.join().await;
+}

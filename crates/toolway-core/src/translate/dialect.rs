@@ -446,6 +446,8 @@ pub struct Usage {
     pub input: u64,
     /// Those of `input` that were read from a cache.
     pub cached: u64,
+    /// Those of `input` that were written into a cache, where the API tells.
+    pub cache_written: u64,
     /// Of the answer, thoughts included.
     pub output: u64,
     /// Those of `output` that are thoughts.

@@ -237,6 +237,7 @@ impl EventReader {
         let usage = Usage {
             input: count(&self.usage, &["input_tokens"]) + cached + written,
             cached,
+            cache_written: written,
             output: count(&self.usage, &["output_tokens"]),
             reasoning: count(&self.usage, &["output_tokens_details", "thinking_tokens"]),
         };

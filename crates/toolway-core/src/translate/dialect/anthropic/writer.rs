@@ -297,8 +297,8 @@ fn stop_reason(finish: Option<FinishReason>) -> &'static str {
 /// Tokens as the API counts them: those of a cache on their own.
 fn write_usage(usage: Usage) -> Value {
     json!({
-        "input_tokens": usage.input.saturating_sub(usage.cached),
-        "cache_creation_input_tokens": 0,
+        "input_tokens": usage.input.saturating_sub(usage.cached).saturating_sub(usage.cache_written),
+        "cache_creation_input_tokens": usage.cache_written,
         "cache_read_input_tokens": usage.cached,
         "output_tokens": usage.output,
     })

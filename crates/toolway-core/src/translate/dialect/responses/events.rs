@@ -236,6 +236,7 @@ impl EventReader {
             deltas.push(Delta::Usage(Usage {
                 input: count(&usage, &["input_tokens"]),
                 cached: count(&usage, &["input_tokens_details", "cached_tokens"]),
+                cache_written: 0,
                 output: count(&usage, &["output_tokens"]),
                 reasoning: count(&usage, &["output_tokens_details", "reasoning_tokens"]),
             }));
