@@ -148,14 +148,18 @@ impl Gateway {
         let Ok(selection) = selection(&request, input, &catalog) else {
             return false;
         };
+        let may_apply = request_options::applies(&request);
+        if may_apply && selection.is_everything() && !catalog.offered().is_empty() {
+            return false;
+        }
         let client = request.client_names();
         let selected = catalog.select(&selection, &client, usize::MAX);
-        let applies = request_options::applies(&request) && !selected.tools.is_empty();
+        let applies = may_apply && !selected.tools.is_empty();
         let has_kept = applies
             || (self.may_restore(&request)
                 && !matches!(Box::pin(self.restore(&request, input)).await, Ok(None)))
             || !matches!(self.with_state(&request, input, None), Ok(None));
-        if !has_kept {
+        if may_apply && !has_kept {
             let missing = self.missing(&selection);
             let not_ready = (!missing.is_empty()).then(|| request_options::not_ready(&missing));
             let nothing = request_options::nothing_selected(&request, input, &selection, &selected);

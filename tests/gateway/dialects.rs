@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Toolway, toolway},
+    harness::{Live, Toolway, toolway},
     model::{Model, Then, call, events, raw, say, say_and_call},
-    tools::tools,
+    tools::{Does, tools},
 };
 
 /// The upstreams that a face is tried over.
@@ -242,6 +242,38 @@ async fn the_events_of_a_response_come_in_openais_order() {
         ]
     );
     gw.join().await;
+}
+
+#[tokio::test]
+async fn text_of_each_round_arrives_while_its_call_still_runs() {
+    for path in ["/v1/messages", "/v1/responses"] {
+        for api in APIS {
+            let script = vec![
+                say_and_call("One moment.", &[("c", "slow__hold", json!({}))]),
+                say("There."),
+            ];
+            let gw = toolway(Model::start(script).await)
+                .config(&upstream(api))
+                .server("slow", tools().tool("hold", Does::Holds))
+                .start()
+                .await;
+            let mut live = Live::of(post(&gw, path, &question(path)).await);
+            live.until("One moment.").await;
+            gw.servers[0].was_called(1).await;
+            gw.servers[0].let_go();
+            live.until("There.").await;
+            gw.join().await;
+        }
+    }
+}
+
+/// A request for a stream.
+fn question(path: &str) -> Value {
+    match path {
+        "/v1/responses" => json!({"model": "m", "stream": true, "input": "hello"}),
+        _ => json!({"model": "claude-x", "max_tokens": 9000, "stream": true,
+            "messages": [{"role": "user", "content": "hello"}]}),
+    }
 }
 
 #[tokio::test]
