@@ -120,18 +120,23 @@ async fn items_and_tools_of_a_response_keep_what_a_chat_has_no_word_for() {
 
 #[tokio::test]
 async fn a_model_of_another_api_is_not_told_and_the_client_is_warned() {
-    let gw = over("chat", vec![say("hi")]).await;
-    let request = json!({"model": "m", "input": [{"type": "web_search_call", "id": "ws_1"},
-        {"role": "user", "content": "?"}], "tools": [{"type": "web_search"}], "metadata": {"a": "b"}});
-    let response = post(&gw, "/v1/responses", &request).await;
-    assert_eq!(
-        response.headers()["x-toolway-warning"],
-        "not understood and left out: tool web_search, item web_search_call"
-    );
-    let body = &gw.model.asked()[0].body;
-    assert_eq!(body["messages"], json!([{"role": "user", "content": "?"}]));
-    assert_eq!(body.get("metadata"), None);
-    gw.join().await;
+    for api in ["chat", "auto"] {
+        let gw = over(api, vec![say("hi")]).await;
+        let request = json!({"model": "m", "input": [{"role": "assistant", "content": "Hm."}, {"type": "web_search_call", "id": "ws_1"},
+            {"role": "user", "content": "?"}, {"type": "web_search_call", "id": "ws_2"}],
+            "tools": [{"type": "web_search"}], "metadata": {"a": "b"}});
+        let response = post(&gw, "/v1/responses", &request).await;
+        assert_eq!(
+            response.headers()["x-toolway-warning"],
+            "not understood and left out: tool web_search, item web_search_call"
+        );
+        let body = &gw.model.asked()[0].body;
+        let said =
+            json!([{"role": "assistant", "content": "Hm."}, {"role": "user", "content": "?"}]);
+        assert_eq!(body["messages"], said, "{api}");
+        assert_eq!(body.get("metadata"), None);
+        gw.join().await;
+    }
 }
 
 #[tokio::test]

@@ -191,7 +191,10 @@ impl Upstream {
         if way != Way::Chat {
             return Box::pin(call.ask(way, body)).await;
         }
-        match self.post(&self.chat, headers, body, round).await {
+        let plain = call.without_raw_parts(body);
+        let plain = plain.as_deref().map(SegmentedBody::of);
+        let plain = plain.as_ref().unwrap_or(body);
+        match self.post(&self.chat, headers, plain, round).await {
             Err(ModelError::Refused(refused))
                 if self.config.api == Api::Auto && wants_responses(&refused) =>
             {
@@ -211,6 +214,18 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
+    /// The body for a model that is asked with a chat, if there is something in it that no chat API takes.
+    fn without_raw_parts(&self, body: &SegmentedBody<'_>) -> Option<Vec<u8>> {
+        let original = self.headers.original.as_ref();
+        original.filter(|original| !original.left_out.is_empty())?;
+        let bytes = body.to_bytes();
+        read_text(bytes.len(), || {
+            let mut body: JsonObject = serde_json::from_slice(&bytes).ok()?;
+            chat::remove_raw_parts(&mut body);
+            serde_json::to_vec(&body).ok()
+        })
+    }
+
     /// Asks a model that has refused a chat completion.
     async fn ask_otherwise(
         &self,

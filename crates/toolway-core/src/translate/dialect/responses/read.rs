@@ -525,7 +525,10 @@ impl Reading<'_> {
             "mcp_approval_request" => self.ask(&item),
             "mcp_approval_response" => self.answer(&item)?,
             other => {
-                self.dropped.push(format!("item {other}"));
+                let name = format!("item {other}");
+                if !self.dropped.contains(&name) {
+                    self.dropped.push(name);
+                }
                 if self.keeps_own {
                     let part = Sealed::raw(Source::OpenAi, item);
                     self.say(Role::Assistant, vec![Part::Reasoning(part)]);
