@@ -136,6 +136,40 @@ impl Gateway {
         )
     }
 
+    /// No tool of the gateway applies to the chat, and nothing of its conversation is kept here, so that it can be
+    /// answered without the gateway. The record warns if it asks for tools that there are not.
+    pub async fn adds_nothing(&self, input: &ChatInput) -> bool {
+        self.wait_until_ready(input).await;
+        let parse = || ChatRequest::parse(&input.body, input.max_depth);
+        let Ok(request) = read_text(input.body.len(), parse) else {
+            return false;
+        };
+        let catalog = self.catalog();
+        let Ok(selection) = selection(&request, input, &catalog) else {
+            return false;
+        };
+        let may_apply = request_options::applies(&request);
+        if may_apply && selection.is_everything() && !catalog.offered().is_empty() {
+            return false;
+        }
+        let client = request.client_names();
+        let selected = catalog.select(&selection, &client, usize::MAX);
+        let applies = may_apply && !selected.tools.is_empty();
+        let has_kept = applies
+            || (self.may_restore(&request)
+                && !matches!(Box::pin(self.restore(&request, input)).await, Ok(None)))
+            || !matches!(self.with_state(&request, input, None), Ok(None));
+        if may_apply && !has_kept {
+            let missing = self.missing(&selection);
+            let not_ready = (!missing.is_empty()).then(|| request_options::not_ready(&missing));
+            let nothing = request_options::nothing_selected(&request, input, &selection, &selected);
+            if let Some(warning) = not_ready.or(nothing) {
+                input.record.warn(&warning);
+            }
+        }
+        !has_kept
+    }
+
     /// The tools that the request is offered. Warnings say which tools may be missing.
     fn select(
         &self,

@@ -48,12 +48,16 @@ impl Record {
     }
 
     /// Warns the client with a header `X-Toolway-Warning`; to be said before the response begins. Characters that a
-    /// header cannot hold are sent as `?`.
+    /// header cannot hold are sent as `?`. What was said before is not said again.
     pub fn warn(&self, warning: &str) {
         let fits = |c: char| c.is_ascii_graphic() || c == ' ';
         let warning = warning.chars().take(MAX_WARNING);
         let warning = warning.map(|c| if fits(c) { c } else { '?' }).collect();
-        self.note(|details| details.warnings.push(warning));
+        self.note(|details| {
+            if !details.warnings.contains(&warning) {
+                details.warnings.push(warning);
+            }
+        });
     }
 
     /// What the client should know.

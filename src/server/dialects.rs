@@ -20,9 +20,17 @@ use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::{chat::ChatResponse, failure::Failure, record::Record, sink},
+    gateway::{
+        chat::{ChatInput, ChatResponse},
+        failure::Failure,
+        record::Record,
+        sink,
+    },
     store::Principal,
-    upstream::{model::Api, read_text},
+    upstream::{
+        model::{Api, Original},
+        read_text,
+    },
 };
 use toolway_core::{
     agent::parked::NoRoom,
@@ -151,15 +159,18 @@ async fn complete(app: Arc<App>, request: Request, face: Face) -> Response {
         // What toolway cannot translate, the upstream may still understand.
         Err(unreadable) => (unreadable.model.as_deref(), unreadable.is_elsewhere),
     };
-    if app.gateway.catalog().offered().is_empty() {
-        app.gateway.wait_for_start().await;
-    }
-    let has_tools = !app.gateway.catalog().offered().is_empty();
     let is_native = model.is_some_and(|model| face.is_native(&app, model));
-    let is_here = translated.as_ref().is_ok_and(|asked| asked.is_here);
-    if is_native && !is_here && (!has_tools || is_elsewhere) {
-        if let Some(record) = parts.extensions.get::<Arc<Record>>().filter(|_| has_tools) {
-            record.warn("the upstream keeps this conversation: gateway tools were not offered");
+    let record = parts.extensions.get::<Arc<Record>>();
+    let is_untouched = is_native
+        && match &translated {
+            Ok(asked) => asked.needs_nothing(&app, &parts.headers, record).await,
+            Err(_) => is_elsewhere || !has_tools(&app).await,
+        };
+    if is_untouched {
+        if is_elsewhere && has_tools(&app).await {
+            record.inspect(|record| {
+                record.warn("the upstream keeps this conversation: gateway tools were not offered");
+            });
         }
         let request = Request::from_parts(parts.clone(), Body::from(body));
         let response = forward::forward(State(Arc::clone(&app)), request).await;
@@ -176,14 +187,21 @@ async fn complete(app: Arc<App>, request: Request, face: Face) -> Response {
     }
 }
 
+/// The gateway offers tools.
+pub(super) async fn has_tools(app: &App) -> bool {
+    if app.gateway.catalog().offered().is_empty() {
+        app.gateway.wait_for_start().await;
+    }
+    !app.gateway.catalog().offered().is_empty()
+}
+
 /// Sends the chat through the gateway, and its answer back in the client's words.
 async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Response {
     let record = parts.extensions.remove::<Arc<Record>>();
-    asked.warn(record.as_deref());
     if face == Face::Messages {
         headers::move_key(&mut parts.headers);
     }
-    let input = match chat_face::input(&app, &parts.headers, asked.chat, record) {
+    let input = match asked.input(&app, &parts.headers, record) {
         Ok(input) => input,
         Err(failure) => return failed(face, failure),
     };
@@ -261,7 +279,8 @@ pub(super) fn failed(face: Face, failure: Failure) -> Response {
 pub(super) struct Asked {
     pub(super) model: String,
     pub(super) chat: Bytes,
-    pub(super) warnings: Vec<String>,
+    /// The same in the client's words.
+    pub(super) original: Original,
     pub(super) writer: FaceWriter,
     /// It refers to what toolway keeps, and the upstream does not.
     pub(super) is_here: bool,
@@ -271,11 +290,38 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Tells the client what was left out.
-    pub(super) fn warn(&self, record: Option<&Record>) {
-        for warning in self.warnings.iter().filter(|_| record.is_some()) {
-            record.inspect(|record| record.warn(warning));
+    /// The gateway would add nothing to it, so that an upstream of the client's API may have it as it came.
+    pub(super) async fn needs_nothing(
+        &self,
+        app: &App,
+        headers: &HeaderMap,
+        record: Option<&Arc<Record>>,
+    ) -> bool {
+        if self.is_here || !has_tools(app).await {
+            return !self.is_here;
         }
+        if self.shown.is_some() {
+            return false;
+        }
+        match self.input(app, headers, record.cloned()) {
+            Ok(input) => app.gateway.adds_nothing(&input).await,
+            Err(_) => false,
+        }
+    }
+
+    /// The chat for the gateway.
+    ///
+    /// # Errors
+    /// When a header is not valid.
+    pub(super) fn input(
+        &self,
+        app: &App,
+        headers: &HeaderMap,
+        record: Option<Arc<Record>>,
+    ) -> Result<ChatInput, Failure> {
+        let mut input = chat_face::input(app, headers, self.chat.clone(), record)?;
+        input.headers = input.headers.with_original(self.original.clone());
+        Ok(input)
     }
 }
 
@@ -318,7 +364,7 @@ impl Face {
         self,
         app: &App,
         principal: Principal,
-        body: &[u8],
+        body: &Bytes,
     ) -> Result<Asked, Unreadable> {
         let object = read_text(body.len(), || body::read_object(body));
         let object = object.map_err(|failure| Unreadable {
@@ -328,12 +374,12 @@ impl Face {
         })?;
         let model = model(&object).map(str::to_owned);
         let read = match self {
-            Face::Responses => read::request(app, principal, object, body.len()).await,
-            Face::Messages => {
+            Face::Responses => {
                 let model = model.as_deref();
                 let is_native = model.is_some_and(|model| self.is_native(app, model));
-                read_text(body.len(), || read_message(object, is_native))
+                read::request(app, principal, object, body, is_native).await
             }
+            Face::Messages => read_text(body.len(), || read_message(object, body)),
         };
         read.map_err(|unread| match unread {
             Unread::Unsupported(unsupported) => Unreadable {
@@ -371,28 +417,26 @@ impl From<NoRoom> for Unread {
     }
 }
 
-fn read_message(body: JsonObject, is_native: bool) -> Result<Asked, Unread> {
-    let (request, dropped) = anthropic::read_request(body, is_native)?;
+fn read_message(object: JsonObject, body: &Bytes) -> Result<Asked, Unread> {
+    let anthropic::Read {
+        request,
+        dropped,
+        deferred,
+    } = anthropic::read_request(object)?;
     Ok(Asked {
         chat: write_chat(&request),
+        original: Original {
+            api: Api::Anthropic,
+            body: body.clone(),
+            left_out: dropped,
+            deferred,
+        },
         model: request.model,
-        warnings: left_out(&dropped),
         writer: FaceWriter::Message,
         is_here: false,
         mode: AnswerMode::Foreground,
         shown: None,
     })
-}
-
-/// A warning where something was left out.
-pub(super) fn left_out(dropped: &[String]) -> Vec<String> {
-    match dropped.is_empty() {
-        true => Vec::new(),
-        false => vec![format!(
-            "not understood and left out: {}",
-            dropped.join(", ")
-        )],
-    }
 }
 
 pub(super) fn refused(unsupported: Unsupported) -> Failure {

@@ -74,6 +74,7 @@ pub(super) fn answer_with(
     let id = name(&app, &mut request);
     let span = span(&id, &request, is_clear);
     let key = guard::position(&app.config, request.headers());
+    let is_messages = dialects::is_messages(request.uri().path());
     let log = RequestLog::new(Arc::clone(&app), &request, key, span.clone());
     request.extensions_mut().insert(log.record());
     let answering = async move {
@@ -84,7 +85,12 @@ pub(super) fn answer_with(
         let answered = AssertUnwindSafe(answered).catch_unwind().await;
         // The panic itself is in the log.
         let mut response = answered.unwrap_or_else(|_| Refusal::Internal.into_response());
-        response.headers_mut().entry(REQUEST_ID).or_insert(id);
+        let headers = response.headers_mut();
+        if is_messages {
+            // Where Anthropic's SDKs read it; an upstream's own stays.
+            headers.entry("request-id").or_insert(id.clone());
+        }
+        headers.entry(REQUEST_ID).or_insert(id);
         held(response, ticket, log)
     };
     answering.instrument(span)

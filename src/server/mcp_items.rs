@@ -69,6 +69,10 @@ impl Shown {
         input.can_ask = true;
         app.gateway.wait_until_ready(input).await;
         let selected = app.gateway.tools_asked_for(input);
+        let deferred = listed(&selected, &self.entries.deferred);
+        input
+            .headers
+            .defer(deferred.map(|it| it.offered.to_owned()));
         let tools = GatewayTools::new(listed(&selected, &self.entries.labels));
         writer.show(tools, &self.entries.listed);
         selected

@@ -16,6 +16,7 @@ use crate::{
     gateway::{Gateway, failure::Failure},
     upstream::model::{ClientHeaders, Upstream},
 };
+use toolway_core::translate::dialect::anthropic;
 
 use super::{App, error, headers};
 
@@ -23,10 +24,15 @@ use super::{App, error, headers};
 const MODELS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Every model that a request can name.
-pub(super) async fn list(State(app): State<Arc<App>>, client: HeaderMap) -> Response {
+pub(super) async fn list(State(app): State<Arc<App>>, mut client: HeaderMap) -> Response {
+    let form = Form::of(&mut client);
     match all(&app.gateway, &headers::to_model(&client, &app.config)).await {
-        Ok(models) => Json(json!({"object": "list", "data": models})).into_response(),
-        Err(failure) => error::response(failure.into()),
+        Ok(models) => Json(match form {
+            Form::OpenAi => json!({"object": "list", "data": models}),
+            Form::Anthropic => anthropic::write_models(&models),
+        })
+        .into_response(),
+        Err(failure) => form.refuse(failure),
     }
 }
 
@@ -34,15 +40,47 @@ pub(super) async fn list(State(app): State<Arc<App>>, client: HeaderMap) -> Resp
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
-    client: HeaderMap,
+    mut client: HeaderMap,
 ) -> Response {
+    let form = Form::of(&mut client);
     let models = match all(&app.gateway, &headers::to_model(&client, &app.config)).await {
         Ok(models) => models,
-        Err(failure) => return error::response(failure.into()),
+        Err(failure) => return form.refuse(failure),
     };
-    match models.into_iter().find(|model| model["id"] == id.as_str()) {
-        Some(model) => Json(model).into_response(),
-        None => error::response(Failure::ModelNotFound { model: id }.into()),
+    match (
+        models.into_iter().find(|model| model["id"] == id.as_str()),
+        form,
+    ) {
+        (Some(model), Form::OpenAi) => Json(model).into_response(),
+        (Some(model), Form::Anthropic) => Json(anthropic::write_model(&model)).into_response(),
+        (None, form) => form.refuse(Failure::ModelNotFound { model: id }),
+    }
+}
+
+/// Whose form the answer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    OpenAi,
+    Anthropic,
+}
+
+impl Form {
+    /// Anthropic's SDKs send their API's version with every request. Their key is put where other clients have it.
+    fn of(client: &mut HeaderMap) -> Form {
+        match client.contains_key("anthropic-version") {
+            true => {
+                headers::move_key(client);
+                Form::Anthropic
+            }
+            false => Form::OpenAi,
+        }
+    }
+
+    fn refuse(self, failure: Failure) -> Response {
+        match self {
+            Form::OpenAi => error::response(failure.into()),
+            Form::Anthropic => error::response_in(failure.into(), anthropic::write_error),
+        }
     }
 }
 

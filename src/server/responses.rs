@@ -21,8 +21,8 @@ use self::background::{Run, Start};
 use super::{
     App, body, chat,
     dialects::{
-        AnswerMode, Asked, Face, FaceWriter, Writing, estimate, failed, has_route, model, receive,
-        refused,
+        AnswerMode, Asked, Face, FaceWriter, Writing, estimate, failed, has_route, has_tools,
+        model, receive, refused,
     },
     error::{self, Refusal},
     forward, guard, headers,
@@ -46,19 +46,13 @@ use toolway_core::{
 use toolway_protocol::tool::JsonObject;
 
 /// Answers `POST /v1/responses` with `background`: at once, or with the events, which the client may leave.
-pub(super) async fn create_in_background(
-    app: Arc<App>,
-    mut parts: Parts,
-    asked: Asked,
-) -> Response {
-    asked.warn(parts.extensions.remove::<Arc<Record>>().as_deref());
-    let (
-        FaceWriter::Response(Writing { mut writer, keep }),
-        AnswerMode::Background { is_streamed },
-    ) = (asked.writer, asked.mode)
-    else {
-        return Refusal::Internal.into_response();
-    };
+pub(super) async fn create_in_background(app: Arc<App>, parts: Parts, asked: Asked) -> Response {
+    if let Some(record) = parts.extensions.get::<Arc<Record>>()
+        && let Some(warning) = asked.original.warning()
+        && !Face::Responses.is_native(&app, &asked.model)
+    {
+        record.warn(&warning);
+    }
     let holder = guard::holder_of(&app.config, parts.uri.path(), &parts.headers);
     let place = match app.runs.place(holder) {
         Ok(place) => place,
@@ -66,11 +60,19 @@ pub(super) async fn create_in_background(
     };
     let key = guard::position(&app.config, &parts.headers);
     let ended = RequestLog::of_background(Arc::clone(&app), key);
-    let mut input = match chat::input(&app, &parts.headers, asked.chat, Some(ended.record())) {
+    let input = asked.input(&app, &parts.headers, Some(ended.record()));
+    let mut input = match input {
         Ok(input) => input,
         Err(failure) => return error::response(failure.into()),
     };
     drop(parts);
+    let (
+        FaceWriter::Response(Writing { mut writer, keep }),
+        AnswerMode::Background { is_streamed },
+    ) = (asked.writer, asked.mode)
+    else {
+        return Refusal::Internal.into_response();
+    };
     let making = match asked.shown {
         Some(shown) => {
             let selected = shown.show(&app, &mut input, &mut writer).await;
@@ -240,9 +242,16 @@ pub(super) async fn input_tokens(State(app): State<Arc<App>>, request: Request) 
         Ok(asked) => Some(asked.model.as_str()),
         Err(unreadable) => unreadable.model.as_deref(),
     };
-    let has_tools = !app.gateway.catalog().offered().is_empty();
-    let is_here = asked.as_ref().is_ok_and(|asked| asked.is_here);
-    if !has_tools && !is_here && model.is_some_and(|model| face.is_native(&app, model)) {
+    let is_native = model.is_some_and(|model| face.is_native(&app, model));
+    let is_untouched = is_native
+        && match &asked {
+            Ok(asked) => {
+                let headers = &received.parts.headers;
+                asked.needs_nothing(&app, headers, None).await
+            }
+            Err(_) => !has_tools(&app).await,
+        };
+    if is_untouched {
         let response = forward::forward(State(Arc::clone(&app)), received.into_request()).await;
         if has_route(&response) {
             return response;

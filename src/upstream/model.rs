@@ -43,7 +43,7 @@ use self::named::NamedTargets;
 use self::native::{Learned, MAX_SEALED_BYTES};
 use self::retry::RoundPosition;
 pub use self::{
-    client_headers::{ClientHeaders, is_credential, is_credential_name},
+    client_headers::{ClientHeaders, Original, is_credential, is_credential_name},
     error::{ModelError, Refused},
     incoming::Incoming,
     named::{NamedModel, Route, RouteStep, TargetModel},
@@ -391,6 +391,9 @@ impl Upstream {
 
     /// The models it lists, as it describes them.
     pub async fn models(&self, headers: &ClientHeaders) -> Result<Vec<Value>, ModelError> {
+        let key = self.config.api.key_header();
+        let moved = key.map(|key| headers.with_key_in(&key));
+        let headers = moved.as_ref().unwrap_or(headers);
         let request = Outgoing {
             method: Method::GET,
             uri: &self.models,

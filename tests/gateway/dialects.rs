@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Toolway, toolway},
+    harness::{Live, Toolway, toolway},
     model::{Model, Then, call, events, raw, say, say_and_call},
-    tools::tools,
+    tools::{Does, tools},
 };
 
 /// The upstreams that a face is tried over.
@@ -242,6 +242,38 @@ async fn the_events_of_a_response_come_in_openais_order() {
         ]
     );
     gw.join().await;
+}
+
+#[tokio::test]
+async fn text_of_each_round_arrives_while_its_call_still_runs() {
+    for path in ["/v1/messages", "/v1/responses"] {
+        for api in APIS {
+            let script = vec![
+                say_and_call("One moment.", &[("c", "slow__hold", json!({}))]),
+                say("There."),
+            ];
+            let gw = toolway(Model::start(script).await)
+                .config(&upstream(api))
+                .server("slow", tools().tool("hold", Does::Holds))
+                .start()
+                .await;
+            let mut live = Live::of(post(&gw, path, &question(path)).await);
+            live.until("One moment.").await;
+            gw.servers[0].was_called(1).await;
+            gw.servers[0].let_go();
+            live.until("There.").await;
+            gw.join().await;
+        }
+    }
+}
+
+/// A request for a stream.
+fn question(path: &str) -> Value {
+    match path {
+        "/v1/responses" => json!({"model": "m", "stream": true, "input": "hello"}),
+        _ => json!({"model": "claude-x", "max_tokens": 9000, "stream": true,
+            "messages": [{"role": "user", "content": "hello"}]}),
+    }
 }
 
 #[tokio::test]
@@ -548,7 +580,13 @@ async fn a_key_in_the_header_of_anthropics_sdks_is_a_key() {
     assert_eq!(error["error"]["type"], "authentication_error");
     let request = gw.http.post(format!("{}/v1/messages", gw.base));
     let request = request.header("x-api-key", "secret").body(body.to_string());
-    assert_eq!(request.send().await.unwrap().status(), 200);
+    let answered = request.send().await.unwrap();
+    assert_eq!(answered.status(), 200);
+    let ids = ["request-id", "x-request-id"].map(|it| answered.headers()[it].clone());
+    assert_eq!(
+        ids[0], ids[1],
+        "Anthropic's SDKs read it in their API's header"
+    );
     gw.join().await;
 }
 
@@ -876,25 +914,6 @@ async fn an_answer_that_is_none_is_an_error() {
             gw.join().await;
         }
     }
-}
-
-#[tokio::test]
-async fn what_only_anthropic_has_reaches_anthropic() {
-    let gw = over("anthropic", two_rounds()).await;
-    let system =
-        json!([{"type": "text", "text": "be brief", "cache_control": {"type": "ephemeral"}}]);
-    let body = json!({"model": "claude-x", "max_tokens": 9000, "thinking": {"type": "adaptive"}, "top_k": 3, "system": system,
-        "metadata": {"user_id": "u"}, "messages": [{"role": "user", "content": "hello"}]});
-    plain(&gw, "/v1/messages", body).await;
-    for asked in gw.model.asked() {
-        assert_eq!(asked.body["cache_control"], json!({"type": "ephemeral"}));
-        assert_eq!(asked.body["thinking"], json!({"type": "adaptive"}));
-        assert_eq!(
-            (&asked.body["top_k"], &asked.body["metadata"]),
-            (&json!(3), &json!({"user_id": "u"}))
-        );
-    }
-    gw.join().await;
 }
 
 #[tokio::test]

@@ -208,12 +208,7 @@ impl Toolway {
     /// A streamed answer that is read event by event.
     pub async fn live(&self, mut body: Value, headers: &[(&str, &str)]) -> Live {
         body["stream"] = json!(true);
-        let response = self.send(body, headers).await;
-        assert_eq!(response.status(), 200);
-        Live {
-            body: response.bytes_stream().boxed(),
-            rest: String::new(),
-        }
+        Live::of(self.send(body, headers).await)
     }
 
     /// Sends bytes as they are; gives the status, and the whole answer with its head. The request asks for the
@@ -263,6 +258,14 @@ pub struct Live {
 }
 
 impl Live {
+    pub fn of(response: reqwest::Response) -> Live {
+        assert_eq!(response.status(), 200);
+        Live {
+            body: response.bytes_stream().boxed(),
+            rest: String::new(),
+        }
+    }
+
     /// Reads on until this text has come.
     pub async fn until(&mut self, text: &str) {
         timeout(PATIENCE, async {

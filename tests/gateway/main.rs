@@ -29,6 +29,8 @@ mod cells;
 mod conversations;
 /// Clients that would keep others out.
 mod crowding;
+/// Tools that the model finds by searching.
+mod deferred;
 /// Clients that speak Responses or Messages.
 mod dialects;
 /// Servers that die, and results that are too big.
@@ -85,6 +87,8 @@ mod quirks;
 mod repeats;
 /// What the model is told of each result and each failed call.
 mod results;
+/// What a client says reaches an upstream of its own API, also beside gateway tools.
+mod same_api;
 /// Which tools a request offers.
 mod selection;
 /// Functions that a caller lends to agents.

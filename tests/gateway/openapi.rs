@@ -408,6 +408,17 @@ async fn models_are_as_documented() {
     check_fits("Models", &gw.json("/v1/models").await);
     check_fits("Model", &gw.json("/v1/models/m").await);
     check_is("Error", &gw.json("/v1/models/none").await);
+    let as_anthropic = async |path: &str| {
+        let request = gw.http.get(format!("{}{path}", gw.base));
+        let request = request.header("anthropic-version", "2023-06-01");
+        request.send().await.unwrap().json::<Value>().await.unwrap()
+    };
+    let models = as_anthropic("/v1/models?limit=20").await;
+    check_fits("AnthropicModels", &models);
+    assert_eq!(models["first_id"], models["data"][0]["id"]);
+    check_fits("AnthropicModel", &as_anthropic("/v1/models/m").await);
+    let error = as_anthropic("/v1/models/none").await;
+    assert_eq!(error["error"]["type"], "not_found_error");
     gw.join().await;
 }
 

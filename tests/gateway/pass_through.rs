@@ -12,8 +12,9 @@ use tokio::{
 };
 
 use crate::{
+    dialects::{over, plain, upstream},
     harness::{own_function, toolway},
-    model::{Model, raw, say},
+    model::{Model, call, raw, say},
     tools::tools,
 };
 
@@ -273,5 +274,81 @@ async fn after_a_late_answer_no_request_of_any_kind_goes_out_on_a_kept_connectio
     }
     assert_eq!(counted.load(Ordering::Relaxed), paths.len());
     serving.abort();
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_request_that_no_tool_applies_to_is_forwarded_in_its_own_api() {
+    const RESPONSES: &str = r#"{"model":"m", "input":"h\u00fc", "max_output_tokens":16, "metadata":{"b": 1.10, "a": "1"}}"#;
+    const MESSAGES: &str = r#"{"model":"m","max_tokens":10, "messages":[{"role":"user","content":"h"}], "metadata":{"b": 1.10, "a": "1"}}"#;
+    let none = "X-Toolway-Tools";
+    let unmatched = "no tool matches X-Toolway-Tools; GET /tools lists those that are offered";
+    for (api, path, body) in [
+        ("responses", "/v1/responses", RESPONSES),
+        ("anthropic", "/v1/messages", MESSAGES),
+    ] {
+        let own = match api {
+            "responses" => {
+                r#"{"tool_choice":"none", "tools":[{"type":"function","name":"own","strict":false}], "#
+            }
+            _ => {
+                r#"{"tool_choice":{"type":"none"}, "tools":[{"name":"own","input_schema":{"type":"object"}}], "#
+            }
+        };
+        let forbidden = body.replacen('{', own, 1);
+        for (header, value, body, warning) in [
+            (none, "none", body, None),
+            (none, "absent__*", body, Some(unmatched)),
+            ("X-Toolway-Servers", "none", body, None),
+            ("X-Other", "x", &*forbidden, None),
+        ] {
+            let answer = r#"{"own": 1.10}"#;
+            let gw = toolway(Model::start([raw(201, "application/json", answer)]).await)
+                .config(&upstream(api))
+                .server("calc", tools().add())
+                .start()
+                .await;
+            let request = gw.http.post(format!("{}{path}", gw.base));
+            let request = request.header(header, value);
+            let request = request.header("content-type", "application/json");
+            let response = request.body(body.to_owned()).send().await.unwrap();
+            let said = response.headers().get("x-toolway-warning");
+            assert_eq!(said.map(|it| it.to_str().unwrap()), warning);
+            let answered = response.text().await.unwrap();
+            assert_eq!(gw.model.asked()[0].raw, body, "{api} {header}: {value}");
+            assert_eq!(answered, answer);
+            gw.join().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_of_the_gateway_stays_with_it_where_no_tool_applies() {
+    let script = vec![
+        call(&[
+            ("g", "calc__add", json!({"a": 1, "b": 2})),
+            ("o", "own", json!({})),
+        ]),
+        say("done"),
+    ];
+    let gw = over("anthropic", script).await;
+    let question = json!({"role": "user", "content": "hello"});
+    let own = json!([{"name": "own", "input_schema": {"type": "object"}}]);
+    let body =
+        json!({"model": "claude-x", "max_tokens": 9000, "tools": own, "messages": [question]});
+    let first = plain(&gw, "/v1/messages", body.clone()).await;
+    let result = json!({"type": "tool_result", "tool_use_id": "o", "content": "mine"});
+    let mut body = body;
+    body["messages"] = json!([question, {"role": "assistant", "content": first["content"]},
+        {"role": "user", "content": [result]}]);
+    let request = gw.http.post(format!("{}/v1/messages", gw.base));
+    let request = request.header("X-Toolway-Tools", "none");
+    let response = request.body(body.to_string()).send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    let asked = gw.model.asked()[1].body.to_string();
+    assert!(
+        asked.contains("calc__add"),
+        "the hidden call is there: {asked}"
+    );
     gw.join().await;
 }

@@ -1,17 +1,21 @@
 //! Requests of the Responses API, and what is kept of their answers.
 
+use axum::body::Bytes;
 use serde_json::Value;
 
 use crate::{
     byte_budget::Reservation,
     server::{
-        App, body,
+        App, body as server_body,
         conversations::Locked,
-        dialects::{AnswerMode, Asked, FaceWriter, Unread, Writing, left_out, now, write_chat},
+        dialects::{AnswerMode, Asked, FaceWriter, Unread, Writing, now, write_chat},
         mcp_items::Shown,
     },
     store::{Principal, responses::KeptResponse},
-    upstream::read_text,
+    upstream::{
+        model::{Api, Original},
+        read_text,
+    },
 };
 use toolway_core::{
     agent::parked::NoRoom,
@@ -63,12 +67,13 @@ impl Keep {
     }
 }
 
-/// Reads a request of `length` bytes, with what it refers to.
+/// Reads a request, with what it refers to. Where its upstream `is_native`, it may speak the same API.
 pub(in crate::server) async fn request(
     app: &App,
     principal: Principal,
-    mut body: JsonObject,
-    length: usize,
+    mut object: JsonObject,
+    body: &Bytes,
+    is_native: bool,
 ) -> Result<Asked, Unread> {
     let catalog = app.gateway.catalog();
     let offered = |label: &str, name: &str| {
@@ -77,7 +82,7 @@ pub(in crate::server) async fn request(
         let tool = own.or_else(|| catalog.find(name))?;
         Some(tool.name.to_string())
     };
-    let references = References::of(&body);
+    let references = References::of(&object);
     let is_here = !references.is_empty();
     let conversation = references.conversation.as_deref();
     let conversation = conversation.map(|id| app.conversations.lock(principal, id));
@@ -90,9 +95,9 @@ pub(in crate::server) async fn request(
         reservation,
     } = found;
     let id = format!("{:016x}{:016x}", app.gateway.seed(), app.gateway.seed());
-    read_text(length + loaded, || {
-        let input = responses::expand(&mut body, earlier, app.config.max_body_bytes)?;
-        let mut read = responses::read_request(body, &offered)?;
+    read_text(body.len() + loaded, || {
+        let input = responses::expand(&mut object, earlier, app.config.max_body_bytes)?;
+        let mut read = responses::read_request(object, &offered, is_native)?;
         let is_streamed = read.request.stream;
         let mode = match read.resource["background"] == true {
             true => AnswerMode::Background { is_streamed },
@@ -112,9 +117,14 @@ pub(in crate::server) async fn request(
         };
         let writer = Box::new(ResponseWriter::new(read.resource, read.names, id, now()));
         Ok(Asked {
-            chat: body::held(write_chat(&read.request), reservation),
+            chat: server_body::held(write_chat(&read.request), reservation),
             model: read.request.model.clone(),
-            warnings: left_out(&read.dropped),
+            original: Original {
+                api: Api::Responses,
+                body: body.clone(),
+                left_out: read.dropped,
+                deferred: read.deferred,
+            },
             writer: FaceWriter::Response(Writing { writer, keep }),
             is_here,
             mode,

@@ -349,7 +349,7 @@ impl Session {
 
     /// A response without output, for a request that is only to be remembered (`generate: false`).
     fn prepared(&self, body: JsonObject) -> Result<Response, Unsupported> {
-        let read = read_request(body, &|_, _| None)?;
+        let read = read_request(body, &|_, _| None, false)?;
         let id = format!(
             "{:016x}{:016x}",
             self.app.gateway.seed(),

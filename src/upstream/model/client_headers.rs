@@ -1,8 +1,9 @@
 //! The client's headers that go on to an upstream, and which of them only one upstream may see.
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use super::Config;
+use super::{Api, Config};
 
 /// Headers that carry a client's key, for a provider or a gateway before it, or name the account that the key belongs
 /// to.
@@ -44,6 +45,27 @@ pub(super) fn remove_credentials(headers: &mut HeaderMap) {
     }
 }
 
+/// What the client of another API than chat completions wrote, of which the chat holds what every API can say.
+#[derive(Clone, Debug)]
+pub struct Original {
+    /// The client's API.
+    pub api: Api,
+    /// The body of its request.
+    pub body: Bytes,
+    /// What other APIs do not understand of it.
+    pub left_out: Vec<String>,
+    /// The tools that the model is to search for, with the names that it knows.
+    pub deferred: Vec<String>,
+}
+
+impl Original {
+    /// Says what is left out for another API.
+    pub fn warning(&self) -> Option<String> {
+        let names = self.left_out.join(", ");
+        (!names.is_empty()).then(|| format!("not understood and left out: {names}"))
+    }
+}
+
 /// The client's headers for a request that toolway writes.
 #[derive(Debug, Default)]
 pub struct ClientHeaders {
@@ -51,12 +73,27 @@ pub struct ClientHeaders {
     list: Box<[(HeaderName, HeaderValue)]>,
     /// What tells the client from others.
     pub(super) client: u64,
+    /// What the headers came with.
+    pub(super) original: Option<Box<Original>>,
 }
 
 impl ClientHeaders {
     /// With what tells the client from others, so that what is kept of its conversations reaches nobody else.
     pub fn with_client(self, client: u64) -> ClientHeaders {
         ClientHeaders { client, ..self }
+    }
+
+    /// With what the client wrote in its own API.
+    pub fn with_original(self, original: Original) -> ClientHeaders {
+        let original = Some(Box::new(original));
+        ClientHeaders { original, ..self }
+    }
+
+    /// Adds tools that the model is to search for.
+    pub fn defer(&mut self, names: impl Iterator<Item = String>) {
+        if let Some(original) = &mut self.original {
+            original.deferred.extend(names);
+        }
     }
 
     /// The headers that this upstream may see.
@@ -103,6 +140,7 @@ impl FromIterator<(HeaderName, HeaderValue)> for ClientHeaders {
         ClientHeaders {
             list: list.into(),
             client: 0,
+            original: None,
         }
     }
 }

@@ -191,13 +191,16 @@ impl Upstream {
         if way != Way::Chat {
             return Box::pin(call.ask(way, body)).await;
         }
-        match self.post(&self.chat, headers, body, round).await {
+        let plain = call.without_raw_parts(body);
+        let plain = plain.as_deref().map(SegmentedBody::of);
+        let plain = plain.as_ref().unwrap_or(body);
+        match self.post(&self.chat, headers, plain, round).await {
             Err(ModelError::Refused(refused))
                 if self.config.api == Api::Auto && wants_responses(&refused) =>
             {
                 Box::pin(call.ask_otherwise(body, refused)).await
             }
-            answered => answered,
+            answered => call.warned(Api::Chat, answered),
         }
     }
 }
@@ -211,6 +214,18 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
+    /// The body for a model that is asked with a chat, if there is something in it that no chat API takes.
+    fn without_raw_parts(&self, body: &SegmentedBody<'_>) -> Option<Vec<u8>> {
+        let original = self.headers.original.as_ref();
+        original.filter(|original| !original.left_out.is_empty())?;
+        let bytes = body.to_bytes();
+        read_text(bytes.len(), || {
+            let mut body: JsonObject = serde_json::from_slice(&bytes).ok()?;
+            chat::remove_raw_parts(&mut body);
+            serde_json::to_vec(&body).ok()
+        })
+    }
+
     /// Asks a model that has refused a chat completion.
     async fn ask_otherwise(
         &self,
@@ -249,18 +264,24 @@ impl Asking<'_> {
             }
             Way::Anthropic => {
                 let request = self.read(body)?;
-                let written = anthropic::write_request(&request);
+                let mut written = anthropic::write_request(&request);
+                if let Some(original) = self.original(Api::Anthropic) {
+                    anthropic::restore(&mut written.body, original);
+                }
+                anthropic::defer(&mut written.body, self.deferred());
                 let reader = Box::new(anthropic::EventReader::default());
-                self.ask_native(&self.upstream.messages, &request, written, reader)
-                    .await
+                let url = &self.upstream.messages;
+                let answered = self.ask_native(url, &request, written, reader).await;
+                self.warned(Api::Anthropic, answered)
             }
             Way::Gemini => {
                 let request = self.read(body)?;
                 match self.generate(&request, true).await {
                     Err(ModelError::Refused(it)) if is_about_signatures(&it) => {
-                        self.generate(&request, false).await
+                        let answered = self.generate(&request, false).await;
+                        self.warned(Api::Gemini, answered)
                     }
-                    answered => answered,
+                    answered => self.warned(Api::Gemini, answered),
                 }
             }
             Way::Chat | Way::WithoutReasoning => {
@@ -271,6 +292,7 @@ impl Asking<'_> {
                     let warning = format!("{} does not think here when it has tools", self.model);
                     incoming.warnings.push(warning);
                 }
+                let answered = self.warned(Api::Chat, answered);
                 self.note(way, answered)
             }
         }
@@ -307,10 +329,50 @@ impl Asking<'_> {
     }
 
     async fn respond(&self, request: &Request, sealed: bool) -> Result<Incoming, ModelError> {
-        let written = responses::write_request(request, sealed);
+        let mut written = responses::write_request(request, sealed);
+        if let Some(original) = self.original(Api::Responses) {
+            responses::restore(&mut written.body, original);
+        }
+        responses::defer(&mut written.body, self.deferred());
         let reader = Box::new(responses::EventReader::default());
-        self.ask_native(&self.upstream.responses, request, written, reader)
-            .await
+        let url = &self.upstream.responses;
+        let answered = self.ask_native(url, request, written, reader).await;
+        self.warned(Api::Responses, answered)
+    }
+
+    /// What the client wrote, if it was in this API.
+    fn original(&self, api: Api) -> Option<JsonObject> {
+        let original = self.headers.original.as_ref();
+        let original = original.filter(|original| original.api == api)?;
+        let parse = || serde_json::from_slice(&original.body).ok();
+        read_text(original.body.len(), parse)
+    }
+
+    /// The tools that the model is to search for.
+    fn deferred(&self) -> &[String] {
+        let original = self.headers.original.as_ref();
+        original.map_or(&[], |original| &original.deferred)
+    }
+
+    /// Says what of the client's request a model that is asked in this API is not told.
+    fn warned(
+        &self,
+        api: Api,
+        answered: Result<Incoming, ModelError>,
+    ) -> Result<Incoming, ModelError> {
+        let Some(original) = &self.headers.original else {
+            return answered;
+        };
+        let mut incoming = answered?;
+        if original.api != api {
+            incoming.warnings.extend(original.warning());
+        }
+        let searches = matches!(api, Api::Responses | Api::Anthropic);
+        if !searches && !original.deferred.is_empty() {
+            let warning = format!("{} was asked without: defer_loading", self.model);
+            incoming.warnings.push(warning);
+        }
+        Ok(incoming)
     }
 
     async fn generate(&self, request: &Request, sealed: bool) -> Result<Incoming, ModelError> {

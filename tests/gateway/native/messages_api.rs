@@ -31,7 +31,7 @@ fn error(status: u16, kind: &str, message: &str) -> (u16, Value) {
 }
 
 fn fault(body: &Value) -> Option<String> {
-    const KNOWN: [&str; 15] = [
+    const KNOWN: [&str; 19] = [
         "model",
         "max_tokens",
         "messages",
@@ -47,6 +47,10 @@ fn fault(body: &Value) -> Option<String> {
         "temperature",
         "top_p",
         "top_k",
+        "container",
+        "context_management",
+        "inference_geo",
+        "service_tier",
     ];
     let model = body["model"].as_str()?;
     for key in body.as_object()?.keys() {
@@ -66,7 +70,8 @@ fn fault(body: &Value) -> Option<String> {
     if is_new && body["thinking"]["type"] == "enabled" {
         return Some("thinking: `enabled` is not supported".to_owned());
     }
-    for tool in body["tools"].as_array().into_iter().flatten() {
+    let tools = body["tools"].as_array().into_iter().flatten();
+    for tool in tools.filter(|tool| tool.get("type").is_none()) {
         if tool["input_schema"]["type"] != "object" {
             return Some("tools.0.custom.input_schema.type: Field required".to_owned());
         }

@@ -49,7 +49,8 @@ fn fault(body: &Value, refuses: &[&str]) -> Option<(String, String)> {
         );
     }
     for (at, tool) in body["tools"].as_array().into_iter().flatten().enumerate() {
-        if tool["name"].as_str().is_none() {
+        let has_name = matches!(tool["type"].as_str(), Some("function" | "custom"));
+        if has_name && tool["name"].as_str().is_none() {
             return fault(
                 &format!("tools[{at}].name"),
                 "Missing required parameter: 'tools[0].name'.",
@@ -70,7 +71,10 @@ fn fault(body: &Value, refuses: &[&str]) -> Option<(String, String)> {
                 let follows = at
                     .checked_sub(1)
                     .and_then(|before| input[before]["type"].as_str());
-                if !matches!(follows, Some("reasoning" | "function_call" | "message")) {
+                if !matches!(
+                    follows,
+                    Some("reasoning" | "function_call" | "message" | "tool_search_output")
+                ) {
                     return fault(
                         "input",
                         "Item 'fc' of type 'function_call' was provided without its required 'reasoning' item.",
@@ -90,6 +94,8 @@ fn fault(body: &Value, refuses: &[&str]) -> Option<(String, String)> {
             Some("reasoning")
                 if item["summary"].is_array() && item["encrypted_content"].is_string() => {}
             Some("message") if item["content"].is_array() => {}
+            Some("tool_search_call" | "tool_search_output" | "web_search_call")
+                if item["id"].is_string() => {}
             other => return fault("input", &format!("Invalid value: {other:?}")),
         }
     }

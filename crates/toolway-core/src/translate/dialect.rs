@@ -149,6 +149,26 @@ impl Sealed {
         id?.strip_prefix(OF_TEXT)?.parse().ok()
     }
 
+    /// A part of an answer that only its provider understands, as the API has it: a search of its own, and what that
+    /// found. It goes where seals go, and back to the provider in its place.
+    fn raw(source: Source, part: JsonObject) -> Reasoning {
+        let sealed = Sealed {
+            source,
+            id: Some(RAW.to_owned()),
+            data: Value::Object(part).to_string(),
+        };
+        Reasoning {
+            text: String::new(),
+            sealed: Some(sealed),
+        }
+    }
+
+    /// The part that [`raw`](Sealed::raw) has put in, if this provider made it.
+    fn read_raw(&self, source: Source) -> Option<JsonObject> {
+        let is_raw = self.source == source && self.id.as_deref() == Some(RAW);
+        is_raw.then(|| serde_json::from_str(&self.data).ok())?
+    }
+
     /// It is valid with its id only, and clients get items with ids of toolway's: OpenAI checks both together.
     fn is_bound(&self) -> bool {
         self.source == Source::OpenAi && self.id.is_some()
@@ -191,6 +211,9 @@ impl Sealed {
 
 /// What the id of a text's signature begins with.
 const OF_TEXT: &str = "text-";
+
+/// The id of a part that is there as a whole.
+const RAW: &str = "raw";
 
 /// What a wrapped seal begins with.
 const WRAPPED: &str = "toolway:";
@@ -359,6 +382,13 @@ pub enum GatewayError {
     },
 }
 
+impl Reasoning {
+    /// A part of an answer of this provider that nobody else understands.
+    fn raw(&self, source: Source) -> Option<JsonObject> {
+        self.sealed.as_ref()?.read_raw(source)
+    }
+}
+
 /// Reads the answers of one API.
 pub trait AnswerReader: Send {
     /// What an event of a stream adds to the answer; an unknown event adds nothing.
@@ -416,6 +446,8 @@ pub struct Usage {
     pub input: u64,
     /// Those of `input` that were read from a cache.
     pub cached: u64,
+    /// Those of `input` that were written into a cache, where the API tells.
+    pub cache_written: u64,
     /// Of the answer, thoughts included.
     pub output: u64,
     /// Those of `output` that are thoughts.

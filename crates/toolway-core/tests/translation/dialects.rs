@@ -262,7 +262,7 @@ proptest! {
         let request = without_foreign_seals(request, Source::OpenAi);
         let mut body = responses::write_request(&request, true).body;
         responses::expand(&mut body, Earlier::default(), 1000).unwrap();
-        let back = responses::read_request(body, &|_, _| None).unwrap().request;
+        let back = responses::read_request(body, &|_, _| None, false).unwrap().request;
         prop_assert_eq!(back.turns, request.turns);
         prop_assert_eq!(back.tools, request.tools);
         prop_assert_eq!(back.tool_choice, request.tool_choice);
@@ -272,8 +272,8 @@ proptest! {
     fn what_messages_can_say_comes_back_with_its_seals(request in request()) {
         let request = without_foreign_seals(request, Source::Anthropic);
         let body = anthropic::write_request(&request).body;
-        let (back, dropped) = anthropic::read_request(body, true).unwrap();
-        prop_assert!(dropped.is_empty());
+        let anthropic::Read { request: back, dropped, deferred } = anthropic::read_request(body).unwrap();
+        prop_assert!(dropped.is_empty() && deferred.is_empty());
         let seals = |request: &Request| {
             let parts = request.turns.iter().flat_map(|turn| turn.parts.clone());
             parts
@@ -285,6 +285,31 @@ proptest! {
         };
         prop_assert_eq!(seals(&back), seals(&request));
         prop_assert_eq!(back.turns.len(), request.turns.len());
+    }
+
+    #[test]
+    fn an_upstream_of_messages_gets_what_its_client_wrote(request in request()) {
+        let mut original = anthropic::write_request(&without_foreign_seals(request, Source::Anthropic)).body;
+        for message in original["messages"].as_array_mut().unwrap() {
+            for block in message["content"].as_array_mut().unwrap() {
+                block["cache_control"] = json!({"type": "ephemeral"});
+            }
+        }
+        original.insert("unknown".to_owned(), json!([1]));
+        let read = anthropic::read_request(original.clone()).unwrap();
+        let chat = chat::read_request(chat::write_request(&read.request)).unwrap();
+        let mut body = anthropic::write_request(&chat).body;
+        anthropic::restore(&mut body, original.clone());
+        // Where thoughts stand among texts is known by what is kept of the answers (`sealed_turns`).
+        let blocks = |body: &JsonObject| {
+            let messages = body["messages"].as_array().unwrap().iter();
+            let blocks = messages.flat_map(|it| it["content"].as_array().unwrap());
+            let mut blocks: Vec<String> = blocks.map(Value::to_string).collect();
+            blocks.sort();
+            blocks
+        };
+        prop_assert_eq!(blocks(&body), blocks(&original));
+        prop_assert_eq!(&body["unknown"], &original["unknown"]);
     }
 
     #[test]
@@ -351,15 +376,15 @@ proptest! {
         let body = object(body);
         for request in [
             chat::read_request(body.clone()).ok(),
-            anthropic::read_request(body.clone(), true).ok().map(|(request, _)| request),
-            responses::read_request(body.clone(), &|_, _| None).ok().map(|read| read.request),
+            anthropic::read_request(body.clone()).ok().map(|read| read.request),
+            responses::read_request(body.clone(), &|_, _| None, true).ok().map(|read| read.request),
         ]
         .into_iter()
         .flatten()
         {
             chat::write_request(&request);
-            responses::write_request(&request, true);
-            anthropic::write_request(&request);
+            responses::restore(&mut responses::write_request(&request, true).body, body.clone());
+            anthropic::restore(&mut anthropic::write_request(&request).body, body.clone());
             gemini::write_request(&request, true);
         }
         let _ = responses::expand(&mut body.clone(), Earlier::default(), 1000);

@@ -10,7 +10,8 @@ pub use self::{
     answer::{ChunkReader, ChunkWriter, write_answer},
     request::{read_request, write_request},
 };
-use super::{Reasoning, Sealed, Source, text};
+use super::{RAW, Reasoning, Sealed, Source, text};
+use toolway_protocol::tool::JsonObject;
 
 /// The member of a message or delta that holds sealed reasoning.
 const DETAILS: &str = "reasoning_details";
@@ -21,6 +22,27 @@ const FORMATS: [(Source, &str); 3] = [
     (Source::Anthropic, "anthropic-claude-v1"),
     (Source::Gemini, "google-gemini-v1"),
 ];
+
+/// Removes what another API's provider alone understands of its own answers from the messages of a request.
+pub fn remove_raw_parts(body: &mut JsonObject) {
+    let Some(Value::Array(messages)) = body.get_mut("messages") else {
+        return;
+    };
+    messages.retain_mut(|message| {
+        let Some(Value::Array(details)) = message.get_mut(DETAILS) else {
+            return true;
+        };
+        details.retain(|detail| detail["id"] != RAW);
+        if !details.is_empty() {
+            return true;
+        }
+        if let Some(message) = message.as_object_mut() {
+            message.shift_remove(DETAILS);
+        }
+        let says = ["content", "refusal", "reasoning_content", "tool_calls"];
+        says.iter().any(|key| !message[*key].is_null())
+    });
+}
 
 /// An element of `reasoning_details`; none for reasoning without a seal, whose text is in `reasoning_content`.
 fn write_detail(reasoning: &Reasoning) -> Option<Value> {

@@ -5,6 +5,7 @@ mod event_log;
 mod events;
 mod gateway_tools;
 mod items;
+mod original;
 mod output;
 mod read;
 mod request;
@@ -17,6 +18,7 @@ pub use self::{
     events::EventReader,
     gateway_tools::{GatewayTools, ListedTool},
     items::{PageQuery, StreamQuery, for_upstream, list, with_ids},
+    original::{defer, restore},
     read::{
         Earlier, McpEntries, Read, References, ToolNames, continue_from, expand, fill, read_request,
     },

@@ -36,6 +36,8 @@ enum Block {
     Thought(Reasoning),
     /// The call's number, and what its arguments are if no delta comes.
     Call(usize, Option<String>),
+    /// One of the provider's own, and what its input is if deltas come.
+    Raw(JsonObject, String),
 }
 
 /// An event with a piece of text.
@@ -157,8 +159,8 @@ impl EventReader {
                     vec![Delta::Call(number, call)],
                 )
             }
-            // What the provider's own tools say is not for the client of another API.
-            _ => return Vec::new(),
+            Some(_) => (Block::Raw(block.clone(), String::new()), Vec::new()),
+            None => return Vec::new(),
         };
         self.blocks.insert(at, block);
         deltas
@@ -190,6 +192,10 @@ impl EventReader {
                 *otherwise = None;
                 vec![Delta::Arguments(*number, piece)]
             }
+            (Some("input_json_delta"), Block::Raw(_, input)) => {
+                input.push_str(&piece("partial_json"));
+                Vec::new()
+            }
             _ => Vec::new(),
         }
     }
@@ -198,6 +204,12 @@ impl EventReader {
         match self.blocks.remove(&at) {
             Some(Block::Thought(reasoning)) => vec![Delta::Sealed(reasoning)],
             Some(Block::Call(number, Some(input))) => vec![Delta::Arguments(number, input)],
+            Some(Block::Raw(mut block, input)) => {
+                if let Ok(input) = serde_json::from_str::<Value>(&input) {
+                    block.insert("input".to_owned(), input);
+                }
+                vec![Delta::Sealed(Sealed::raw(Source::Anthropic, block))]
+            }
             Some(Block::Text | Block::Call(_, None)) | None => Vec::new(),
         }
     }
@@ -225,6 +237,7 @@ impl EventReader {
         let usage = Usage {
             input: count(&self.usage, &["input_tokens"]) + cached + written,
             cached,
+            cache_written: written,
             output: count(&self.usage, &["output_tokens"]),
             reasoning: count(&self.usage, &["output_tokens_details", "thinking_tokens"]),
         };

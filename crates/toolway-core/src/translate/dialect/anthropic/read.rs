@@ -11,24 +11,28 @@ use crate::translate::{
 };
 use toolway_protocol::tool::JsonObject;
 
-use super::{
-    THREAD_NOT_FOUND,
-    write::{OWN, REDACTED},
-};
+use super::{THREAD_NOT_FOUND, original::is_search, write::REDACTED};
 
 /// How the block begins in which Claude Code tells its version: it changes with each request, so that no provider could
 /// keep the beginning of the conversation in its cache.
 const BILLING: &str = "x-anthropic-billing-header:";
 
-/// A request and what of it is not understood: names of members, as a warning for the client.
-type Read = (Request, Vec<String>);
+/// A request of a client.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// What is asked of the model.
+    pub request: Request,
+    /// What of it only Anthropic's models understand, as a warning for the client.
+    pub dropped: Vec<String>,
+    /// The tools that the model is to search for.
+    pub deferred: Vec<String>,
+}
 
-/// Reads the body of a request. Members that only Anthropic's models have are dropped, unless `keeps_own`: then those of the
-/// whole request stay, and one `cache_control` stands for those of its blocks.
+/// Reads the body of a request. Members that only Anthropic's models have are left to [`restore`](super::restore).
 ///
 /// # Errors
 /// When there are no messages, or they continue a thread of the server's.
-pub fn read_request(mut body: JsonObject, keeps_own: bool) -> Result<Read, Unsupported> {
+pub fn read_request(mut body: JsonObject) -> Result<Read, Unsupported> {
     if body
         .get("thread")
         .is_some_and(|thread| thread["type"] == "continue")
@@ -39,18 +43,18 @@ pub fn read_request(mut body: JsonObject, keeps_own: bool) -> Result<Read, Unsup
             code: THREAD_NOT_FOUND,
         });
     }
-    let rest = match keeps_own {
-        true => own_members(&body),
-        false => JsonObject::new(),
-    };
-    let mut dropped = Vec::new();
+    let (mut dropped, mut deferred) = (Vec::new(), Vec::new());
     let mut turns = Vec::new();
-    let system = read_text(take(&mut body, "system"));
+    let system = match take(&mut body, "system") {
+        Some(Value::String(text)) => instructions([text.as_str()]),
+        Some(Value::Array(blocks)) => instructions(read_text(&blocks)),
+        _ => String::new(),
+    };
     if !system.is_empty() {
         turns.push(Turn {
             role: Role::System,
             name: None,
-            parts: system,
+            parts: vec![Part::Text(system)],
         });
     }
     let messages = take_list(&mut body, "messages");
@@ -66,7 +70,13 @@ pub fn read_request(mut body: JsonObject, keeps_own: bool) -> Result<Read, Unsup
     let mut tools = Vec::new();
     for tool in take_list(&mut body, "tools") {
         match read_tool(&tool) {
-            Some(tool) => tools.push(tool),
+            Some(read) => {
+                if tool["defer_loading"] == true {
+                    deferred.push(read.name.clone());
+                }
+                tools.push(read);
+            }
+            None if is_search(&tool) => {}
             None => dropped.push(format!(
                 "tool {}",
                 tool["name"].as_str().unwrap_or("without a name")
@@ -101,62 +111,26 @@ pub fn read_request(mut body: JsonObject, keeps_own: bool) -> Result<Read, Unsup
         verbosity: None,
         stream: take(&mut body, "stream") == Some(Value::Bool(true)),
         other_tools: Vec::new(),
-        rest,
+        rest: JsonObject::new(),
     };
-    Ok((request, dropped))
+    Ok(Read {
+        request,
+        dropped,
+        deferred,
+    })
 }
 
-/// What the request asks of Anthropic's models only.
-fn own_members(body: &JsonObject) -> JsonObject {
-    let own = OWN
-        .iter()
-        .filter_map(|key| Some(((*key).to_owned(), body.get(*key)?.clone())));
-    let mut own: JsonObject = own.collect();
-    if let Some(user) = body
-        .get("metadata")
-        .and_then(|metadata| metadata.get("user_id"))
-    {
-        own.insert("user".to_owned(), user.clone());
-    }
-    let blocks = ["system", "messages", "tools"]
-        .iter()
-        .filter_map(|key| body.get(*key));
-    if !own.contains_key("cache_control") && blocks.into_iter().any(is_cached) {
-        own.insert("cache_control".to_owned(), json!({"type": "ephemeral"}));
-    }
-    own
+/// The texts of the blocks of `system`.
+pub(super) fn read_text(blocks: &[Value]) -> impl Iterator<Item = &str> {
+    blocks.iter().filter_map(|block| block["text"].as_str())
 }
 
-/// A part of it is to be cached.
-fn is_cached(value: &Value) -> bool {
-    match value {
-        Value::Array(items) => items.iter().any(is_cached),
-        Value::Object(members) => {
-            members.get("cache_control").is_some_and(Value::is_object)
-                || members.get("content").is_some_and(is_cached)
-        }
-        _ => false,
-    }
-}
-
-/// The texts of `system`.
-fn read_text(system: Option<Value>) -> Vec<Part> {
-    let texts = match system {
-        Some(Value::String(text)) => vec![text],
-        Some(Value::Array(blocks)) => {
-            let texts = blocks.iter().filter_map(|block| block["text"].as_str());
-            texts.map(str::to_owned).collect()
-        }
-        _ => Vec::new(),
-    };
+/// One text, for not every chat upstream takes parts in a system message.
+pub(super) fn instructions<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
     let texts = texts.into_iter();
     let texts = texts.filter(|text| !text.is_empty() && !text.starts_with(BILLING));
-    // One text, for not every chat upstream takes parts in a system message.
-    let texts: Vec<String> = texts.collect();
-    match texts.is_empty() {
-        true => Vec::new(),
-        false => vec![Part::Text(texts.join("\n\n"))],
-    }
+    let texts: Vec<&str> = texts.collect();
+    texts.join("\n\n")
 }
 
 /// A message becomes one turn, or two: results of tools first, then what the person says.

@@ -14,7 +14,7 @@ use crate::translate::{
 use toolway_protocol::tool::JsonObject;
 
 /// Members that clients of chat completions send for this API, passed on as they are.
-pub(super) const OWN: [&str; 5] = [
+const OWN: [&str; 5] = [
     "cache_control",
     "container",
     "context_management",
@@ -261,6 +261,9 @@ fn write_file(file: &JsonObject) -> Option<Value> {
 fn write_reasoning(reasoning: &Reasoning) -> Option<Value> {
     let sealed = reasoning.sealed.as_ref();
     let sealed = sealed.filter(|sealed| sealed.source == Source::Anthropic)?;
+    if let Some(block) = sealed.read_raw(Source::Anthropic) {
+        return Some(block.into());
+    }
     Some(match sealed.id.as_deref() == Some(REDACTED) {
         true => json!({"type": "redacted_thinking", "data": sealed.data}),
         false => json!({"type": "thinking", "thinking": reasoning.text, "signature": sealed.data}),
@@ -281,7 +284,7 @@ fn write_call(call: &Call) -> Value {
 }
 
 /// An id with letters, digits, `_` and `-` only, which is what the API takes.
-fn plain_id(id: &str) -> String {
+pub(super) fn plain_id(id: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let plain = id.chars().map(|c| if is_plain(c) { c } else { '_' });
     plain.collect()

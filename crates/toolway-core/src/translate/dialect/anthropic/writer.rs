@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::write::REDACTED;
+use super::{original, write::REDACTED};
 use crate::translate::dialect::{
     AnswerWriter, Delta, Head, Reasoning, Source, Usage, object, write_event,
 };
@@ -119,6 +119,20 @@ impl MessageWriter {
             }
             // A block behind the text would hide it from clients that show the last one.
             Delta::Sealed(reasoning) if is_of_text(&reasoning) => {}
+            Delta::Sealed(reasoning) if reasoning.raw(Source::Anthropic).is_some() => {
+                self.close(out);
+                let (start, input) =
+                    original::begun(reasoning.raw(Source::Anthropic).unwrap_or_default());
+                self.start(&start, out);
+                if let Some(input) = input {
+                    let input = input.to_string();
+                    self.delta(
+                        &json!({"type": "input_json_delta", "partial_json": input}),
+                        out,
+                    );
+                }
+                self.stop(out);
+            }
             Delta::Sealed(reasoning) if is_redacted(&reasoning) => {
                 self.close(out);
                 self.start(&redacted(&reasoning), out);
@@ -283,8 +297,8 @@ fn stop_reason(finish: Option<FinishReason>) -> &'static str {
 /// Tokens as the API counts them: those of a cache on their own.
 fn write_usage(usage: Usage) -> Value {
     json!({
-        "input_tokens": usage.input.saturating_sub(usage.cached),
-        "cache_creation_input_tokens": 0,
+        "input_tokens": usage.input.saturating_sub(usage.cached).saturating_sub(usage.cache_written),
+        "cache_creation_input_tokens": usage.cache_written,
         "cache_read_input_tokens": usage.cached,
         "output_tokens": usage.output,
     })
@@ -343,6 +357,9 @@ pub fn write_message(deltas: Vec<Delta>) -> Result<JsonObject, Box<ErrorBody>> {
                 }
             },
             Delta::Sealed(reasoning) if is_of_text(&reasoning) => {}
+            Delta::Sealed(reasoning) if reasoning.raw(Source::Anthropic).is_some() => {
+                content.extend(reasoning.raw(Source::Anthropic).map(Value::from));
+            }
             Delta::Sealed(reasoning) if is_redacted(&reasoning) => {
                 content.push(redacted(&reasoning));
             }

@@ -182,15 +182,19 @@ fn envelope(head: &Head, object_name: &str) -> JsonObject {
     ])
 }
 
-/// The members of `usage`.
+/// The members of `usage`. What was written into a cache has the name that it has at OpenRouter.
 fn write_usage(usage: Usage) -> Value {
-    json!({
+    let mut written = json!({
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
         "total_tokens": usage.input + usage.output,
         "prompt_tokens_details": {"cached_tokens": usage.cached},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
-    })
+    });
+    if usage.cache_written > 0 {
+        written["prompt_tokens_details"]["cache_write_tokens"] = usage.cache_written.into();
+    }
+    written
 }
 
 /// Writes a whole answer, which its deltas make up. `created` as in [`ChunkWriter::new`].
@@ -364,6 +368,7 @@ impl ChunkReader {
             deltas.push(Delta::Usage(Usage {
                 input: count(&usage, &["prompt_tokens"]),
                 cached: count(&usage, &["prompt_tokens_details", "cached_tokens"]),
+                cache_written: count(&usage, &["prompt_tokens_details", "cache_write_tokens"]),
                 output: count(&usage, &["completion_tokens"]),
                 reasoning: count(&usage, &["completion_tokens_details", "reasoning_tokens"]),
             }));

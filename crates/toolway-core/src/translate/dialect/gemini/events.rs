@@ -232,6 +232,7 @@ fn read_usage(usage: &JsonObject) -> Usage {
     Usage {
         input: count("promptTokenCount") + count("toolUsePromptTokenCount"),
         cached: count("cachedContentTokenCount"),
+        cache_written: 0,
         output: count("candidatesTokenCount") + thoughts,
         reasoning: thoughts,
     }

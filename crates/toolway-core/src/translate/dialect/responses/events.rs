@@ -209,7 +209,8 @@ impl EventReader {
                     .then_some(Delta::Sealed(reasoning));
                 said.into_iter().chain(sealed).collect()
             }
-            _ => Vec::new(),
+            Some("message") | None => Vec::new(),
+            Some(_) => vec![Delta::Sealed(Sealed::raw(Source::OpenAi, item))],
         }
     }
 
@@ -235,6 +236,7 @@ impl EventReader {
             deltas.push(Delta::Usage(Usage {
                 input: count(&usage, &["input_tokens"]),
                 cached: count(&usage, &["input_tokens_details", "cached_tokens"]),
+                cache_written: 0,
                 output: count(&usage, &["output_tokens"]),
                 reasoning: count(&usage, &["output_tokens_details", "reasoning_tokens"]),
             }));

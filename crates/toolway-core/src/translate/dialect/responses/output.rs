@@ -25,6 +25,8 @@ pub(super) enum ItemKind {
     },
     Refusal(String),
     Reasoning(Reasoning),
+    /// One of the provider's own.
+    Raw(JsonObject),
     Call {
         number: usize,
         call: Call,
@@ -92,6 +94,11 @@ impl ClientNames {
                     written["encrypted_content"] = sealed.wrapped(Source::OpenAi).into();
                 }
                 written
+            }
+            ItemKind::Raw(raw) => {
+                let mut raw = raw.clone();
+                raw.entry("id").or_insert_with(|| item.id.as_str().into());
+                raw.into()
             }
             ItemKind::Call { call, .. } => self.write_call(&item.id, status, call),
             ItemKind::ToolList { label, tools } => {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{
     conversation::conversation_id,
     gateway_tools::{call_of, read_outcome},
+    original::SEARCH,
 };
 use crate::translate::{
     dialect::{
@@ -37,6 +38,8 @@ pub struct Read {
     pub resource: JsonObject,
     /// What of it is not understood, as a warning for the client.
     pub dropped: Vec<String>,
+    /// The client's tools that the model is to search for.
+    pub deferred: Vec<String>,
     /// Its `mcp` entries.
     pub mcp: McpEntries,
 }
@@ -46,6 +49,8 @@ pub struct Read {
 pub struct McpEntries {
     /// Their labels.
     pub labels: Vec<String>,
+    /// The labels whose tools the model is to search for.
+    pub deferred: Vec<String>,
     /// The labels whose tools the conversation lists already.
     pub listed: Vec<String>,
     /// The calls that the client has agreed to and that the conversation has no result of; the result of each in
@@ -84,13 +89,13 @@ impl ToolNames {
     pub(super) fn find(&self, name: &str) -> Option<&NamedTool> {
         self.0.get(name)
     }
+}
 
-    /// The name for models.
-    fn offered(&self, namespace: Option<&str>, name: &str) -> String {
-        match namespace {
-            Some(namespace) => format!("{namespace}__{name}"),
-            None => name.to_owned(),
-        }
+/// The name of a tool for models.
+pub(super) fn offered(namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("{namespace}__{name}"),
+        None => name.to_owned(),
     }
 }
 
@@ -245,13 +250,16 @@ fn text_of_reference(item: &Value) -> Option<&str> {
 }
 
 /// Reads the body of a request, whose references were put in by [`expand`]. `offered` gives the name that models know a tool
-/// of the gateway by, from the label and the name that the client knows.
+/// of the gateway by, from the label and the name that the client knows. With `keeps_own`, items that only OpenAI's models
+/// understand stay, as pieces of reasoning are kept. What else a chat has no word for is left to
+/// [`restore`](super::restore).
 ///
 /// # Errors
 /// When it needs what only a provider with a store of its own has.
 pub fn read_request(
     mut body: JsonObject,
     offered: &dyn Fn(&str, &str) -> Option<String>,
+    keeps_own: bool,
 ) -> Result<Read, Unsupported> {
     let resource = resource(&body);
     refuse(&body)?;
@@ -261,7 +269,7 @@ pub fn read_request(
             "a response in the background is stored; leave out `store`",
         ));
     }
-    let mut reading = Reading::new(offered);
+    let mut reading = Reading::new(offered, keeps_own);
     for tool in take_list(&mut body, "tools") {
         reading.tool(tool, None);
     }
@@ -313,6 +321,7 @@ pub fn read_request(
         names: reading.names,
         resource,
         dropped: reading.dropped,
+        deferred: reading.deferred,
         mcp,
     })
 }
@@ -395,11 +404,13 @@ fn complete_tool(mut tool: Value) -> Value {
 /// A request that is being read.
 struct Reading<'a> {
     offered: &'a dyn Fn(&str, &str) -> Option<String>,
+    keeps_own: bool,
     turns: Vec<Turn>,
     tools: Vec<ToolDefinition>,
     other_tools: Vec<Value>,
     names: ToolNames,
     dropped: Vec<String>,
+    deferred: Vec<String>,
     mcp: McpEntries,
     asked: Vec<AskedCall>,
 }
@@ -438,14 +449,16 @@ fn text_of(item: &JsonObject, key: &str) -> String {
 }
 
 impl Reading<'_> {
-    fn new(offered: &dyn Fn(&str, &str) -> Option<String>) -> Reading<'_> {
+    fn new(offered: &dyn Fn(&str, &str) -> Option<String>, keeps_own: bool) -> Reading<'_> {
         Reading {
             offered,
+            keeps_own,
             turns: Vec::new(),
             tools: Vec::new(),
             other_tools: Vec::new(),
             names: ToolNames::default(),
             dropped: Vec::new(),
+            deferred: Vec::new(),
             mcp: McpEntries::default(),
             asked: Vec::new(),
         }
@@ -509,7 +522,7 @@ impl Reading<'_> {
                 self.say(role, parts);
             }
             "function_call" | "custom_tool_call" => {
-                let name = self.names.offered(text(&item, "namespace"), &owned("name"));
+                let name = offered(text(&item, "namespace"), &owned("name"));
                 let arguments = match kind == "custom_tool_call" {
                     true => json!({"input": owned("input")}).to_string(),
                     false => owned("arguments"),
@@ -554,8 +567,16 @@ impl Reading<'_> {
             "mcp_call" => self.gateway_call(&item),
             "mcp_approval_request" => self.ask(&item),
             "mcp_approval_response" => self.answer(&item)?,
-            // What the provider's own tools left behind says nothing to another model.
-            other => self.dropped.push(format!("item {other}")),
+            other => {
+                let name = format!("item {other}");
+                if !self.dropped.contains(&name) {
+                    self.dropped.push(name);
+                }
+                if self.keeps_own {
+                    let part = Sealed::raw(Source::OpenAi, item);
+                    self.say(Role::Assistant, vec![Part::Reasoning(part)]);
+                }
+            }
         }
         Ok(())
     }
@@ -581,10 +602,10 @@ impl Reading<'_> {
 
     fn call_of_gateway(&self, item: &JsonObject, id: String) -> Call {
         let (label, name) = (text_of(item, "server_label"), text_of(item, "name"));
-        let offered = (self.offered)(&label, &name);
+        let known = (self.offered)(&label, &name);
         Call {
             id,
-            name: offered.unwrap_or_else(|| self.names.offered(Some(&label), &name)),
+            name: known.unwrap_or_else(|| offered(Some(&label), &name)),
             arguments: text_of(item, "arguments"),
             kind: CallKind::Function,
             sealed: None,
@@ -678,7 +699,10 @@ impl Reading<'_> {
         match kind.as_str() {
             "function" | "custom" if !name.is_empty() => {
                 let is_custom = kind == "custom";
-                let offered = self.names.offered(namespace, &name);
+                let offered = offered(namespace, &name);
+                if definition.get("defer_loading") == Some(&Value::Bool(true)) {
+                    self.deferred.push(offered.clone());
+                }
                 let tool = read_tool(definition, offered.clone(), is_custom);
                 if is_custom || namespace.is_some() {
                     let named = NamedTool {
@@ -696,10 +720,15 @@ impl Reading<'_> {
                 }
             }
             "mcp" => {
-                let label = text(&definition, "server_label");
-                self.mcp.labels.extend(label.map(str::to_owned));
+                let label = text(&definition, "server_label").map(str::to_owned);
+                if definition.get("defer_loading") == Some(&Value::Bool(true)) {
+                    self.mcp.deferred.extend(label.clone());
+                }
+                self.mcp.labels.extend(label);
                 self.other_tools.push(definition.into());
             }
+            // The tools that are deferred bring their API's own search along, unless the client searches.
+            SEARCH if text(&definition, "execution") != Some("client") => {}
             other => self.dropped.push(format!("tool {other}")),
         }
     }
@@ -707,7 +736,7 @@ impl Reading<'_> {
     fn choice(&self, choice: &Value) -> Option<ToolChoice> {
         let named = |choice: &Value| {
             let name = choice["name"].as_str()?;
-            Some(self.names.offered(choice["namespace"].as_str(), name))
+            Some(offered(choice["namespace"].as_str(), name))
         };
         let choice = match (choice.as_str(), choice["type"].as_str()) {
             (Some("auto"), _) => ToolChoice::Auto,
@@ -825,9 +854,11 @@ mod tests {
 
     fn read_items(items: &Value) -> Result<Read, Unsupported> {
         let body = json!({"model": "m", "input": items});
-        read_request(body.as_object().unwrap().clone(), &|label, name| {
-            Some(format!("{label}__{name}"))
-        })
+        read_request(
+            body.as_object().unwrap().clone(),
+            &|label, name| Some(format!("{label}__{name}")),
+            false,
+        )
     }
 
     fn question() -> Value {

@@ -196,6 +196,9 @@ fn write_call(call: &Call) -> Value {
 fn write_reasoning(reasoning: &Reasoning) -> Option<Value> {
     let sealed = reasoning.sealed.as_ref();
     let sealed = sealed.filter(|sealed| sealed.source == Source::OpenAi)?;
+    if let Some(item) = sealed.read_raw(Source::OpenAi) {
+        return Some(item.into());
+    }
     let mut item = object([
         ("type", Some("reasoning".into())),
         ("id", sealed.id.clone().map(Value::from)),

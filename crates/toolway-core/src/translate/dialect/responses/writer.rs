@@ -11,7 +11,8 @@ use super::{
     read::ToolNames,
 };
 use crate::translate::dialect::{
-    AnswerWriter, Delta, GatewayCall, GatewayError, Reasoning, Usage, write_event, write_json,
+    AnswerWriter, Delta, GatewayCall, GatewayError, Reasoning, Source, Usage, write_event,
+    write_json,
 };
 use toolway_protocol::{
     openai::{ErrorBody, FinishReason},
@@ -219,6 +220,7 @@ impl ResponseWriter {
         let prefix = match &kind {
             ItemKind::Message { .. } | ItemKind::Refusal(_) => "msg",
             ItemKind::Reasoning(_) => "rs",
+            ItemKind::Raw(_) => "item",
             ItemKind::Call { call, .. } if self.names.is_custom(call) => "ctc",
             ItemKind::Call { .. } => "fc",
             ItemKind::ToolList { .. } => "mcpl",
@@ -257,6 +259,7 @@ impl ResponseWriter {
                 json!({"content_index": 0, "part": {"type": "refusal", "refusal": ""}}),
             )),
             ItemKind::Reasoning(_)
+            | ItemKind::Raw(_)
             | ItemKind::Call { .. }
             | ItemKind::ToolList { .. }
             | ItemKind::GatewayCall { .. } => None,
@@ -305,6 +308,7 @@ impl ResponseWriter {
                     json!({"content_index": 0, "part": {"type": "refusal", "refusal": refusal}}),
                 ),
             ],
+            ItemKind::Raw(_) => Vec::new(),
             ItemKind::Reasoning(reasoning) if reasoning.text.is_empty() => Vec::new(),
             ItemKind::Reasoning(reasoning) => {
                 let part = json!({"type": "summary_text", "text": reasoning.text});
@@ -509,6 +513,11 @@ impl AnswerWriter for ResponseWriter {
                 );
             }
             Delta::Thought(piece) => self.thought(&piece, out),
+            Delta::Sealed(sealed) if sealed.raw(Source::OpenAi).is_some() => {
+                let raw = sealed.raw(Source::OpenAi).unwrap_or_default();
+                let at = self.open(|_| false, || ItemKind::Raw(raw), out);
+                self.close_item(at, out);
+            }
             Delta::Sealed(sealed) => {
                 let is_open = self.output.last().is_some_and(|item| item.is_open);
                 let is_told = matches!(self.output.last(), Some(OutputItem { kind: ItemKind::Reasoning(it), .. }) if is_open && it.sealed.is_none());
