@@ -6,7 +6,10 @@ use crate::{
     byte_budget::Reservation,
     server::{
         App, body,
-        dialects::{AnswerMode, Asked, FaceWriter, Unread, Writing, left_out, now, write_chat},
+        dialects::{
+            AnswerMode, Asked, FaceWriter, Unread, Writing, ask_for_events, left_out, now,
+            write_chat,
+        },
         mcp_items::Shown,
     },
     store::{Principal, responses::KeptResponse},
@@ -82,8 +85,9 @@ pub(in crate::server) async fn request(
         if mode != AnswerMode::Foreground && !read.mcp.approved.is_empty() {
             return Err(approved_in_background().into());
         }
-        // In a stream the order of texts and calls is kept, which a chat completion has no room for.
+        // As in a stream, the order of texts and calls is kept.
         read.request.stream |= mode != AnswerMode::Foreground || is_shown;
+        let is_whole = ask_for_events(app, &mut read.request);
         let keep = Keep {
             is_stored: read.resource.get("store") != Some(&Value::Bool(false)),
             kept: KeptResponse {
@@ -100,6 +104,7 @@ pub(in crate::server) async fn request(
             writer: FaceWriter::Response(Writing { writer, keep }),
             is_here,
             mode,
+            is_whole,
             shown: is_shown.then(|| {
                 Box::new(Shown {
                     entries: read.mcp,

@@ -325,6 +325,19 @@ impl Models {
         }
     }
 
+    /// Every upstream that may answer is asked for a chat completion.
+    pub fn is_asked_in_chat(&self, model: &str) -> bool {
+        match self.find_named(model) {
+            Some(named) => {
+                let mut targets = named.targets.iter();
+                targets.all(|target| target.upstream.is_asked_in_chat(&target.model))
+            }
+            None => self
+                .choose(model)
+                .is_none_or(|upstream| upstream.is_asked_in_chat(model)),
+        }
+    }
+
     fn find_named(&self, model: &str) -> Option<&NamedTargets> {
         self.named.iter().find(|named| named.name == model)
     }
