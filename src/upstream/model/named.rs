@@ -205,7 +205,7 @@ impl<'a> Route<'a> {
     /// Asks for a chat completion, see [`Upstream::chat`], and the next model where one gives no answer. `model` is the
     /// client's name of the model, `body` writes the body for one.
     ///
-    /// Nothing of the answer has been shown when this ends; if another model can be asked, it ends with the first bytes
+    /// Nothing of the answer has been shown when this ends; if another model can be asked, it ends with the first event
     /// of the answer, and else with its head.
     pub async fn ask<'b>(
         &self,
