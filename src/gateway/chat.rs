@@ -78,6 +78,9 @@ pub struct ChatInput {
     pub progress: Option<ProgressMode>,
     /// The face can ask its client before a call, so that `require_approval` may say so.
     pub can_ask: bool,
+    /// The events of a streamed chat are wanted when it is complete: they say in which order the model said what, for
+    /// which a chat completion has no room. What fails, fails as a chat without a stream does.
+    pub is_whole: bool,
     /// Whose conversation it is.
     pub principal: Principal,
     /// The client's key.
@@ -94,7 +97,7 @@ pub enum ChatResponse {
     Plain {
         /// Headers that go with it.
         headers: HeaderMap,
-        /// A chat completion.
+        /// A chat completion, or the events of one, see [`ChatInput::is_whole`].
         body: Bytes,
     },
     /// A stream of events.

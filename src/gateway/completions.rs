@@ -50,11 +50,9 @@ impl Gateway {
             match (chat.is_loop(), chat.request.stream()) {
                 // Boxed, because each takes kilobytes while an answer lasts, and unboxed each would take as much as the
                 // largest.
-                (false, true) => Box::pin(stream::pass_through(chat, sink))
-                    .await
-                    .map(|()| None),
+                (false, true) => Box::pin(stream::pass_through(chat, sink)).await,
                 (false, false) => Box::pin(plain::pass_through(chat)).await.map(Some),
-                (true, true) => Box::pin(stream::run(chat, sink)).await.map(|()| None),
+                (true, true) => Box::pin(stream::run(chat, sink)).await,
                 (true, false) => Box::pin(plain::run(chat)).await.map(Some),
             }
         };

@@ -1,4 +1,5 @@
-//! Streamed answers: one stream to the client, however many questions to the model it takes.
+//! Streamed answers: one stream to the client, however many questions to the model it takes. A face that makes one body
+//! of it gets all of its events at the end.
 
 use std::{pin::pin, time::Duration};
 
@@ -27,7 +28,7 @@ use super::{
     failure::{Failed, Failure},
     plain::MAX_BODY_BYTES,
     rounds::{self, AnswerForm, EarlyCalls},
-    sink::Sink,
+    sink::{LoopResult, Sink},
 };
 
 /// Longest event of an upstream, in bytes.
@@ -37,7 +38,7 @@ const MAX_EVENT_BYTES: usize = 16 << 20;
 const TAIL: Duration = Duration::from_millis(20);
 
 /// Streams the answer to a chat that the gateway's tools apply to.
-pub(super) async fn run(chat: &Chat<'_>, sink: Sink) -> Result<(), Failed> {
+pub(super) async fn run(chat: &Chat<'_>, sink: Sink) -> LoopResult {
     let mut turn = chat.turn();
     let mut streamed = Streamed::new(chat, Mode::Loop, sink);
     let ended = rounds::run(chat, &mut turn, &mut streamed).await;
@@ -45,7 +46,7 @@ pub(super) async fn run(chat: &Chat<'_>, sink: Sink) -> Result<(), Failed> {
 }
 
 /// Streams an answer that no gateway tool applies to: the upstream's own bytes, mended where they are broken.
-pub(super) async fn pass_through(chat: &Chat<'_>, sink: Sink) -> Result<(), Failed> {
+pub(super) async fn pass_through(chat: &Chat<'_>, sink: Sink) -> LoopResult {
     let mut streamed = Streamed::new(chat, Mode::PassThrough, sink);
     streamed.sink.without_comments();
     let first = Ask::first();
@@ -65,6 +66,8 @@ struct Streamed<'a> {
     sink: Sink,
     /// What is to be sent next.
     out: Vec<u8>,
+    /// Nothing is sent before the answer is complete, and then with these headers.
+    whole: Option<HeaderMap>,
     /// The rest of an answer whose last event has come, see [`Streamed::drain`].
     tail: Option<Box<Incoming>>,
 }
@@ -128,6 +131,7 @@ impl<'a> Streamed<'a> {
             writer: ChatStream::new(chat.settings(mode)),
             sink,
             out: Vec::new(),
+            whole: chat.input.is_whole.then(HeaderMap::new),
             tail: None,
         }
     }
@@ -162,6 +166,9 @@ impl<'a> Streamed<'a> {
                 }
             }
             self.show(&incoming.headers).await;
+            if self.out.len() > MAX_BODY_BYTES {
+                return Err(self.chat.faulty(StreamError::TooLarge));
+            }
             early.begin(self.writer.complete_calls());
             let next = {
                 let next = pin!(self.next(incoming));
@@ -199,6 +206,12 @@ impl<'a> Streamed<'a> {
 
     /// Sends what there is, after the status that the client gets with the first thing the upstream says.
     async fn show(&mut self, headers: &HeaderMap) {
+        if let Some(kept) = &mut self.whole {
+            if kept.is_empty() {
+                kept.clone_from(headers);
+            }
+            return;
+        }
         if !self.sink.has_begun() && self.writer.has_begun() {
             // Once for each answer, and then its room is free again.
             Box::pin(self.sink.begin(headers.clone())).await;
@@ -216,34 +229,37 @@ impl<'a> Streamed<'a> {
     }
 
     /// Tells the client how the loop ended. Its caller boxes it, for its room is not needed before.
-    async fn end(&mut self, ended: Result<Finish, Failed>) -> Result<(), Failed> {
+    async fn end(&mut self, ended: Result<Finish, Failed>) -> LoopResult {
         match ended {
-            Ok(finish) => {
-                self.finish(finish.reason, finish.usage.as_ref()).await;
-                Ok(())
-            }
+            Ok(finish) => Ok(self.finish(finish.reason, finish.usage.as_ref()).await),
             Err(failed) => self.fail(failed).await,
         }
     }
 
     /// Tells the client how an answer ended that is all of one round. Its caller boxes it, as [`Streamed::end`].
-    async fn end_one(&mut self, asked: Result<Round, Failure>) -> Result<(), Failed> {
+    async fn end_one(&mut self, asked: Result<Round, Failure>) -> LoopResult {
         match asked {
             Ok(round) => {
                 if let Some(usage) = &round.usage {
                     self.chat.note_usage(usage::counts(usage));
                 }
-                self.finish(round.finish, None).await;
-                Ok(())
+                Ok(self.finish(round.finish, None).await)
             }
             Err(failure) => self.fail(failure.into()).await,
         }
     }
 
-    async fn finish(&mut self, reason: FinishReason, usage: Option<&JsonObject>) {
+    /// Gives the answer if nothing of it was sent.
+    async fn finish(
+        &mut self,
+        reason: FinishReason,
+        usage: Option<&JsonObject>,
+    ) -> Option<(HeaderMap, Bytes)> {
         self.writer.finish(reason, usage, &mut self.out);
         self.flush().await;
         self.drain().await;
+        let headers = self.whole.take()?;
+        Some((headers, std::mem::take(&mut self.out).into()))
     }
 
     /// Reads what follows the last event, mostly nothing but the end of the body: a connection whose answer was
@@ -258,7 +274,7 @@ impl<'a> Streamed<'a> {
     }
 
     /// Tells the client within the stream; gives the failure back when the stream has not begun.
-    async fn fail(&mut self, failed: Failed) -> Result<(), Failed> {
+    async fn fail(&mut self, failed: Failed) -> LoopResult {
         if !self.sink.has_begun() {
             return Err(failed);
         }
@@ -267,7 +283,7 @@ impl<'a> Streamed<'a> {
         self.writer
             .fail(&(self.chat.input.tell)(failure), &mut self.out);
         self.flush().await;
-        Ok(())
+        Ok(None)
     }
 
     fn push(&mut self, event: Result<SseEvent, FrameError>) -> Result<Pushed, Failure> {

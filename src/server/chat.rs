@@ -76,6 +76,7 @@ pub(super) fn input(
         shows_state: headers.get(STATE).is_some_and(|value| value == "show"),
         progress: chosen.progress,
         can_ask: false,
+        is_whole: false,
         principal,
         key: guard::position(&app.config, headers),
         tell: error::in_band,

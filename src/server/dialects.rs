@@ -43,7 +43,7 @@ use toolway_core::{
 };
 use toolway_protocol::{
     openai::ErrorBody,
-    sse::{Framer, SseEvent},
+    sse::{self, Framer, SseEvent},
     tool::JsonObject,
 };
 
@@ -201,7 +201,7 @@ async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Re
     if face == Face::Messages {
         headers::move_key(&mut parts.headers);
     }
-    let input = match asked.input(&app, &parts.headers, record) {
+    let mut input = match asked.input(&app, &parts.headers, record) {
         Ok(input) => input,
         Err(failure) => return failed(face, failure),
     };
@@ -214,9 +214,12 @@ async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Re
         (FaceWriter::Message, _) => None,
     };
     let principal = input.principal;
+    input.is_whole = asked.is_whole;
+    // These APIs have no place for it.
+    input.progress = None;
     match app.gateway.chat(input).await {
         Ok(ChatResponse::Plain { headers, body }) => {
-            let deltas = read_text(body.len(), || read_chat(&body));
+            let deltas = read_text(body.len(), || read_chat(body.clone()));
             let written = match writer {
                 None => anthropic::write_message(deltas),
                 Some(writing) => writing.write_whole(&app, principal, deltas).await,
@@ -243,10 +246,18 @@ async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Re
     }
 }
 
-/// What a whole answer of the gateway says.
-pub(super) fn read_chat(body: &[u8]) -> Vec<Delta> {
-    match serde_json::from_slice(body) {
-        Ok(chat) => ChunkReader::default().read(chat),
+/// What a whole answer of the gateway says, be it one completion or the events of one.
+pub(super) fn read_chat(body: Bytes) -> Vec<Delta> {
+    let mut reader = ChunkReader::default();
+    if sse::is_begun_by(&body) {
+        let mut framer = Framer::new(MAX_EVENT_BYTES);
+        framer.push(body);
+        let events = std::iter::from_fn(|| framer.next()?.ok());
+        let deltas = events.filter_map(|event| reader.read_event(&event.data()?));
+        return deltas.flatten().collect();
+    }
+    match serde_json::from_slice(&body) {
+        Ok(chat) => reader.read(chat),
         Err(error) => {
             let error = ErrorBody::new("server_error", "internal_error", error.to_string());
             vec![Delta::Failed(error)]
@@ -285,6 +296,8 @@ pub(super) struct Asked {
     /// It refers to what toolway keeps, and the upstream does not.
     pub(super) is_here: bool,
     pub(super) mode: AnswerMode,
+    /// The client wants no stream, though the chat asks for one, see [`Face::read`].
+    pub(super) is_whole: bool,
     /// The client sees the gateway's tools.
     pub(super) shown: Option<Box<Shown>>,
 }
@@ -379,7 +392,7 @@ impl Face {
                 let is_native = model.is_some_and(|model| self.is_native(app, model));
                 read::request(app, principal, object, body, is_native).await
             }
-            Face::Messages => read_text(body.len(), || read_message(object, body)),
+            Face::Messages => read_text(body.len(), || read_message(app, object, body)),
         };
         read.map_err(|unread| match unread {
             Unread::Unsupported(unsupported) => Unreadable {
@@ -417,12 +430,13 @@ impl From<NoRoom> for Unread {
     }
 }
 
-fn read_message(object: JsonObject, body: &Bytes) -> Result<Asked, Unread> {
+fn read_message(app: &App, object: JsonObject, body: &Bytes) -> Result<Asked, Unread> {
     let anthropic::Read {
-        request,
+        mut request,
         dropped,
         deferred,
     } = anthropic::read_request(object)?;
+    let is_whole = ask_for_events(app, &mut request);
     Ok(Asked {
         chat: write_chat(&request),
         original: Original {
@@ -435,8 +449,17 @@ fn read_message(object: JsonObject, body: &Bytes) -> Result<Asked, Unread> {
         writer: FaceWriter::Message,
         is_here: false,
         mode: AnswerMode::Foreground,
+        is_whole,
         shown: None,
     })
+}
+
+/// A chat completion has no room for the order of thoughts, texts and calls, but the events of a stream have. Where the
+/// model's API keeps that order, the chat is a stream in any case. Whether the client wants none.
+pub(super) fn ask_for_events(app: &App, request: &mut dialect::Request) -> bool {
+    let is_whole = !request.stream && !app.gateway.models().is_asked_in_chat(&request.model);
+    request.stream |= is_whole;
+    is_whole
 }
 
 pub(super) fn refused(unsupported: Unsupported) -> Failure {

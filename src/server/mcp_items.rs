@@ -22,9 +22,9 @@ use crate::{
         chat::{ChatInput, ChatResponse},
         failure::Failed,
         progress_mode::ProgressMode,
-        sink,
     },
     store::Principal,
+    upstream::read_text,
 };
 use toolway_core::{
     catalog::{self, Selected},
@@ -37,7 +37,7 @@ use toolway_protocol::mcp::tools::write_annotations;
 
 use super::{
     App, chat as chat_face,
-    dialects::{self, ChatEvent, ChatEvents, Face, Translated, Writing},
+    dialects::{self, ChatEvents, Face, Translated, Writing},
     error,
 };
 
@@ -95,7 +95,7 @@ impl Shown {
     }
 }
 
-/// Answers a chat, whose answer is streamed by the gateway in any case.
+/// Answers a chat, which is asked for as a stream in any case.
 pub(super) async fn answer(
     app: Arc<App>,
     mut input: ChatInput,
@@ -105,6 +105,7 @@ pub(super) async fn answer(
     let showing = shown.show(&app, &mut input, &mut writing.writer);
     let selected = showing.await;
     let (principal, is_streamed) = (input.principal, shown.is_streamed);
+    input.is_whole = !is_streamed;
     let making = shown.making(&app, input, selected);
     if !is_streamed {
         return whole(making.run().await, &app, principal, writing).await;
@@ -272,16 +273,12 @@ async fn whole(
         .map(|(call, _)| Delta::GatewayCall(call.clone()));
     let mut deltas: Vec<Delta> = calls.collect();
     deltas.extend(results(made));
-    let headers = match answer {
-        ChatResponse::Stream { headers, body } => {
-            deltas.extend(collect(body).await);
-            headers
-        }
-        ChatResponse::Plain { headers, body } => {
-            deltas.extend(dialects::read_chat(&body));
-            headers
-        }
+    let (headers, body) = match answer {
+        ChatResponse::Plain { headers, body } => (headers, body),
+        // The chat asks for its events as a whole, so that the gateway does not answer so.
+        ChatResponse::Stream { headers, .. } => (headers, Bytes::new()),
     };
+    deltas.extend(read_text(body.len(), || dialects::read_chat(body.clone())));
     let written = writing.write_whole(app, principal, deltas).await;
     dialects::plain(Face::Responses, headers, written)
 }
@@ -307,27 +304,13 @@ fn rest(
         // The chat asks for a stream, so that the gateway does not answer so.
         ChatResponse::Plain { headers, body } => {
             let mut out = Vec::new();
-            for delta in dialects::read_chat(&body) {
+            for delta in dialects::read_chat(body) {
                 writer.write(delta, &mut out);
             }
             writer.finish(&mut out);
             (headers, one(out).boxed())
         }
     }
-}
-
-/// What a streamed answer of the gateway says, when it is complete.
-async fn collect(body: sink::ResponseBody) -> Vec<Delta> {
-    let mut events = ChatEvents::new(body);
-    let mut deltas = Vec::new();
-    while let Some(piece) = events.next().await {
-        for event in piece {
-            if let ChatEvent::Deltas(more) = event {
-                deltas.extend(more);
-            }
-        }
-    }
-    deltas
 }
 
 /// The stream that `work` comes to, with a comment each time that it takes `every` longer to begin.

@@ -153,6 +153,47 @@ async fn a_stream_that_breaks_before_its_first_byte_is_another_models_and_later_
 }
 
 #[tokio::test]
+async fn a_stream_whose_first_event_is_an_error_is_another_models() {
+    let overloaded = r#"{"error":{"message":"busy","type":"server_error","code":503}}"#;
+    let native = r#"{"type":"error","error":{"type":"overloaded_error","message":"busy"}}"#;
+    for (api, pieces) in [
+        ("", vec![format!(": wait\n\ndata: {overloaded}\n\n")]),
+        (
+            "",
+            vec![
+                "event: error\nda".to_owned(),
+                format!("ta: {overloaded}\n\n"),
+            ],
+        ),
+        (
+            "api = \"anthropic\"",
+            vec![format!("event: error\ndata: {native}\n\n")],
+        ),
+    ] {
+        let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+        let first = Model::start([events(&pieces, Then::End)]).await;
+        let second = Model::start([say("from two")]).await;
+        let (builder, second) = behind(first, second, [api, ""], FAST).await;
+        let gw = builder.start().await;
+        let answer = gw.streamed(named(json!({}))).await;
+        assert_eq!(answer.text(), "from two", "{pieces:?}");
+        assert_eq!(second.asked().len(), 1);
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_whose_first_event_blames_the_request_is_not_another_models() {
+    let invalid = r#"{"error":{"message":"no","type":"invalid_request_error","code":400}}"#;
+    let first = events(&[&format!("data: {invalid}\n\n")], Then::End);
+    let (gw, second) = fast([first], [say("from two")]).await;
+    let response = gw.send(named(json!({"stream": true})), &[]).await;
+    assert_eq!(response.status(), 400);
+    assert!(second.asked().is_empty());
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn a_later_round_falls_back_and_no_tool_runs_twice() {
     for is_streamed in [false, true] {
         let first = Model::start([

@@ -8,7 +8,9 @@ use crate::{
     server::{
         App, body as server_body,
         conversations::Locked,
-        dialects::{AnswerMode, Asked, FaceWriter, Unread, Writing, now, write_chat},
+        dialects::{
+            AnswerMode, Asked, FaceWriter, Unread, Writing, ask_for_events, now, write_chat,
+        },
         mcp_items::Shown,
     },
     store::{Principal, responses::KeptResponse},
@@ -104,8 +106,9 @@ pub(in crate::server) async fn request(
             false => AnswerMode::Foreground,
         };
         let is_shown = !read.mcp.labels.is_empty() || !read.mcp.approved.is_empty();
-        // In a stream the order of texts and calls is kept, which a chat completion has no room for.
+        // As in a stream, the order of texts and calls is kept.
         read.request.stream |= mode != AnswerMode::Foreground || is_shown;
+        let is_whole = ask_for_events(app, &mut read.request);
         let keep = Keep {
             is_stored: read.resource.get("store") != Some(&Value::Bool(false)),
             kept: KeptResponse {
@@ -128,6 +131,7 @@ pub(in crate::server) async fn request(
             writer: FaceWriter::Response(Writing { writer, keep }),
             is_here,
             mode,
+            is_whole,
             shown: is_shown.then(|| {
                 Box::new(Shown {
                     entries: read.mcp,

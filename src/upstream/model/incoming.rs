@@ -4,14 +4,21 @@ use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use super::{Body, HttpError, ModelError};
+use super::{Body, HttpError, ModelError, Refused};
 use crate::body_buffer::BodyBuffer;
+use toolway_protocol::{
+    openai::ErrorBody,
+    sse::{self, FrameError, Framer, SseEvent},
+};
 
 /// Longest wait for the body of an error whose status is known.
 const ERROR_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longest first event that is looked into for an error, in bytes.
+const MAX_FIRST_EVENT_BYTES: usize = 64 << 10;
 
 /// An answer whose head is there and whose body is coming.
 pub struct Incoming {
@@ -30,6 +37,22 @@ pub struct Incoming {
 
 /// Nothing came for too long.
 struct Silent;
+
+/// The first event that is not merely a comment or a sign of life.
+fn first_event(framer: &mut Framer) -> Option<Result<SseEvent, FrameError>> {
+    std::iter::from_fn(|| framer.next()).find(|event| {
+        let is_silent = |event: &SseEvent| event.data().is_none_or(|data| data.trim().is_empty());
+        !event.as_ref().is_ok_and(is_silent)
+    })
+}
+
+fn error_in(event: &SseEvent) -> Option<(ErrorBody, Option<u16>)> {
+    let data = event.data()?;
+    match event.name() {
+        Some("error") => Some(ErrorBody::in_error_event(data.as_bytes())),
+        _ => ErrorBody::in_ok_body(data.as_bytes()),
+    }
+}
 
 impl Incoming {
     /// The next piece of the body; `None` at its end.
@@ -75,19 +98,47 @@ impl Incoming {
         .await
     }
 
-    /// The same answer once its first bytes are there.
+    /// The same answer once its first event is there, or its first bytes where it is no event stream.
     ///
     /// # Errors
-    /// When none come.
+    /// When nothing comes, or what comes is an error.
     pub(super) async fn begun(mut self) -> Result<Incoming, ModelError> {
-        let Some(first) = self.next().await? else {
-            return Err(ModelError::Broken {
-                upstream: self.upstream.to_string(),
-                reason: "the answer is empty".to_owned(),
-            });
+        let mut framer = Framer::new(MAX_FIRST_EVENT_BYTES);
+        let mut begun: Vec<Bytes> = Vec::new();
+        let failed = loop {
+            let piece = match self.next().await? {
+                Some(piece) => piece,
+                None if begun.is_empty() => {
+                    return Err(ModelError::Broken {
+                        upstream: self.upstream.to_string(),
+                        reason: "the answer is empty".to_owned(),
+                    });
+                }
+                None => break None,
+            };
+            framer.push(piece.clone());
+            begun.push(piece);
+            if !begun.first().is_some_and(|first| sse::is_begun_by(first)) {
+                break begun.first().and_then(|first| ErrorBody::in_ok_body(first));
+            }
+            match first_event(&mut framer) {
+                Some(Ok(event)) => break error_in(&event),
+                Some(Err(_)) => break None,
+                None => {}
+            }
         };
+        if let Some((error, status)) = failed {
+            let status = status.and_then(|status| StatusCode::from_u16(status).ok());
+            return Err(ModelError::Refused(Box::new(Refused {
+                upstream: self.upstream.to_string(),
+                status: status.unwrap_or(StatusCode::BAD_GATEWAY),
+                error,
+                headers: std::mem::take(&mut self.headers),
+            })));
+        }
         let rest = std::mem::replace(&mut self.body, Body::Other(stream::empty().boxed()));
-        self.body = Body::Other(stream::iter([Ok(first)]).chain(rest).boxed());
+        let begun = stream::iter(begun.into_iter().map(Ok));
+        self.body = Body::Other(begun.chain(rest).boxed());
         Ok(self)
     }
 

@@ -205,7 +205,7 @@ impl<'a> Route<'a> {
     /// Asks for a chat completion, see [`Upstream::chat`], and the next model where one gives no answer. `model` is the
     /// client's name of the model, `body` writes the body for one.
     ///
-    /// Nothing of the answer has been shown when this ends; if another model can be asked, it ends with the first bytes
+    /// Nothing of the answer has been shown when this ends; if another model can be asked, it ends with the first event
     /// of the answer, and else with its head.
     pub async fn ask<'b>(
         &self,
@@ -322,6 +322,19 @@ impl Models {
             None => self
                 .choose(model)
                 .is_some_and(|upstream| is_so(&upstream.config)),
+        }
+    }
+
+    /// Every upstream that may answer is asked for a chat completion.
+    pub fn is_asked_in_chat(&self, model: &str) -> bool {
+        match self.find_named(model) {
+            Some(named) => {
+                let mut targets = named.targets.iter();
+                targets.all(|target| target.upstream.is_asked_in_chat(&target.model))
+            }
+            None => self
+                .choose(model)
+                .is_none_or(|upstream| upstream.is_asked_in_chat(model)),
         }
     }
 

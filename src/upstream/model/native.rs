@@ -182,12 +182,7 @@ impl Upstream {
             model,
             round,
         };
-        let way = self.learned.way(model).unwrap_or(match self.config.api {
-            Api::Auto | Api::Chat => Way::Chat,
-            Api::Responses => Way::Responses { sealed: true },
-            Api::Anthropic => Way::Anthropic,
-            Api::Gemini => Way::Gemini,
-        });
+        let way = self.way(model);
         if way != Way::Chat {
             return Box::pin(call.ask(way, body)).await;
         }
@@ -202,6 +197,20 @@ impl Upstream {
             }
             answered => call.warned(Api::Chat, answered),
         }
+    }
+
+    /// As far as is known, the model answers with chat completions.
+    pub(super) fn is_asked_in_chat(&self, model: &str) -> bool {
+        matches!(self.way(model), Way::Chat | Way::WithoutReasoning)
+    }
+
+    fn way(&self, model: &str) -> Way {
+        self.learned.way(model).unwrap_or(match self.config.api {
+            Api::Auto | Api::Chat => Way::Chat,
+            Api::Responses => Way::Responses { sealed: true },
+            Api::Anthropic => Way::Anthropic,
+            Api::Gemini => Way::Gemini,
+        })
     }
 }
 

@@ -345,17 +345,21 @@ pub fn write_message(deltas: Vec<Delta>) -> Result<JsonObject, Box<ErrorBody>> {
             Delta::Finish(reason) => finish = reason,
             Delta::Failed(error) => return Err(error.into()),
             Delta::Text(text) | Delta::Refusal(text) => {
-                content.push(json!({"type": "text", "text": text}));
+                match content.last_mut().and_then(|last| last.get_mut("text")) {
+                    Some(Value::String(begun)) => begun.push_str(&text),
+                    _ => content.push(json!({"type": "text", "text": text})),
+                }
             }
-            Delta::Thought(text) => match content.last_mut().filter(|last| is_unsigned(last)) {
-                Some(last) => {
-                    let begun = last["thinking"].as_str().unwrap_or_default();
-                    last["thinking"] = format!("{begun}{text}").into();
+            Delta::Thought(text) => {
+                let last = content.last_mut().filter(|last| is_unsigned(last));
+                match last.and_then(|last| last.get_mut("thinking")) {
+                    Some(Value::String(begun)) => begun.push_str(&text),
+                    _ => {
+                        content
+                            .push(json!({"type": "thinking", "thinking": text, "signature": ""}));
+                    }
                 }
-                None => {
-                    content.push(json!({"type": "thinking", "thinking": text, "signature": ""}));
-                }
-            },
+            }
             Delta::Sealed(reasoning) if is_of_text(&reasoning) => {}
             Delta::Sealed(reasoning) if reasoning.raw(Source::Anthropic).is_some() => {
                 content.extend(reasoning.raw(Source::Anthropic).map(Value::from));
