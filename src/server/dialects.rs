@@ -523,6 +523,11 @@ pub(super) enum ChatEvent {
 }
 
 impl ChatEvent {
+    fn is_failure(&self) -> bool {
+        let is_failure = |delta: &Delta| matches!(delta, Delta::Failed(_));
+        matches!(self, ChatEvent::Deltas(deltas) if deltas.iter().any(is_failure))
+    }
+
     /// Appends the events for it.
     pub(super) fn write(self, writer: &mut dyn AnswerWriter, out: &mut Vec<u8>) {
         match self {
@@ -597,6 +602,10 @@ impl Translated {
         loop {
             let mut out = Vec::with_capacity(ROOM);
             for event in self.events.next().await? {
+                if event.is_failure() {
+                    // A failed response is not kept, and its conversation is free before the client reads of it.
+                    self.keep = None;
+                }
                 event.write(&mut *self.writer, &mut out);
             }
             if let Some(response) = self.writer.kept()

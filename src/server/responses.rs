@@ -92,7 +92,7 @@ pub(super) async fn create_in_background(app: Arc<App>, parts: Parts, asked: Ask
     let run = app.runs.start(start).await;
     match is_streamed {
         true => events(&app, run, 0),
-        false => Json(run.response()).into_response(),
+        false => Json(run.response().await).into_response(),
     }
 }
 
@@ -110,7 +110,7 @@ pub(super) async fn show(
     let principal = headers::principal(request.headers());
     match (app.runs.find(principal, &id), from) {
         (Some(run), Some(from)) => events(&app, run, from),
-        (Some(run), None) => Json(run.response()).into_response(),
+        (Some(run), None) => Json(run.response().await).into_response(),
         (None, Some(_)) => with(app, &id, request, |_| {
             let message =
                 "the events of this response are not kept, or no longer; get it without `stream`";
@@ -158,7 +158,7 @@ pub(super) async fn cancel(
     let principal = headers::principal(request.headers());
     if let Some(run) = app.runs.find(principal, &id) {
         run.cancel().await;
-        return Json(run.response()).into_response();
+        return Json(run.response().await).into_response();
     }
     with(app, &id, request, |kept| {
         match kept.response.get("background") {

@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, future::Future, pin::pin, time::Duration};
 
 use axum::{
-    body::Bytes,
+    body::{Bytes, HttpBody},
     extract::Request,
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
@@ -66,10 +66,12 @@ pub(super) fn accept(request: &mut Request) -> Result<(Response, OnUpgrade), Fai
         && lists(headers, &header::CONNECTION, "upgrade")
         && lists(headers, &header::SEC_WEBSOCKET_VERSION, "13");
     let key = headers.get(header::SEC_WEBSOCKET_KEY);
-    let Some(key) = key.filter(|_| is_handshake) else {
+    // What follows the head would be read as frames.
+    let has_body = !request.body().is_end_stream();
+    let Some(key) = key.filter(|_| is_handshake && !has_body) else {
         return Err(Failure::Request {
             message: "GET opens a WebSocket here, over HTTP/1.1 with `Connection: upgrade`, `Upgrade: websocket`, \
-                      `Sec-WebSocket-Version: 13` and a `Sec-WebSocket-Key`"
+                      `Sec-WebSocket-Version: 13` and a `Sec-WebSocket-Key`, and without a body"
                 .to_owned(),
             param: None,
             code: "invalid_value",

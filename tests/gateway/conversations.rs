@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     dialects::{over, plain, post, streamed, upstream},
     harness::{Toolway, toolway},
-    model::{Model, Reply, Then, call, events, say},
+    model::{HOLD, Model, Reply, Then, call, events, say},
     websocket::connect,
 };
 
@@ -311,5 +311,64 @@ async fn a_conversation_and_a_previous_response_exclude_each_other() {
     assert_eq!(refused.status(), 400);
     let error: Value = refused.json().await.unwrap();
     assert_eq!(error["error"]["code"], "mutually_exclusive_parameters");
+    gw.join().await;
+}
+
+/// Reads a response until this is in it.
+async fn read_until(response: &mut reqwest::Response, text: &str) {
+    let mut read = String::new();
+    while !read.contains(text) {
+        let piece = response.chunk().await.unwrap();
+        let piece = piece.unwrap_or_else(|| panic!("it ended with {read}"));
+        read.push_str(&String::from_utf8_lossy(&piece));
+    }
+}
+
+/// A request for a stream.
+fn streaming(id: &str, background: bool) -> Value {
+    json!({"model": "m", "input": "a", "conversation": id, "stream": true, "background": background})
+}
+
+#[tokio::test]
+async fn a_client_that_has_read_the_end_of_a_response_can_continue_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!(
+        "data_dir = '{}'\n{}",
+        folder.path().display(),
+        upstream("chat")
+    );
+    let script: Vec<Reply> = (0..12).map(|_| say("one")).collect();
+    let gw = toolway(Model::start(script).await)
+        .config(&config)
+        .start()
+        .await;
+    let id = new(&gw).await;
+    for n in 0..12 {
+        let mut response = post(&gw, "/v1/responses", &streaming(&id, n % 2 == 0)).await;
+        read_until(&mut response, "event: response.completed").await;
+    }
+    assert_eq!(said(&gw, &id).await.len(), 24);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_client_that_has_read_of_a_failure_can_try_again_at_once() {
+    let failing = || {
+        let chunk = r#"data: {"id":"c","choices":[{"index":0,"delta":{"content":"so far"}}]}"#;
+        let error = r#"data: {"error":{"message":"broken","type":"server_error"}}"#;
+        let pieces = [&format!("{chunk}\n\n"), HOLD, &format!("{error}\n\n")];
+        events(&pieces, Then::Silence)
+    };
+    let gw = over("chat", vec![failing(), failing(), say("two")]).await;
+    let id = new(&gw).await;
+    let mut first = post(&gw, "/v1/responses", &streaming(&id, false)).await;
+    read_until(&mut first, "so far").await;
+    gw.model.go_on();
+    read_until(&mut first, "event: response.failed").await;
+    let mut second = post(&gw, "/v1/responses", &streaming(&id, true)).await;
+    read_until(&mut second, "event: response.failed").await;
+    streamed(&gw, "/v1/responses", streaming(&id, false)).await;
+    assert_eq!(said(&gw, &id).await, ["a", "two"]);
+    drop((first, second));
     gw.join().await;
 }

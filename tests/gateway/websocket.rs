@@ -390,6 +390,7 @@ async fn what_is_no_handshake_is_refused() {
     for lines in [
         "Connection: upgrade\r\nSec-WebSocket-Version: 13",
         "Connection: upgrade\r\nSec-WebSocket-Version: 8\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        "Connection: upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nContent-Length: 2",
     ] {
         let head = format!(
             "GET /v1/responses HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n{lines}\r\n\r\n"

@@ -88,6 +88,8 @@ struct RunState {
     log: EventLog,
     /// The bytes of the log.
     reservation: Reservation,
+    /// The last events. Nobody reads them before the response is in the store, so that the next request finds it.
+    end: Vec<u8>,
     /// It is in the store as it ended, or is not to be.
     has_ended: bool,
     /// The client does not want it any more.
@@ -132,6 +134,7 @@ impl Runs {
                 writer: start.writer,
                 log: EventLog::default(),
                 reservation: self.logs.take_nothing(),
+                end: Vec::new(),
                 has_ended: false,
                 is_deleted: false,
             }),
@@ -139,7 +142,7 @@ impl Runs {
             cancelled: CancellationToken::new(),
         });
         run.write(&start.app, |writer, out| writer.queue(&start.model, out));
-        let response = run.response();
+        let response = run.state().writer.response();
         let id = response.get("id").and_then(Value::as_str);
         let id = (start.making.principal(), id.unwrap_or_default().to_owned());
         self.table().runs.insert(id.clone(), Arc::clone(&run));
@@ -161,11 +164,12 @@ impl Runs {
                 run.work(&app, making, ended).await;
                 if !run.state().is_deleted {
                     let asked = run.state().writer.asked();
-                    keep.keep(&app, id.0, &asked, run.response()).await;
+                    let response = run.state().writer.response();
+                    keep.keep(&app, id.0, &asked, response).await;
                 }
-                drop(place);
+                drop((keep, place));
                 app.runs.table().end(id);
-                run.state().has_ended = true;
+                run.publish_end(&app);
                 run.changed.send_replace(());
             }
         };
@@ -222,8 +226,11 @@ impl Table {
 }
 
 impl Run {
-    /// The response as it is now.
-    pub(in crate::server) fn response(&self) -> JsonObject {
+    /// The response as it is now; if it is over, once it is in the store.
+    pub(in crate::server) async fn response(&self) -> JsonObject {
+        if self.state().writer.is_over() {
+            self.ended().await;
+        }
         self.state().writer.response()
     }
 
@@ -336,27 +343,42 @@ impl Run {
     fn write(&self, app: &App, write: impl FnOnce(&mut ResponseWriter, &mut Vec<u8>)) {
         let mut out = Vec::new();
         let mut state = self.state();
+        write(&mut state.writer, &mut out);
+        match state.writer.is_over() {
+            true => state.end.extend(out),
+            false => state.append(app, &out),
+        }
+        drop(state);
+        self.changed.send_replace(());
+    }
+
+    /// Shows the last events. The response is in the store, or is not to be.
+    fn publish_end(&self, app: &App) {
+        let mut state = self.state();
+        let end = std::mem::take(&mut state.end);
+        state.append(app, &end);
+        state.has_ended = true;
+    }
+
+    fn state(&self) -> MutexGuard<'_, RunState> {
+        // A thread that panicked with it has written whole events.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RunState {
+    /// Keeps events, and drops the oldest if there is no room.
+    fn append(&mut self, app: &App, events: &[u8]) {
         let RunState {
-            writer,
-            log,
-            reservation,
-            ..
-        } = &mut *state;
-        write(writer, &mut out);
-        log.append(&out);
+            log, reservation, ..
+        } = self;
+        log.append(events);
         while log.bytes() > MAX_LOG || !reservation.grow_to(log.bytes()) {
             let is_over = log.bytes() > MAX_LOG;
             if (is_over || !app.runs.table().forget_oldest()) && !log.drop_oldest() {
                 break;
             }
         }
-        drop(state);
-        self.changed.send_replace(());
-    }
-
-    fn state(&self) -> MutexGuard<'_, RunState> {
-        // A thread that panicked with it has written whole events.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
