@@ -165,7 +165,9 @@ impl Runs {
                 if !run.state().is_deleted {
                     let asked = run.state().writer.asked();
                     let response = run.state().writer.response();
-                    keep.keep(&app, id.0, &asked, response).await;
+                    // Readers get the end even if keeping it panics, which is in the log.
+                    let keeping = AssertUnwindSafe(keep.keep(&app, id.0, &asked, response));
+                    let _ = keeping.catch_unwind().await;
                 }
                 drop((keep, place));
                 app.runs.table().end(id);
