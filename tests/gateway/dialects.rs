@@ -1048,7 +1048,14 @@ async fn a_whole_answer_has_the_order_of_the_stream_with_gateway_tools_and_witho
 
 #[tokio::test]
 async fn a_whole_answer_that_breaks_off_after_a_call_is_not_asked_for_again() {
-    for path in ["/v1/messages", "/v1/responses"] {
+    let messages = json!([{"role": "user", "content": "hello"}]);
+    for (path, body) in [
+        (
+            "/v1/messages",
+            json!({"model": "m", "max_tokens": 1000, "messages": messages}),
+        ),
+        ("/v1/responses", json!({"model": "m", "input": "hello"})),
+    ] {
         let script = vec![
             call(&[("c", "calc__add", json!({"a": 1, "b": 2}))]),
             events(
@@ -1057,8 +1064,6 @@ async fn a_whole_answer_that_breaks_off_after_a_call_is_not_asked_for_again() {
             ),
         ];
         let gw = over("anthropic", script).await;
-        let body = json!({"model": "m", "max_tokens": 1000, "input": "hello",
-            "messages": [{"role": "user", "content": "hello"}]});
         let response = post(&gw, path, &body).await;
         assert_eq!(response.status(), 502);
         assert_eq!(response.headers()["x-should-retry"], "false");

@@ -74,16 +74,11 @@ async fn every_member_of_a_response_reaches_its_upstream_in_every_round() {
 #[tokio::test]
 async fn what_toolway_answers_for_itself_is_not_the_upstreams() {
     let gw = over("responses", two_rounds()).await;
-    let own = [
-        ("store", json!(true)),
-        ("stream_options", json!({"include_obfuscation": false})),
-        ("background", json!(false)),
-    ];
+    let own = [("store", json!(true)), ("background", json!(false))];
     let request = with(json!({"model": "m", "input": "hello"}), &own);
     plain(&gw, "/v1/responses", request).await;
     for asked in gw.model.asked() {
         assert_eq!(asked.body["store"], false);
-        assert_eq!(asked.body.get("stream_options"), None);
         assert_eq!(asked.body.get("background"), None);
     }
     gw.join().await;
