@@ -3,15 +3,19 @@
 //! The OpenAI side speaks OpenAI's words and envelope; `/health` and `/tools` are toolway's own.
 
 mod admission;
+mod answer_stream;
+mod asked;
 mod body;
 mod chat;
 mod connections;
 mod conversations;
 mod cors;
 mod dialects;
+mod dispatch;
 pub mod error;
 mod events;
 mod executor;
+mod face;
 mod forward;
 mod front;
 mod guard;
@@ -173,7 +177,7 @@ pub async fn serve(
     };
     let (routes, front) = (routes(app.clone()), app.clone());
     let answer = move |request: Request, ticket: Arc<Ticket>| {
-        front::answer(front.clone(), routes.clone(), request, ticket)
+        dispatch::answer(front.clone(), routes.clone(), request, ticket)
     };
     let listening = listener::serve(listener, answer, Arc::clone(&connections), shutdown);
     let serving = async {
@@ -214,7 +218,7 @@ fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
     })
 }
 
-/// The routes; every request comes to them through [`front`], which answers chats and messages to `/mcp` itself.
+/// The routes; every request comes to them through [`dispatch`], which answers chats and messages to `/mcp` itself.
 fn routes(app: Arc<App>) -> Router {
     Router::new()
         // The OpenAI API.
@@ -235,7 +239,7 @@ fn routes(app: Arc<App>) -> Router {
         )
         .route(
             "/v1/responses/input_tokens",
-            post(responses::input_tokens).fallback(forward::forward),
+            post(dialects::input_tokens).fallback(forward::forward),
         )
         .route(
             "/v1/responses/compact",

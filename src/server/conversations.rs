@@ -17,9 +17,8 @@ use serde_json::{Value, json};
 
 use super::{
     App, body,
-    dialects::{Face, Received, failed, now, receive, refused},
+    face::{Face, Received, failed, now, page, page_query, receive, refused},
     forward, headers,
-    responses::{page, page_query},
 };
 use crate::{
     gateway::failure::Failure,

@@ -12,6 +12,7 @@ use crate::{
     gateway::failure::{Failed, Failure, Outcome},
     upstream::model::ModelError,
 };
+use toolway_core::translate::{dialect::anthropic, paths};
 use toolway_protocol::openai::ErrorBody;
 
 /// Why the HTTP face refused a request before the gateway saw it.
@@ -225,6 +226,14 @@ impl Refusal {
 
 /// How a face writes an error that has this status.
 pub(super) type ErrorForm = fn(u16, &ErrorBody) -> Value;
+
+/// How errors are written below this path.
+pub(super) fn form_of(path: &str) -> ErrorForm {
+    match paths::is_messages(path) {
+        true => anthropic::write_error,
+        false => |_, error| error.to_value(),
+    }
+}
 
 /// A failure as an HTTP response. Once a tool has run, no SDK is to send the whole request again.
 pub fn response(failed: Failed) -> Response {

@@ -33,12 +33,11 @@ use crate::{
         read_text,
     },
 };
-use toolway_core::translate::{dialect::anthropic, paths};
+use toolway_core::translate::paths;
 
 use super::{
     App,
     body::{self, BodyStream, Incomplete},
-    dialects,
     error::{self, Refusal},
     headers, mcp_sessions,
     request_log::Failing,
@@ -58,10 +57,7 @@ pub(super) async fn forward(State(app): State<Arc<App>>, request: Request) -> Re
     if is_own(path) {
         return Refusal::NotFound(request.uri().path().to_owned()).into_response();
     }
-    let form: error::ErrorForm = match dialects::is_messages(path) {
-        true => anthropic::write_error,
-        false => |_, error| error.to_value(),
-    };
+    let form = error::form_of(path);
     let after = app.gateway.request_timeout();
     let deadline = Instant::now() + after;
     let passed = timeout_at(deadline, pass(&app, request, deadline)).await;

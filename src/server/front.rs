@@ -9,9 +9,8 @@ use std::{
 };
 
 use axum::{
-    Router,
     body::{Body, Bytes},
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderMap, HeaderValue, Uri, header},
     response::{IntoResponse, Response},
 };
@@ -20,23 +19,18 @@ use futures::{
     future::{BoxFuture, ready},
 };
 use http_body::{Frame, SizeHint};
-use tower::ServiceExt;
 use tracing::{Instrument, Span};
 
 use super::{
     App, REQUEST_ID, chat,
     connections::Ticket,
-    cors, dialects,
-    error::Refusal,
+    cors,
+    error::{self, Refusal},
     guard, mcp, mcp_sessions,
     request_log::{Lasting, RequestLog},
-    responses::sockets,
 };
 use crate::upstream::model::is_credential;
-use toolway_core::{
-    policy::KeyId,
-    translate::{dialect::anthropic, paths},
-};
+use toolway_core::{policy::KeyId, translate::paths};
 
 /// Longest id that a client can give its request, in bytes: it goes into every line of the log about it.
 const LONGEST_ID: usize = 256;
@@ -50,20 +44,8 @@ const READ_WHOLE: [&str; 5] = [
     "/tools/",
 ];
 
-/// Answers a request.
-pub(super) fn answer(
-    app: Arc<App>,
-    routes: Router,
-    request: Request,
-    ticket: Arc<Ticket>,
-) -> impl Future<Output = Response> + Send {
-    answer_with(app, request, ticket, |app, request, ticket| {
-        work(app, routes, request, ticket)
-    })
-}
-
 /// Answers a request with `work`, if it is admitted.
-pub(super) fn answer_with(
+pub(super) fn answer(
     app: Arc<App>,
     mut request: Request,
     ticket: Arc<Ticket>,
@@ -74,7 +56,7 @@ pub(super) fn answer_with(
     let id = name(&app, &mut request);
     let span = span(&id, &request, is_clear);
     let key = guard::position(&app.config, request.headers());
-    let is_messages = dialects::is_messages(request.uri().path());
+    let is_messages = paths::is_messages(request.uri().path());
     let log = RequestLog::new(Arc::clone(&app), &request, key, span.clone());
     request.extensions_mut().insert(log.record());
     let answering = async move {
@@ -149,10 +131,7 @@ fn checked(
     let refused = match admitted {
         Ok(()) => return work(app, request, ticket),
         Err(refusal) if paths::is_mcp(request.uri().path()) => mcp::reply::refusal(refusal),
-        Err(refusal) if dialects::is_messages(request.uri().path()) => {
-            refusal.into_response_in(anthropic::write_error)
-        }
-        Err(refusal) => refusal.into_response(),
+        Err(refusal) => refusal.into_response_in(error::form_of(request.uri().path())),
     };
     Box::pin(ready(refused))
 }
@@ -178,29 +157,6 @@ fn held(mut response: Response, ticket: Arc<Ticket>, mut log: RequestLog) -> Res
             ticket,
         })
     })
-}
-
-/// Chats and MCP messages skip the router, which would cost more than reading the request.
-fn work(
-    app: &Arc<App>,
-    routes: Router,
-    request: Request,
-    ticket: &Ticket,
-) -> BoxFuture<'static, Response> {
-    if chat::is_meant(&request) {
-        return Box::pin(chat::complete(State(Arc::clone(app)), request));
-    }
-    if mcp::is_meant(&request) {
-        return Box::pin(mcp::everything(State(Arc::clone(app)), request));
-    }
-    if sockets::is_meant(&request) {
-        let response = sockets::open(app, request, ticket.connection());
-        return Box::pin(ready(response));
-    }
-    Box::pin(routes.oneshot(request).map(|answered| match answered {
-        Ok(response) => response,
-        Err(never) => match never {},
-    }))
 }
 
 /// Normalizes the request's path, so that every decision uses the path that an upstream would receive. Returns false if

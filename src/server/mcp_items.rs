@@ -36,9 +36,10 @@ use toolway_core::{
 use toolway_protocol::mcp::tools::write_annotations;
 
 use super::{
-    App, chat as chat_face,
-    dialects::{self, ChatEvents, Face, Translated, Writing},
-    error,
+    App,
+    answer_stream::{ChatEvents, Translated, Writing, read_chat},
+    chat as chat_face, error,
+    face::{self, Face, write_chat},
 };
 
 /// What goes out while nothing else does.
@@ -237,7 +238,7 @@ impl Making {
                 };
                 responses::fill(request, &call.id, text, failed);
             }
-            self.input.body = dialects::write_chat(request);
+            self.input.body = write_chat(request);
         }
         let answered = gateway.chat(self.input).await;
         if let (Err(failed), false) = (&answered, outcomes.is_empty()) {
@@ -278,9 +279,9 @@ async fn whole(
         // The chat asks for its events as a whole, so that the gateway does not answer so.
         ChatResponse::Stream { headers, .. } => (headers, Bytes::new()),
     };
-    deltas.extend(read_text(body.len(), || dialects::read_chat(body.clone())));
+    deltas.extend(read_text(body.len(), || read_chat(body.clone())));
     let written = writing.write_whole(app, principal, deltas).await;
-    dialects::plain(Face::Responses, headers, written)
+    face::plain(Face::Responses, headers, written)
 }
 
 /// The rest of a streamed response.
@@ -304,7 +305,7 @@ fn rest(
         // The chat asks for a stream, so that the gateway does not answer so.
         ChatResponse::Plain { headers, body } => {
             let mut out = Vec::new();
-            for delta in dialects::read_chat(body) {
+            for delta in read_chat(body) {
                 writer.write(delta, &mut out);
             }
             writer.finish(&mut out);

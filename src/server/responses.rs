@@ -3,6 +3,7 @@
 //! What is not kept here may be kept by the upstream, which is asked for it.
 
 pub(super) mod background;
+pub(super) mod keep;
 pub(super) mod read;
 pub(super) mod sockets;
 
@@ -19,12 +20,12 @@ use serde_json::{Value, json};
 
 use self::background::{Run, Start};
 use super::{
-    App, body, chat,
-    dialects::{
-        AnswerMode, Asked, Face, FaceWriter, Writing, estimate, failed, has_route, has_tools,
-        model, receive, refused,
-    },
+    App,
+    answer_stream::{FaceWriter, Writing},
+    asked::{AnswerMode, Asked},
+    body, chat,
     error::{self, Refusal},
+    face::{Face, failed, has_route, model, page, page_query, receive, refused},
     forward, guard, headers,
     mcp_items::Making,
     request_log::RequestLog,
@@ -36,11 +37,8 @@ use crate::{
 };
 use toolway_core::{
     agent::parked::NoRoom,
-    translate::dialect::{
-        Unsupported,
-        responses::{
-            PageQuery, References, StreamQuery, expand, for_upstream, interrupted, is_unfinished,
-        },
+    translate::dialect::responses::{
+        References, StreamQuery, expand, for_upstream, interrupted, is_unfinished,
     },
 };
 use toolway_protocol::tool::JsonObject;
@@ -196,20 +194,6 @@ pub(super) async fn input_items(
     with(app, &id, request, |kept| page(query, kept.input)).await
 }
 
-/// Which page of a list the parameters of a request ask for.
-pub(super) fn page_query(request: &Request) -> Result<PageQuery, Unsupported> {
-    let query = request.uri().query().unwrap_or_default();
-    PageQuery::read(url::form_urlencoded::parse(query.as_bytes()))
-}
-
-/// Answers with a page of items.
-pub(super) fn page(query: Result<PageQuery, Unsupported>, items: Vec<Value>) -> Response {
-    match query.and_then(|query| query.page(items)) {
-        Ok(page) => Json(page).into_response(),
-        Err(unsupported) => error::response(refused(unsupported).into()),
-    }
-}
-
 /// Answers with a response that is kept here, or has the upstream answer.
 async fn with(
     app: Arc<App>,
@@ -226,44 +210,6 @@ async fn with(
         Ok(Some(kept)) => answer(kept),
         Ok(None) => forward::forward(State(app), request).await,
         Err(_) => error::response(Failure::OverBudget.into()),
-    }
-}
-
-/// Answers `POST /v1/responses/input_tokens` with an estimate. With no tool offered, an upstream that
-/// speaks Responses counts itself.
-pub(super) async fn input_tokens(State(app): State<Arc<App>>, request: Request) -> Response {
-    let face = Face::Responses;
-    let received = match receive(&app, request, face).await {
-        Ok(received) => received,
-        Err(refused) => return refused,
-    };
-    let asked = face.read(&app, received.principal(), &received.body).await;
-    let model = match &asked {
-        Ok(asked) => Some(asked.model.as_str()),
-        Err(unreadable) => unreadable.model.as_deref(),
-    };
-    let is_native = model.is_some_and(|model| face.is_native(&app, model));
-    let is_untouched = is_native
-        && match &asked {
-            Ok(asked) => {
-                let headers = &received.parts.headers;
-                asked.needs_nothing(&app, headers, None).await
-            }
-            Err(_) => !has_tools(&app).await,
-        };
-    if is_untouched {
-        let response = forward::forward(State(Arc::clone(&app)), received.into_request()).await;
-        if has_route(&response) {
-            return response;
-        }
-    }
-    match asked {
-        Ok(asked) => {
-            let tokens = estimate(&asked.chat);
-            let counted = json!({"object": "response.input_tokens", "input_tokens": tokens});
-            Json(counted).into_response()
-        }
-        Err(unreadable) => failed(face, unreadable.failure),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Knows addresses, keys, timeouts and retries; `translate` knows the bodies.
 
+mod api;
 mod client_headers;
 mod error;
 mod incoming;
@@ -43,11 +44,11 @@ use self::named::NamedTargets;
 use self::native::{Learned, MAX_SEALED_BYTES};
 use self::retry::RoundPosition;
 pub use self::{
+    api::{API_NAMES, Api},
     client_headers::{ClientHeaders, Original, is_credential, is_credential_name},
     error::{ModelError, Refused},
     incoming::Incoming,
     named::{NamedModel, Route, RouteStep, TargetModel},
-    native::{API_NAMES, Api},
 };
 
 /// One model provider, as configured and checked.

@@ -22,7 +22,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
-use super::read::Keep;
+use super::keep::Keep;
 use crate::{
     byte_budget::{ByteBudget, Reservation},
     gateway::{
@@ -31,7 +31,7 @@ use crate::{
     },
     server::{
         App,
-        dialects::{ChatEvent, ChatEvents},
+        answer_stream::{ChatEvent, ChatEvents},
         error::{self, Refusal},
         mcp_items::{self, Making},
         places::{HeldPlace, Holder, Places},

@@ -3,14 +3,15 @@
 use axum::body::Bytes;
 use serde_json::Value;
 
+use super::keep::Keep;
 use crate::{
     byte_budget::Reservation,
     server::{
-        App, body as server_body,
-        conversations::Locked,
-        dialects::{
-            AnswerMode, Asked, FaceWriter, Unread, Writing, ask_for_events, now, write_chat,
-        },
+        App,
+        answer_stream::{FaceWriter, Writing},
+        asked::{AnswerMode, Asked, Unread},
+        body as server_body,
+        face::{ask_for_events, now, write_chat},
         mcp_items::Shown,
     },
     store::{Principal, responses::KeptResponse},
@@ -21,53 +22,9 @@ use crate::{
 };
 use toolway_core::{
     agent::parked::NoRoom,
-    translate::dialect::{
-        GatewayCall,
-        responses::{self, Earlier, References, ResponseWriter, is_unfinished},
-    },
+    translate::dialect::responses::{self, Earlier, References, ResponseWriter},
 };
 use toolway_protocol::tool::{JsonObject, ServerId};
-
-/// A response that is kept when it is complete.
-pub(in crate::server) struct Keep {
-    /// Later requests may name it.
-    is_stored: bool,
-    kept: KeptResponse,
-    /// The conversation that it belongs to.
-    conversation: Option<Locked>,
-}
-
-impl Keep {
-    /// Keeps the response as it is now, and the calls that it asks the client to approve.
-    pub(in crate::server) async fn keep(
-        &mut self,
-        app: &App,
-        principal: Principal,
-        asked: &[GatewayCall],
-        response: JsonObject,
-    ) {
-        app.gateway.ask_for_approval(principal, asked).await;
-        if let Some(conversation) = self.conversation.take_if(|_| !is_unfinished(&response)) {
-            self.append(app, &conversation, &response).await;
-        }
-        if self.is_stored {
-            self.kept.response = response;
-            let entries = app.gateway.entries();
-            entries.keep_response(principal, &self.kept).await;
-        }
-    }
-
-    /// Adds what was asked and answered to the conversation, if the answer is one.
-    async fn append(&self, app: &App, conversation: &Locked, response: &JsonObject) {
-        let status = response.get("status").and_then(Value::as_str);
-        if !matches!(status, Some("completed" | "incomplete")) {
-            return;
-        }
-        let output = response.get("output").and_then(Value::as_array);
-        let items = self.kept.input.iter().chain(output.into_iter().flatten());
-        conversation.append(app, items.cloned().collect()).await;
-    }
-}
 
 /// Reads a request, with what it refers to. Where its upstream `is_native`, it may speak the same API.
 pub(in crate::server) async fn request(

@@ -26,10 +26,13 @@ use crate::{
     byte_budget::{ByteBudget, Reservation},
     gateway::failure::Failure,
     server::{
-        App, REQUEST_ID, body, chat,
+        App, REQUEST_ID,
+        answer_stream::MAX_EVENT_BYTES,
+        body, chat,
         connections::Connection,
-        dialects::{self, Face, MAX_EVENT_BYTES, now, refused},
-        error, front,
+        dialects, error,
+        face::{self, Face, now, refused},
+        front,
         websocket::{self, CloseReason, Gone, Socket},
     },
     upstream::read_text,
@@ -247,7 +250,7 @@ impl Session {
             }
         };
         let ticket = self.connection.begin_whole();
-        let answering = front::answer_with(Arc::clone(&self.app), request, ticket, work);
+        let answering = front::answer(Arc::clone(&self.app), request, ticket, work);
         let response = socket.run(answering).await?;
         match is_stream(&response) {
             true => self.stream(socket, response, create).await,
@@ -324,7 +327,7 @@ impl Session {
         let items = serde_json::from_str(&format!("[{}]", known.items));
         let mut items: Vec<Value> = items.unwrap_or_default();
         let is_native =
-            dialects::model(body).is_some_and(|it| Face::Responses.is_native(&self.app, it));
+            face::model(body).is_some_and(|it| Face::Responses.is_native(&self.app, it));
         if is_native {
             // The upstream does not know what it has not stored.
             items.retain(|it| it["type"] != "reasoning" || it["encrypted_content"].is_string());

@@ -137,6 +137,11 @@ pub fn is_probe(path: &str) -> bool {
     matches!(path, "/livez" | "/readyz" | "/health")
 }
 
+/// The path is one of Anthropic's API.
+pub fn is_messages(path: &str) -> bool {
+    path.starts_with("/v1/messages")
+}
+
 /// A path of the MCP face.
 pub fn is_mcp(path: &str) -> bool {
     let mut parts = path.split('/').skip(1);

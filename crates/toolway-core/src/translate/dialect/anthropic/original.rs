@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use serde_json::{Value, json};
 
 use super::{
-    read::{instructions, read_text},
+    read::{instructions, is_search, read_text},
     write::plain_id,
 };
 use crate::translate::{
@@ -65,13 +65,6 @@ pub fn defer(body: &mut JsonObject, names: &[String]) {
     if is_any && !has_search {
         tools.insert(0, json!({"type": SEARCH.0, "name": SEARCH.1}));
     }
-}
-
-/// It is the provider's search for tools.
-pub(super) fn is_search(tool: &Value) -> bool {
-    tool["type"]
-        .as_str()
-        .is_some_and(|kind| kind.starts_with("tool_search_tool_"))
 }
 
 /// The blocks of the instructions, which are one text in a chat.

@@ -11,7 +11,7 @@ use crate::translate::{
 };
 use toolway_protocol::tool::JsonObject;
 
-use super::{THREAD_NOT_FOUND, original::is_search, write::REDACTED};
+use super::{THREAD_NOT_FOUND, write::REDACTED};
 
 /// How the block begins in which Claude Code tells its version: it changes with each request, so that no provider could
 /// keep the beginning of the conversation in its cache.
@@ -263,4 +263,11 @@ fn read_choice(choice: &Value, has_tools: bool) -> Option<ToolChoice> {
         _ => return None,
     };
     has_tools.then_some(choice)
+}
+
+/// It is the provider's search for tools.
+pub(super) fn is_search(tool: &Value) -> bool {
+    tool["type"]
+        .as_str()
+        .is_some_and(|kind| kind.starts_with("tool_search_tool_"))
 }

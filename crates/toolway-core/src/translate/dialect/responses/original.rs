@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use serde_json::{Value, json};
 
-use super::read::offered;
+use super::read::{SEARCH, offered};
 use crate::translate::{
     dialect::{take, take_list, text},
     ids::MARK,
@@ -32,9 +32,6 @@ const TRANSLATED: [&str; 15] = [
 
 /// Encrypted reasoning.
 const SEALED: &str = "reasoning.encrypted_content";
-
-/// The provider's search for tools.
-pub(super) const SEARCH: &str = "tool_search";
 
 /// Puts what the client wrote into a body that was written from its chat: members of the request, and each item and tool
 /// that is still the client's. Whether reasoning comes back encrypted is for toolway to say, which knows the model.

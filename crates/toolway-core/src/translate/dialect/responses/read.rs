@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::{
     conversation::conversation_id,
     gateway_tools::{call_of, read_outcome},
-    original::SEARCH,
 };
 use crate::translate::{
     dialect::{
@@ -26,6 +25,9 @@ const SHARED: [&str; 4] = [
     "service_tier",
     "user",
 ];
+
+/// The provider's search for tools.
+pub(super) const SEARCH: &str = "tool_search";
 
 /// A request of a client.
 #[derive(Debug)]
