@@ -17,7 +17,7 @@ use std::{
 
 /// The folders of the crates, and the rows of their modules, lowest first. A module imports only from rows before its
 /// own.
-const CRATES: [(&str, &[&[&str]]); 3] = [
+pub(crate) const CRATES: [(&str, &[&[&str]]); 3] = [
     (
         "crates/toolway-protocol",
         &[
@@ -111,7 +111,7 @@ fn without_comments(source: &str) -> String {
 }
 
 /// The source files of a crate, each with its top-level module.
-fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+pub(crate) fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     let src = root().join(folder).join("src");
     let mut files = Vec::new();
     collect(&src, &mut files);
@@ -136,7 +136,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 

@@ -18,6 +18,7 @@ use std::{
 use serde_json::{Value, json};
 
 mod config;
+mod cycles;
 mod layers;
 mod log;
 mod missing;
