@@ -2,14 +2,14 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
 };
 
 use reqwest::header::HeaderValue;
 use serde_json::{Map, Value, json};
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 use tracing::{
-    Event, Subscriber,
+    Dispatch, Event, Subscriber,
     field::{Field, Visit},
     subscriber::DefaultGuard,
 };
@@ -61,6 +61,10 @@ impl<S: Subscriber> Layer<S> for Log {
 
 impl Log {
     pub fn start() -> (Log, DefaultGuard) {
+        // With one subscriber alone, `tracing` asks the thread's own whether an event is of interest, and remembers for
+        // all threads what a thread without one says.
+        static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Registry::default()));
+        LazyLock::force(&SECOND);
         let log = Log::default();
         let guard = tracing::subscriber::set_default(Registry::default().with(log.clone()));
         (log, guard)

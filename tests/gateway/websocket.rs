@@ -496,9 +496,9 @@ async fn a_response_over_http_is_continued_on_a_socket() {
 #[tokio::test]
 async fn an_idle_socket_stays_open_for_an_hour_if_its_client_is_there() {
     let gw = over("chat", vec![]).await;
+    let begun = Instant::now();
     let (mut here, gone) = (connect(&gw).await, connect(&gw).await);
     tokio::time::pause();
-    let begun = Instant::now();
     // It reads no frames, so that no ping is answered.
     let mut gone = gone.0.into_inner();
     let mut pings = Vec::new();

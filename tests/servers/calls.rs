@@ -184,7 +184,7 @@ async fn a_result_that_is_too_large_costs_only_its_call() {
     let flag = rig.dir.path().join("flag");
     let other = rig.act_beside(json!({"do": "wait", "file": flag}));
     for id_last in [false, true] {
-        let arguments = json!({"do": "big", "bytes": 40 << 20, "id_last": id_last});
+        let arguments = json!({"do": "big", "bytes": 20 << 20, "id_last": id_last});
         let error = rig.act(arguments).await.unwrap_err();
         assert_eq!(error.to_string(), "the result is larger than 16 MiB");
     }

@@ -256,16 +256,21 @@ fn a_toolway_that_is_killed_leaves_nothing_running() {
 #[cfg(target_os = "linux")]
 #[test]
 fn every_signal_to_stop_leaves_nothing_running() {
-    for signal in [
+    let signals = [
         Signal::SIGTERM,
         Signal::SIGINT,
         Signal::SIGQUIT,
         Signal::SIGHUP,
-    ] {
-        let stubborn = Stubborn::start("");
-        stubborn.signal(signal);
-        assert_eq!(stubborn.ended().code(), Some(0), "{signal}");
-    }
+    ];
+    std::thread::scope(|scope| {
+        for signal in signals {
+            scope.spawn(move || {
+                let stubborn = Stubborn::start("");
+                stubborn.signal(signal);
+                assert_eq!(stubborn.ended().code(), Some(0), "{signal}");
+            });
+        }
+    });
 }
 
 #[cfg(target_os = "linux")]
