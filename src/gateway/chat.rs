@@ -81,6 +81,8 @@ pub struct ChatInput {
     /// The events of a streamed chat are wanted when it is complete: they say in which order the model said what, for
     /// which a chat completion has no room. What fails, fails as a chat without a stream does.
     pub is_whole: bool,
+    /// Most calls of the gateway, if the client says so.
+    pub max_tool_calls: Option<usize>,
     /// Whose conversation it is.
     pub principal: Principal,
     /// The client's key.
@@ -181,6 +183,7 @@ impl Chat<'_> {
         Bounds {
             max_rounds: config.max_rounds,
             max_calls: config.max_calls,
+            max_all_calls: self.input.max_tool_calls,
             max_result_bytes: config.max_result_bytes,
             media: Media {
                 images: all(|upstream| upstream.images),

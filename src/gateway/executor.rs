@@ -55,6 +55,7 @@ impl Gateway {
         let bounds = Bounds {
             max_rounds: 2,
             max_calls: self.config.max_calls,
+            max_all_calls: None,
             max_result_bytes: MAX_RESULT_BYTES,
             media: Media {
                 images: false,

@@ -23,6 +23,8 @@ pub(super) struct Asked {
     pub(super) mode: AnswerMode,
     /// The client wants no stream, though the chat asks for one, see [`Face::read`].
     pub(super) is_whole: bool,
+    /// Most calls of the gateway, if the client says so.
+    pub(super) max_tool_calls: Option<usize>,
     /// The client sees the gateway's tools.
     pub(super) shown: Option<Box<Shown>>,
 }
@@ -59,6 +61,7 @@ impl Asked {
     ) -> Result<ChatInput, Failure> {
         let mut input = chat_face::input(app, headers, self.chat.clone(), record)?;
         input.headers = input.headers.with_original(self.original.clone());
+        input.max_tool_calls = self.max_tool_calls;
         Ok(input)
     }
 }

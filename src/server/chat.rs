@@ -77,6 +77,7 @@ pub(super) fn input(
         progress: chosen.progress,
         can_ask: false,
         is_whole: false,
+        max_tool_calls: None,
         principal,
         key: guard::position(&app.config, headers),
         tell: error::in_band,

@@ -258,6 +258,7 @@ fn read_message(app: &App, object: JsonObject, body: &Bytes) -> Result<Asked, Un
         is_here: false,
         mode: AnswerMode::Foreground,
         is_whole,
+        max_tool_calls: None,
         shown: None,
     })
 }

@@ -219,6 +219,21 @@ async fn a_loop_is_one_response_over_every_api() {
 }
 
 #[tokio::test]
+async fn a_response_makes_no_more_calls_than_it_allows() {
+    let calls = [
+        ("1", "calc__add", json!({"a": 1, "b": 2})),
+        ("2", "calc__add", json!({"a": 2, "b": 2})),
+    ];
+    let gw = over("chat", vec![call(&calls), say("done")]).await;
+    let body = json!({"model": "m", "input": "hello", "max_tool_calls": 1});
+    let response = plain(&gw, "/v1/responses", body).await;
+    assert_eq!(response["status"], "completed");
+    assert_eq!(response["max_tool_calls"], 1);
+    assert_eq!(gw.servers[0].calls().len(), 1);
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn the_events_of_a_response_come_in_openais_order() {
     let gw = over("chat", vec![say("hi")]).await;
     let events = streamed(
@@ -534,6 +549,10 @@ async fn what_is_not_there_is_refused_by_name() {
         (
             json!({"model": "m", "input": "x", "conversation": "c"}),
             "conversation",
+        ),
+        (
+            json!({"model": "m", "input": "x", "max_tool_calls": 0}),
+            "max_tool_calls",
         ),
         (
             json!({"model": "m", "input": "x", "previous_response_id": "resp_1"}),

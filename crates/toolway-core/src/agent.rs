@@ -56,6 +56,8 @@ pub struct Bounds {
     pub max_rounds: u32,
     /// Most calls of one turn; the rest are answered with an error.
     pub max_calls: usize,
+    /// Most calls of all turns together, if the client says so; after them the model is asked without the gateway's tools.
+    pub max_all_calls: Option<usize>,
     /// Longest text of one result, in bytes.
     pub max_result_bytes: usize,
     /// What the upstream takes besides text.
@@ -194,7 +196,7 @@ impl Turn {
     pub fn begin_early(&mut self, place: usize, call: &ToolCall) -> Option<Job> {
         let may_overtake = !self.last
             && self.bounds.order == route::Order::Parallel
-            && place < self.bounds.max_calls;
+            && self.refusal(place + 1).is_none();
         if !may_overtake {
             return None;
         }
@@ -364,6 +366,13 @@ impl Turn {
         if self.last {
             return Some("no more tools are called for this request".to_owned());
         }
+        if let Some(all) = self.bounds.max_all_calls
+            && self.records.len() + count > all
+        {
+            return Some(format!(
+                "the request allows {all} calls; this one was not run"
+            ));
+        }
         (count > most).then(|| format!("a turn may hold {most} calls; this one was not run"))
     }
 
@@ -489,7 +498,9 @@ impl Turn {
         if !client_calls.is_empty() {
             return self.hand_over(client_calls);
         }
-        self.last = is_stuck || self.rounds >= self.bounds.max_rounds;
+        let all = self.bounds.max_all_calls;
+        let is_spent = all.is_some_and(|all| self.records.len() >= all);
+        self.last = is_stuck || is_spent || self.rounds >= self.bounds.max_rounds;
         Effect::Ask(self.ask())
     }
 

@@ -89,6 +89,7 @@ pub(in crate::server) async fn request(
             is_here,
             mode,
             is_whole,
+            max_tool_calls: read.max_tool_calls,
             shown: is_shown.then(|| {
                 Box::new(Shown {
                     entries: read.mcp,

@@ -14,6 +14,7 @@ use toolway_protocol::tool::{Annotations, Content, ServerId, Tool, ToolCall};
 const BOUNDS: Bounds = Bounds {
     max_rounds: 3,
     max_calls: 4,
+    max_all_calls: None,
     max_result_bytes: 200,
     media: Media {
         images: true,
@@ -452,6 +453,23 @@ fn calls_over_the_bound_do_not_count_as_failures_of_theirs() {
         let ask = asked(go(&mut turn, calls(&[("1", "s__a", "{}")]), ok));
         assert_eq!(told(&ask.appended).last().unwrap().2, "denied");
     }
+}
+
+#[test]
+fn no_more_calls_run_than_the_client_allows_in_all_turns_together() {
+    let mut turn = turn_within(Bounds {
+        max_all_calls: Some(2),
+        max_rounds: 10,
+        ..BOUNDS
+    });
+    let ask = asked(go(&mut turn, calls(&[("1", "s__a", "{}")]), ok));
+    assert_eq!(ask.offer, Offer::All);
+    let two = calls(&[("2", "s__b", "{}"), ("3", "s__a", "{}")]);
+    let ask = asked(go(&mut turn, two, ok));
+    let told = told(&ask.appended);
+    let last: Vec<&str> = told.iter().rev().take(2).map(|it| &*it.2).collect();
+    assert_eq!(last, ["denied", "result of 2"]);
+    assert_ne!(ask.offer, Offer::All, "the model is not tempted any more");
 }
 
 #[test]

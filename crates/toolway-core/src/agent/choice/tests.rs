@@ -113,6 +113,7 @@ fn play(choice: &Value, own: &[&str], rounds: &[&[&str]]) -> (Vec<Question>, Vec
     let bounds = Bounds {
         max_rounds: 2,
         max_calls: 8,
+        max_all_calls: None,
         max_result_bytes: 200,
         media: Media {
             images: false,

@@ -38,6 +38,8 @@ pub struct Read {
     pub names: ToolNames,
     /// The response without what the answer adds: what the client asked for, which every response repeats.
     pub resource: JsonObject,
+    /// Most calls of tools that are not the client's own.
+    pub max_tool_calls: Option<usize>,
     /// What of it is not understood, as a warning for the client.
     pub dropped: Vec<String>,
     /// The client's tools that the model is to search for.
@@ -271,6 +273,7 @@ pub fn read_request(
             "a response in the background is stored; leave out `store`",
         ));
     }
+    let max_tool_calls = read_max_calls(body.get("max_tool_calls"))?;
     let mut reading = Reading::new(offered, keeps_own);
     for tool in take_list(&mut body, "tools") {
         reading.tool(tool, None);
@@ -322,10 +325,24 @@ pub fn read_request(
         request,
         names: reading.names,
         resource,
+        max_tool_calls,
         dropped: reading.dropped,
         deferred: reading.deferred,
         mcp,
     })
+}
+
+fn read_max_calls(given: Option<&Value>) -> Result<Option<usize>, Unsupported> {
+    match given.unwrap_or(&Value::Null) {
+        Value::Null => Ok(None),
+        given => match given.as_u64().filter(|most| *most > 0) {
+            Some(most) => Ok(Some(usize::try_from(most).unwrap_or(usize::MAX))),
+            None => Err(Unsupported::new(
+                "max_tool_calls",
+                "`max_tool_calls` is a whole number from 1",
+            )),
+        },
+    }
 }
 
 fn refuse(body: &JsonObject) -> Result<(), Unsupported> {
