@@ -1,5 +1,6 @@
 //! OpenAI's Responses API.
 
+mod client_tools;
 mod conversation;
 mod event_log;
 mod events;
@@ -8,20 +9,21 @@ mod items;
 mod original;
 mod output;
 mod read;
+mod references;
 mod request;
 mod status;
 mod writer;
 
 pub use self::{
+    client_tools::ToolNames,
     conversation::{conversation_id, conversation_items, read_metadata, read_new_items},
     event_log::{EventLog, Expired},
     events::EventReader,
     gateway_tools::{GatewayTools, ListedTool},
     items::{PageQuery, StreamQuery, for_upstream, list, with_ids},
     original::{defer, restore},
-    read::{
-        Earlier, McpEntries, Read, References, ToolNames, continue_from, expand, fill, read_request,
-    },
+    read::{McpEntries, Read, fill, read_request},
+    references::{Earlier, References, continue_from, expand},
     request::write_request,
     status::{interrupted, is_unfinished},
     writer::ResponseWriter,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use serde_json::{Value, json};
 
-use super::read::{SEARCH, offered};
+use super::client_tools::{SEARCH, offered};
 use crate::translate::{
     dialect::{take, take_list, text},
     ids::MARK,

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
+    client_tools::ToolNames,
     gateway_tools::{GatewayTools, Labelled, write_error},
-    read::ToolNames,
 };
 use crate::translate::dialect::{Call, GatewayCall, GatewayError, Reasoning, Source};
 use toolway_protocol::tool::JsonObject;

@@ -1,18 +1,17 @@
 //! Requests of clients that speak Responses.
 
-use std::collections::{HashMap, HashSet};
-
 use serde_json::{Value, json};
 
 use super::{
+    client_tools::{NamedTool, SEARCH, ToolNames, offered, read_tool},
     conversation::conversation_id,
     gateway_tools::{call_of, read_outcome},
 };
 use crate::translate::{
     dialect::{
         Call, CallResult, GatewayCall, OutputFormat, Part, Reasoning, Request, Role, Sealed,
-        Source, ToolChoice, ToolDefinition, Turn, Unsupported, no_parameters, object, take,
-        take_list, take_text, text,
+        Source, ToolChoice, ToolDefinition, Turn, Unsupported, object, take, take_list, take_text,
+        text,
     },
     stream::CallKind,
 };
@@ -25,9 +24,6 @@ const SHARED: [&str; 4] = [
     "service_tier",
     "user",
 ];
-
-/// The provider's search for tools.
-pub(super) const SEARCH: &str = "tool_search";
 
 /// A request of a client.
 #[derive(Debug)]
@@ -73,184 +69,6 @@ pub fn fill(request: &mut Request, id: &str, text: &str, failed: bool) {
             result.is_error = failed;
         }
     }
-}
-
-/// What the tools of a request are called by the client, where models know them otherwise: custom tools as functions with
-/// one text, tools of a namespace by both names.
-#[derive(Clone, Debug, Default)]
-pub struct ToolNames(HashMap<String, NamedTool>);
-
-/// The client's side of a tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NamedTool {
-    pub(super) namespace: Option<String>,
-    pub(super) name: String,
-    pub(super) is_custom: bool,
-}
-
-impl ToolNames {
-    /// The client's side of the tool that models know by this name; none if it is the same.
-    pub(super) fn find(&self, name: &str) -> Option<&NamedTool> {
-        self.0.get(name)
-    }
-}
-
-/// The name of a tool for models.
-pub(super) fn offered(namespace: Option<&str>, name: &str) -> String {
-    match namespace {
-        Some(namespace) => format!("{namespace}__{name}"),
-        None => name.to_owned(),
-    }
-}
-
-/// What a request refers to instead of sending it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct References {
-    /// The response that it continues.
-    pub previous: Option<String>,
-    /// The conversation that it belongs to.
-    pub conversation: Option<String>,
-    /// Items.
-    pub items: HashSet<String>,
-}
-
-impl References {
-    /// Those of a request.
-    pub fn of(body: &JsonObject) -> References {
-        let items = body.get("input").and_then(Value::as_array);
-        let items = items.into_iter().flatten().filter_map(text_of_reference);
-        References {
-            previous: text(body, "previous_response_id").map(str::to_owned),
-            conversation: conversation_id(body).map(str::to_owned),
-            items: items.map(str::to_owned).collect(),
-        }
-    }
-
-    /// It refers to nothing.
-    pub fn is_empty(&self) -> bool {
-        *self == References::default()
-    }
-}
-
-/// What is known of what a request refers to.
-#[derive(Clone, Debug, Default)]
-pub struct Earlier {
-    /// The items of the conversation that the request continues.
-    pub conversation: Option<Vec<Value>>,
-    /// The response that the request continues has not ended.
-    pub is_unfinished: bool,
-    /// Items by their ids.
-    pub items: HashMap<String, Value>,
-}
-
-/// Puts what a request refers to in its place, and gives the client's own items.
-///
-/// # Errors
-/// When it refers to what is not known, or to more than `max_bytes` of JSON.
-pub fn expand(
-    body: &mut JsonObject,
-    earlier: Earlier,
-    max_bytes: usize,
-) -> Result<Vec<Value>, Unsupported> {
-    let Earlier {
-        conversation,
-        is_unfinished,
-        items,
-    } = earlier;
-    if text(body, "previous_response_id").is_some() && conversation_id(body).is_some() {
-        return Err(Unsupported {
-            param: "conversation".to_owned(),
-            message: "`conversation` and `previous_response_id` exclude each other".to_owned(),
-            code: "mutually_exclusive_parameters",
-        });
-    }
-    if is_unfinished {
-        return Err(Unsupported {
-            param: "previous_response_id".to_owned(),
-            message: "the previous response has not ended".to_owned(),
-            code: "previous_response_not_completed",
-        });
-    }
-    if let (Some(id), None) = (text(body, "previous_response_id"), &conversation) {
-        return Err(Unsupported {
-            param: "previous_response_id".to_owned(),
-            message: format!("Previous response with id '{id}' not found."),
-            code: "previous_response_not_found",
-        });
-    }
-    if let (Some(id), None) = (conversation_id(body), &conversation) {
-        return Err(Unsupported {
-            param: "conversation".to_owned(),
-            message: format!("Conversation with id '{id}' not found."),
-            code: "conversation_not_found",
-        });
-    }
-    let mut conversation = conversation.unwrap_or_default();
-    let input = read_input(body)?;
-    let mut left = max_bytes;
-    for item in &conversation {
-        left = take_room(item, left)?;
-    }
-    let resolved = input.into_iter().map(|item| {
-        let Some(id) = text_of_reference(&item) else {
-            return Ok(item);
-        };
-        let found = items.get(id).ok_or_else(|| Unsupported {
-            param: "input".to_owned(),
-            message: format!("Item with id '{id}' not found."),
-            code: "item_not_found",
-        })?;
-        left = take_room(found, left)?;
-        Ok(found.clone())
-    });
-    let own: Vec<Value> = resolved.collect::<Result<_, _>>()?;
-    conversation.extend(own.iter().cloned());
-    body.insert("input".to_owned(), conversation.into());
-    Ok(own)
-}
-
-/// Puts items before the input of a request.
-///
-/// # Errors
-/// When it has no input.
-pub fn continue_from(body: &mut JsonObject, mut items: Vec<Value>) -> Result<(), Unsupported> {
-    items.extend(read_input(body)?);
-    body.insert("input".to_owned(), items.into());
-    Ok(())
-}
-
-/// The items of `input`; a text is a message.
-fn read_input(body: &mut JsonObject) -> Result<Vec<Value>, Unsupported> {
-    match take(body, "input") {
-        Some(Value::String(text)) => {
-            let content = json!([{"type": "input_text", "text": text}]);
-            Ok(vec![
-                json!({"type": "message", "role": "user", "content": content}),
-            ])
-        }
-        Some(Value::Array(items)) => Ok(items),
-        _ => Err(Unsupported::new(
-            "input",
-            "`input` is a text or a list of items",
-        )),
-    }
-}
-
-/// What is left of a number of bytes, when this item takes its part.
-fn take_room(item: &Value, left: usize) -> Result<usize, Unsupported> {
-    left.checked_sub(item.to_string().len())
-        .ok_or_else(|| Unsupported {
-            param: "input".to_owned(),
-            message: "the items that the request refers to are too long together".to_owned(),
-            code: "body_too_large",
-        })
-}
-
-/// The id that an item refers to: it says so, or it has nothing but an id.
-fn text_of_reference(item: &Value) -> Option<&str> {
-    let is_reference =
-        item["type"] == "item_reference" || item.as_object().is_some_and(|item| item.len() == 1);
-    item["id"].as_str().filter(|_| is_reference)
 }
 
 /// Reads the body of a request, whose references were put in by [`expand`]. `offered` gives the name that models know a tool
@@ -729,7 +547,7 @@ impl Reading<'_> {
                         name,
                         is_custom,
                     };
-                    self.names.0.insert(offered, named);
+                    self.names.insert(offered, named);
                 }
                 self.tools.push(tool);
             }
@@ -773,30 +591,6 @@ impl Reading<'_> {
         };
         let has_tools = !self.tools.is_empty() || !self.other_tools.is_empty();
         has_tools.then_some(choice)
-    }
-}
-
-/// A tool as a function. A custom tool takes one text; its grammar is told in words, since few models can be held to it.
-fn read_tool(mut tool: JsonObject, name: String, is_custom: bool) -> ToolDefinition {
-    let mut description = take_text(&mut tool, "description");
-    let parameters = match is_custom {
-        false => take(&mut tool, "parameters").unwrap_or_else(no_parameters),
-        true => {
-            if let Some(definition) = tool.get("format").and_then(|it| it["definition"].as_str()) {
-                let described = description.unwrap_or_default();
-                description = Some(format!(
-                    "{described}\n\nThe input must match this grammar:\n{definition}"
-                ));
-            }
-            json!({"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]})
-        }
-    };
-    ToolDefinition {
-        name,
-        description,
-        parameters: Some(parameters),
-        strict: take(&mut tool, "strict").and_then(|strict| strict.as_bool()),
-        kind: CallKind::Function,
     }
 }
 

@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
+    client_tools::ToolNames,
     gateway_tools::{GatewayTools, approval_id},
     output::{ClientNames, ItemKind, OutputItem, input, text_part},
-    read::ToolNames,
 };
 use crate::translate::dialect::{
     AnswerWriter, Delta, GatewayCall, GatewayError, Reasoning, Source, Usage, write_event,
