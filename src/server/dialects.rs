@@ -59,10 +59,15 @@ pub(super) async fn count_tokens(State(app): State<Arc<App>>, request: Request) 
         Err(refused) => return refused,
     };
     let body = body::read_object(&received.body).unwrap_or_default();
+    let estimated = estimate(&received.body);
     if model(&body).is_some_and(|model| face.is_native(&app, model)) {
-        return forward::forward(State(app), received.into_request()).await;
+        let response = forward::forward(State(app), received.into_request()).await;
+        // Other servers that speak Messages seldom count.
+        if has_route(&response) {
+            return response;
+        }
     }
-    Json(json!({"input_tokens": estimate(&received.body)})).into_response()
+    Json(json!({"input_tokens": estimated})).into_response()
 }
 
 /// Answers `POST /v1/responses/input_tokens` with an estimate. With no tool offered, an upstream that

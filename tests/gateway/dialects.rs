@@ -964,6 +964,20 @@ async fn without_tools_an_upstream_of_responses_counts_itself() {
 }
 
 #[tokio::test]
+async fn an_upstream_of_messages_counts_itself_if_it_can() {
+    for (refused, status) in [(vec![], 201), (vec!["counts"], 200)] {
+        let model = Model::start([]).await.refusing(&refused);
+        let gw = toolway(model).config(&upstream("anthropic")).start().await;
+        let body = json!({"model": "m", "messages": [{"role": "user", "content": "one two"}]});
+        let response = post(&gw, "/v1/messages/count_tokens", &body).await;
+        assert_eq!(response.status(), status);
+        let counted: Value = response.json().await.unwrap();
+        assert_eq!(counted["input_tokens"].is_u64(), status == 200);
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
 async fn an_upstream_of_responses_compacts_what_is_kept_here() {
     let gw = over("responses", vec![say("one")]).await;
     let first = plain(

@@ -15,7 +15,7 @@ use axum::{
     body::{Body, Bytes},
     extract::State,
     http::{HeaderMap, StatusCode},
-    response::Response,
+    response::{IntoResponse, Response},
     routing::{get, post},
 };
 use futures::{StreamExt, stream};
@@ -280,11 +280,16 @@ async fn drip() -> Response {
 
 /// Says what came, for everything that is passed through.
 async fn echo(
+    State(shared): State<Arc<Shared>>,
     method: axum::http::Method,
     uri: axum::http::Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
+    let is_count = uri.path().ends_with("/count_tokens");
+    if is_count && shared.refuses.lock().unwrap().contains(&"counts") {
+        return StatusCode::NOT_FOUND.into_response();
+    }
     let named: serde_json::Map<String, Value> = headers
         .iter()
         .map(|(name, value)| (name.to_string(), value.to_str().unwrap_or_default().into()))
