@@ -349,6 +349,10 @@ impl StoreEntries {
                 tokio::spawn(retry(Arc::downgrade(&self.0)));
             }
         } else {
+            // An older one of the same id must neither be found nor be offered to the store again.
+            if let Some(id) = entry.keys.first().filter(|_| entry.kind.has_id()) {
+                self.0.spare.forget(entry.kind, entry.principal, id);
+            }
             self.0.works();
         }
     }

@@ -82,7 +82,7 @@ fn step_json(step: &Step<'_>) -> Value {
 
 fn step_row(step: &Step<'_>) -> Vec<String> {
     let says = match (step.action, &step.reason) {
-        (None, _) => terminal::dim("does not match"),
+        (None, _) => terminal::dim("says nothing"),
         (Some(action), Some(reason)) => format!("{}: {}", word(action), terminal::safe(reason)),
         (Some(action), None) => word(action).to_owned(),
     };

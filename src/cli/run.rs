@@ -201,7 +201,43 @@ fn unmatched(config: &Config, catalog: &Catalog, not_ready: &[ServerId]) -> Vec<
         };
         patterns.into_iter().map(problem).collect()
     };
-    config.profiles.iter().flat_map(of_profile).collect()
+    let of_profiles = config.profiles.iter().flat_map(of_profile);
+    of_profiles
+        .chain(unmatched_by_policy(config, catalog, not_ready))
+        .collect()
+}
+
+/// The patterns of rules and keys that match no server, or no tool where all servers are ready.
+fn unmatched_by_policy(config: &Config, catalog: &Catalog, not_ready: &[ServerId]) -> Vec<Problem> {
+    let servers = config.servers.iter().map(|it| it.server.as_str());
+    let groups = config.functions.iter().map(|it| it.group.as_str());
+    let servers: Vec<&str> = servers.chain(groups).collect();
+    let tools: Vec<&str> = catalog
+        .offered()
+        .iter()
+        .map(|it| it.name.as_str())
+        .collect();
+    let rules = config.policy.rules.iter();
+    let rules = rules.map(|rule| (rule.name.clone(), &rule.servers, &rule.tools));
+    let keys = config.policy.keys.iter();
+    let keys = keys.map(|key| (format!("keys.{}", key.name), &key.servers, &key.tools));
+    let mut problems = Vec::new();
+    for (path, of_servers, of_tools) in rules.chain(keys) {
+        let mut add = |part: &str, pattern: String, what: &str| {
+            problems.push(Problem {
+                path: format!("{path}.{part}"),
+                message: format!("pattern `{pattern}` matches no {what}"),
+            });
+        };
+        for pattern in of_servers.unmatched(&servers) {
+            add("servers", pattern, "server");
+        }
+        if not_ready.is_empty() {
+            let unmatched = of_tools.unmatched(&tools).into_iter();
+            unmatched.for_each(|pattern| add("tools", pattern, "tool"));
+        }
+    }
+    problems
 }
 
 fn server(health: ServerHealth) -> ServerLine {

@@ -124,8 +124,13 @@ impl Check<'_> {
     }
 
     fn patterns(&mut self, path: &str, written: Option<&[String]>) -> ToolFilter {
+        if written.is_some_and(<[_]>::is_empty) {
+            let advice = "is empty; leave it out for everything, or write `[\"!*\"]` for nothing";
+            self.problem(path, advice);
+        }
         let written = written.unwrap_or_default();
-        let odd = written.iter().position(|it| it.trim().is_empty());
+        let is_odd = |it: &String| it.trim_start_matches('!').trim().is_empty();
+        let odd = written.iter().position(is_odd);
         if let Some(at) = odd {
             self.problem(
                 format_args!("{path}[{at}]"),

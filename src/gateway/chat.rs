@@ -354,6 +354,11 @@ impl Chat<'_> {
         self.faulty(StreamError::Ended)
     }
 
+    fn is_client_tool(&self, name: &str) -> bool {
+        let mut tools = self.request.client_tools().iter();
+        tools.any(|tool| tool.name.as_deref() == Some(name))
+    }
+
     /// Stores the turns that the client does not see, until it sends the results of its own calls.
     pub(super) async fn park(&self, parked: parked::Parked) {
         let messages = self.request.messages();
@@ -369,17 +374,23 @@ impl Chat<'_> {
 
 impl Known for Chat<'_> {
     fn owner(&self, name: &str) -> Owner {
-        let is_own = self
-            .request
-            .client_tools()
-            .iter()
-            .any(|tool| tool.name.as_deref() == Some(name));
         let is_asked_before = || self.asked_before.iter().any(|it| it.as_str() == name);
-        if is_own || is_asked_before() {
+        if self.is_client_tool(name) || is_asked_before() {
             Owner::Client
         } else {
             Owner::Gateway
         }
+    }
+
+    fn offered_name(&self, name: &str) -> Option<String> {
+        if self.asked_before.is_empty() || self.is_client_tool(name) {
+            return None;
+        }
+        // As `admit` finds the tool of a call.
+        let is_other = self.selected.find(name).is_some() || self.catalog.find(name).is_some();
+        let tool = self.selected.find_own(name).filter(|_| !is_other)?;
+        let is_asked_before = self.asked_before.contains(&tool.name);
+        is_asked_before.then(|| tool.name.to_string())
     }
 
     fn claims(&self, id: &str) -> bool {

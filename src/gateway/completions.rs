@@ -142,7 +142,7 @@ impl Gateway {
         let Ok(request) = read_text(input.body.len(), parse) else {
             return false;
         };
-        let catalog = self.catalog();
+        let catalog = self.catalog_of(input.key);
         let Ok(selection) = selection(&request, input, &catalog) else {
             return false;
         };

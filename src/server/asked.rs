@@ -37,7 +37,7 @@ impl Asked {
         headers: &HeaderMap,
         record: Option<&Arc<Record>>,
     ) -> bool {
-        if self.is_here || !has_tools(app).await {
+        if self.is_here || !has_tools(app, headers).await {
             return !self.is_here;
         }
         if self.shown.is_some() {

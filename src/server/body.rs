@@ -69,7 +69,8 @@ pub(super) fn pieces(body: Body) -> BodyStream {
             Err(refusal) => (Err(Incomplete(refusal)), None),
         })
     });
-    pieces.boxed()
+    // Whoever looked at the beginning of a body may have seen its end.
+    pieces.fuse().boxed()
 }
 
 /// How fast a body arrives. The reader's own work between two pieces is not counted.

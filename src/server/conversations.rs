@@ -80,8 +80,14 @@ impl Locked {
         let mut reserve = |_| true;
         let found = entries.find_conversation(*principal, id, &mut reserve);
         if let Ok(Some(mut kept)) = found.await {
+            let before = kept.items.len();
             kept.items
                 .extend(conversation_items(items, &new_id(app, "item")));
+            if length(&kept.items) > app.config.max_body_bytes {
+                // With them no request could name it any more.
+                kept.items.truncate(before);
+                tracing::warn!(id, "A conversation is full: the last response is not in it");
+            }
             entries.keep_conversation(*principal, &kept).await;
         }
     }
@@ -91,6 +97,11 @@ impl Drop for Locked {
     fn drop(&mut self) {
         self.all.table().remove(&self.key);
     }
+}
+
+/// The bytes of items as JSON.
+fn length(items: &[Value]) -> usize {
+    items.iter().map(|it| it.to_string().len()).sum()
 }
 
 fn new_id(app: &App, prefix: &str) -> String {
@@ -223,8 +234,7 @@ pub(super) async fn add(
             return Err(invalid("items", message.to_owned()));
         }
         kept.items.extend(new.iter().cloned());
-        let lengths = kept.items.iter().map(|it| it.to_string().len());
-        if lengths.sum::<usize>() > app.config.max_body_bytes {
+        if length(&kept.items) > app.config.max_body_bytes {
             let message = "the conversation would be longer than `max_body_bytes`";
             return Err(invalid("items", message.to_owned()));
         }

@@ -90,7 +90,7 @@ pub(super) async fn input_tokens(State(app): State<Arc<App>>, request: Request) 
                 let headers = &received.parts.headers;
                 asked.needs_nothing(&app, headers, None).await
             }
-            Err(_) => !has_tools(&app).await,
+            Err(_) => !has_tools(&app, &received.parts.headers).await,
         };
     if is_untouched {
         let response = forward::forward(State(Arc::clone(&app)), received.into_request()).await;
@@ -130,10 +130,10 @@ async fn complete(app: Arc<App>, request: Request, face: Face) -> Response {
     let is_untouched = is_native
         && match &translated {
             Ok(asked) => asked.needs_nothing(&app, &parts.headers, record).await,
-            Err(_) => is_elsewhere || !has_tools(&app).await,
+            Err(_) => is_elsewhere || !has_tools(&app, &parts.headers).await,
         };
     if is_untouched {
-        if is_elsewhere && has_tools(&app).await {
+        if is_elsewhere && has_tools(&app, &parts.headers).await {
             record.inspect(|record| {
                 record.warn("the upstream keeps this conversation: gateway tools were not offered");
             });

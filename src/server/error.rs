@@ -83,7 +83,8 @@ impl Refusal {
                 StatusCode::UNAUTHORIZED,
                 "invalid_request_error",
                 "invalid_api_key",
-                "a valid key is needed: `Authorization: Bearer KEY`, with a key from `api_keys`"
+                "a valid key is needed: `Authorization: Bearer KEY` or `x-api-key: KEY`, with a key from `api_keys` or \
+                 `[keys.NAME]`"
                     .to_owned(),
             ),
             Refusal::ForeignHost(host) => (
@@ -113,6 +114,9 @@ impl Refusal {
                 "invalid_request_error",
                 "unknown_url",
                 match path.trim_end_matches('/') {
+                    path if path.starts_with("/v1/v1/") => "`/v1` is there twice: this client adds it to its base_url \
+                                                            by itself"
+                        .to_owned(),
                     "/v1" => "`/v1` is the base_url; clients add a path such as \
                               `/chat/completions` to it"
                         .to_owned(),

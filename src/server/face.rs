@@ -11,7 +11,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use super::{App, body, chat as chat_face, error, headers};
+use super::{App, body, chat as chat_face, error, guard, headers};
 use crate::{gateway::failure::Failure, store::Principal, upstream::model::Api};
 use toolway_core::translate::dialect::{self, Unsupported, anthropic, chat, responses::PageQuery};
 use toolway_protocol::{openai::ErrorBody, tool::JsonObject};
@@ -76,12 +76,13 @@ pub(super) fn model(body: &JsonObject) -> Option<&str> {
     body.get("model").and_then(Value::as_str)
 }
 
-/// The gateway offers tools.
-pub(super) async fn has_tools(app: &App) -> bool {
-    if app.gateway.catalog().offered().is_empty() {
+/// The gateway offers tools to this client.
+pub(super) async fn has_tools(app: &App, headers: &HeaderMap) -> bool {
+    let key = guard::position(&app.config, headers);
+    if app.gateway.catalog_of(key).offered().is_empty() {
         app.gateway.wait_for_start().await;
     }
-    !app.gateway.catalog().offered().is_empty()
+    !app.gateway.catalog_of(key).offered().is_empty()
 }
 
 /// An upstream has an answer of its own, be it an error, and not merely no such path.

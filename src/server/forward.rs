@@ -202,7 +202,10 @@ fn until_ending(
 /// the id of a session.
 fn is_own(path: &str) -> bool {
     let is_chat_misspelt = || paths::may_mean(path, &["v1", "chat", "completions"]);
-    mcp_sessions::is_below(path) || (path != "/v1/chat/completions" && is_chat_misspelt())
+    let is_doubled = path.starts_with("/v1/v1/");
+    is_doubled
+        || mcp_sessions::is_below(path)
+        || (path != "/v1/chat/completions" && is_chat_misspelt())
 }
 
 /// Who answers a request, and its body.

@@ -11,13 +11,12 @@ use axum::{
     http::{HeaderMap, HeaderName, Version, header, uri::Authority},
 };
 
-use crate::{gateway::RequestClient, secret::Secret};
+use crate::{gateway::RequestClient, secret::Secret, store::Principal};
 
 use super::{
     App, Config, cors,
     error::Refusal,
     headers::{principal, shown_key},
-    mcp_sessions,
     places::Holder,
 };
 use toolway_core::{policy::KeyId, translate::paths};
@@ -38,7 +37,7 @@ pub(super) fn admit(
     if app.is_stopping.load(Ordering::Relaxed) {
         return Err(Refusal::ShuttingDown);
     }
-    match mcp_sessions::token(request.uri().path()) {
+    match paths::lent_token(request.uri().path()) {
         // The token is the key. Without a known token the request is refused and takes no place.
         Some(token) => {
             let known = app.gateway.mcp_sessions().find(token);
@@ -65,7 +64,7 @@ fn holder(config: &Config, key: Option<KeyId>) -> Result<Holder, Refusal> {
 
 /// The holder for an admitted request, by its path and headers.
 pub(super) fn holder_of(config: &Config, path: &str, headers: &HeaderMap) -> Holder {
-    match mcp_sessions::token(path) {
+    match paths::lent_token(path) {
         Some(_) => Holder::Borrower,
         None => holder(config, position(config, headers)).unwrap_or(Holder::Anyone),
     }
@@ -91,6 +90,15 @@ pub(super) fn position(config: &Config, headers: &HeaderMap) -> Option<KeyId> {
         true => Some(KeyId(at)),
         false => known,
     })
+}
+
+/// The owner whose sessions a request may see: its key. Without keys clients cannot be told apart, and only the secret
+/// id protects a session.
+pub(super) fn owner(app: &App, headers: &HeaderMap) -> Principal {
+    match position(&app.config, headers) {
+        Some(KeyId(position)) => 1 + u64::from(position),
+        None => 0,
+    }
 }
 
 /// Checks that the request names this host and does not come from a page that may not send it.

@@ -39,7 +39,6 @@ use super::{
     error::Refusal,
     guard,
     headers::principal,
-    mcp_sessions,
     places::{HeldPlace, Places},
     values,
 };
@@ -211,7 +210,7 @@ pub(super) async fn answer(app: &App, view: Arc<View>, request: Request) -> Resp
     let view = view.for_key(guard::position(&app.config, &parts.headers));
     let account = match view.session() {
         Some(session) => session.owner(),
-        None => mcp_sessions::owner(app, &parts.headers),
+        None => guard::owner(app, &parts.headers),
     };
     let head = RequestHead {
         view,

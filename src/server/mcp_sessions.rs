@@ -3,12 +3,7 @@
 //! This is the caller's side: open, look, read the calls, answer them, end. The agents' side is an MCP server
 //! at `/mcp/s/TOKEN`. What a session is and does stands in `gateway::mcp_sessions`.
 
-use std::{
-    borrow::Cow,
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -21,32 +16,26 @@ use futures::{Stream, stream};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::{
-    gateway::{
-        failure::Failure,
-        mcp_sessions::{
-            OpenSessionError, answers,
-            events::{SessionEvent, SessionEvents},
-            session::LendingSession,
-        },
+use crate::gateway::{
+    failure::Failure,
+    mcp_sessions::{
+        OpenSessionError, answers,
+        events::{SessionEvent, SessionEvents},
+        session::LendingSession,
     },
-    store::Principal,
 };
-use toolway_core::translate::paths;
+use toolway_core::translate::paths::{self, LENT_FUNCTIONS};
 
 use super::{
     App, body,
     error::{self, Refusal},
-    headers::bearer,
+    guard,
     request_log::OpenEnded,
     values,
 };
 
 /// Where the sessions are.
 const PATH: &str = "/v1/mcp_sessions";
-
-/// Where their agents connect.
-const AGENTS: &str = "/mcp/s/";
 
 /// `POST /v1/mcp_sessions`.
 pub(super) async fn open(State(app): State<Arc<App>>, request: Request) -> Response {
@@ -59,7 +48,7 @@ pub(super) async fn open(State(app): State<Arc<App>>, request: Request) -> Respo
         Ok(body) => body,
         Err(refusal) => return refusal.into_response(),
     };
-    let owner = owner(&app, &parts.headers);
+    let owner = guard::owner(&app, &parts.headers);
     match app.gateway.mcp_sessions().open(body, owner).await {
         Ok(session) => {
             let answer = Json(described(&session, &base));
@@ -101,7 +90,11 @@ pub(super) async fn end(
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    if !app.gateway.mcp_sessions().end(&id, owner(&app, &headers)) {
+    if !app
+        .gateway
+        .mcp_sessions()
+        .end(&id, guard::owner(&app, &headers))
+    {
         return Refusal::NoSession.into_response();
     }
     Json(json!({"id": id, "object": "mcp_session.deleted", "deleted": true})).into_response()
@@ -164,12 +157,6 @@ pub(super) async fn respond(
     }
 }
 
-/// The token in a path that agents use.
-pub(super) fn token(path: &str) -> Option<&str> {
-    let rest = path.strip_prefix(AGENTS)?;
-    Some(rest.split('/').next().unwrap_or_default())
-}
-
 /// The path is below the sessions' paths, or an upstream may read it so. Such a path is never forwarded.
 pub(super) fn is_below(path: &str) -> bool {
     paths::may_begin_with(path, &["v1", "mcp_sessions"])
@@ -201,21 +188,10 @@ fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty())
 }
 
-/// The owner whose sessions a request may see: its key. Without keys clients cannot be told apart, and only the secret
-/// id protects a session.
-pub(super) fn owner(app: &App, headers: &HeaderMap) -> Principal {
-    match bearer(headers) {
-        Some(key) if !app.config.api_keys.is_empty() => {
-            let mut hasher = DefaultHasher::new();
-            key.hash(&mut hasher);
-            hasher.finish()
-        }
-        _ => 0,
-    }
-}
-
 fn find(app: &App, id: &str, headers: &HeaderMap) -> Option<Arc<LendingSession>> {
-    app.gateway.mcp_sessions().find_own(id, owner(app, headers))
+    app.gateway
+        .mcp_sessions()
+        .find_own(id, guard::owner(app, headers))
 }
 
 fn described(session: &LendingSession, base: &str) -> Value {
@@ -228,7 +204,7 @@ fn described(session: &LendingSession, base: &str) -> Value {
     json!({
         "id": id,
         "object": "mcp_session",
-        "url": format!("{base}{AGENTS}{token}"),
+        "url": format!("{base}{LENT_FUNCTIONS}{token}"),
         "events_url": format!("{base}{PATH}/{id}/events"),
         "responses_url": format!("{base}{PATH}/{id}/tool_responses"),
         "created": about.created,
@@ -356,10 +332,10 @@ mod tests {
 
     #[test]
     fn the_token_is_the_first_part_after_its_place() {
-        assert_eq!(token("/mcp/s/abc"), Some("abc"));
-        assert_eq!(token("/mcp/s/abc/"), Some("abc"));
-        assert_eq!(token("/mcp/s/"), Some(""));
-        assert_eq!(token("/mcp/server"), None);
-        assert_eq!(token("/mcp/s"), None);
+        assert_eq!(paths::lent_token("/mcp/s/abc"), Some("abc"));
+        assert_eq!(paths::lent_token("/mcp/s/abc/"), Some("abc"));
+        assert_eq!(paths::lent_token("/mcp/s/"), Some(""));
+        assert_eq!(paths::lent_token("/mcp/server"), None);
+        assert_eq!(paths::lent_token("/mcp/s"), None);
     }
 }

@@ -18,7 +18,10 @@ use futures::{
 };
 use hyper::upgrade::OnUpgrade;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadHalf, WriteHalf},
+    io::{
+        AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadHalf,
+        WriteHalf,
+    },
     time::{Instant, Interval, MissedTickBehavior, interval_at, timeout, timeout_at},
 };
 
@@ -101,6 +104,8 @@ pub(super) enum CloseReason {
     GoingAway,
     /// The client broke the protocol.
     Protocol,
+    /// A message is no UTF-8.
+    NoText,
     /// A message came too slowly.
     TooSlow,
     /// A message is too long.
@@ -115,6 +120,7 @@ impl CloseReason {
         match self {
             CloseReason::GoingAway => 1001,
             CloseReason::Protocol => 1002,
+            CloseReason::NoText => 1007,
             CloseReason::TooSlow => 1008,
             CloseReason::TooLong => 1009,
             CloseReason::NoRoom => 1013,
@@ -159,6 +165,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Socket<S> {
             max,
             budget,
             message: None,
+            has_failed: false,
         };
         let arriving = stream::unfold(reader, |mut reader| async {
             Some((reader.next().await?, reader))
@@ -272,6 +279,8 @@ struct Reader<S> {
     budget: ByteBudget,
     /// The message of which a piece has come.
     message: Option<Message>,
+    /// What follows is not understood.
+    has_failed: bool,
 }
 
 /// A message on its way in.
@@ -327,21 +336,45 @@ impl<S: AsyncRead> Reader<S> {
         match self.read().await {
             Ok(arrived) => Some(arrived),
             Err(ReadEnd::Gone) => None,
-            Err(ReadEnd::Violation(violation)) => Some(Arrived::Violation(violation)),
+            Err(ReadEnd::Violation(violation)) => {
+                self.has_failed = true;
+                self.message = None;
+                Some(Arrived::Violation(violation))
+            }
         }
     }
 
+    /// Reads to the end of the connection.
+    async fn drain(&mut self) -> ReadEnd {
+        while let Ok(read @ 1..) = self.reader.fill_buf().await.map(<[u8]>::len) {
+            self.reader.consume(read);
+        }
+        ReadEnd::Gone
+    }
+
     async fn read(&mut self) -> Result<Arrived, ReadEnd> {
+        if self.has_failed {
+            return Err(self.drain().await);
+        }
         loop {
             let head = self.head().await?;
             match head.opcode {
                 Opcode::Ping => return Ok(Arrived::Ping(self.control(head).await?)),
-                Opcode::Close => return Ok(Arrived::Close(self.control(head).await?)),
+                Opcode::Close => {
+                    let payload = self.control(head).await?;
+                    return match is_close(&payload) {
+                        true => Ok(Arrived::Close(payload)),
+                        false => Err(ReadEnd::Violation(CloseReason::Protocol)),
+                    };
+                }
                 // The connection below has noticed it.
                 Opcode::Pong => drop(self.control(head).await?),
                 Opcode::Text | Opcode::Binary | Opcode::Continuation => {
                     self.piece(head).await?;
                     if let Some(whole) = self.message.take_if(|_| head.is_last) {
+                        if std::str::from_utf8(&whole.bytes).is_err() {
+                            return Err(ReadEnd::Violation(CloseReason::NoText));
+                        }
                         return Ok(Arrived::Message(held(
                             whole.bytes.into(),
                             whole.reservation,
@@ -412,6 +445,19 @@ impl<S: AsyncRead> Reader<S> {
             }
         }
         Ok(())
+    }
+}
+
+/// The payload of a close frame is one that a client may send (RFC 6455, 5.5.1 and 7.4).
+fn is_close(payload: &[u8]) -> bool {
+    match payload {
+        [] => true,
+        [_] => false,
+        [first, second, reason @ ..] => {
+            let code = u16::from_be_bytes([*first, *second]);
+            let is_known = matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999);
+            is_known && std::str::from_utf8(reason).is_ok()
+        }
     }
 }
 

@@ -99,8 +99,8 @@ fn check_explains_what_the_policy_says_about_a_call() {
         assert_eq!(code, Some(0), "{out}{err}");
         out
     };
-    let expected = "demo__multiply with the key `alice`: deny\n  selection        does not match\n  \
-                    keys.alice       does not match\n  policy.rules[0]  deny: too big\n";
+    let expected = "demo__multiply with the key `alice`: deny\n  selection        says nothing\n  \
+                    keys.alice       says nothing\n  policy.rules[0]  deny: too big\n";
     assert_eq!(explain(&[r#"{"a": 10}"#, "--key", "alice"]), expected);
     let value: Value = serde_json::from_str(&explain(&["--json"])).unwrap();
     assert_eq!(
@@ -115,7 +115,8 @@ fn check_explains_what_the_policy_says_about_a_call() {
 #[test]
 fn check_names_patterns_that_match_no_tool() {
     let config = with_demo_server()
-        + "\ntools = ['mult*', 'multply', '!gone_*']\ncache = { 'mult*' = '1m', 'lost' = '1m' }\n[profiles.p]\ntools = ['demo__mult*', 'demo__gone', '!demo__lost']\n";
+        + "\ntools = ['mult*', 'multply', '!gone_*']\ncache = { 'mult*' = '1m', 'lost' = '1m' }\n[profiles.p]\ntools = ['demo__mult*', 'demo__gone', '!demo__lost']\n\
+           [keys.alice]\nkey = 'sk-alice-1'\ntools = ['deno__*']\n[[policy.rules]]\nservers = ['dem', 'demo']\ntools = ['*__lose']\naction = 'deny'\n";
     let (code, out, err) = run(&config, &["check"]);
     assert_eq!(code, Some(0), "{out}{err}");
     for (path, pattern) in [
@@ -124,11 +125,15 @@ fn check_names_patterns_that_match_no_tool() {
         ("servers.demo", "lost"),
         ("profiles.p.tools", "demo__gone"),
         ("profiles.p.tools", "!demo__lost"),
+        ("keys.alice.tools", "deno__*"),
+        ("policy.rules[0].tools", "*__lose"),
     ] {
         let line = format!("warning: {path}: pattern `{pattern}` matches no tool\n");
         assert!(out.contains(&line), "{out}");
     }
-    assert_eq!(out.matches("matches no tool").count(), 5, "{out}");
+    assert_eq!(out.matches("matches no tool").count(), 7, "{out}");
+    let line = "warning: policy.rules[0].servers: pattern `dem` matches no server\n";
+    assert!(out.contains(line), "{out}");
 }
 
 #[test]

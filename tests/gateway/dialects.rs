@@ -563,12 +563,38 @@ async fn what_is_not_there_is_refused_by_name() {
             "input",
         ),
         (json!({"model": "m"}), "input"),
+        (
+            json!({"model": "m", "input": "x", "max_output_tokens": "many"}),
+            "max_output_tokens",
+        ),
+        (json!({"model": "m", "input": "x", "tools": "x"}), "tools"),
+        (json!({"model": "m", "input": "x", "text": 5}), "text"),
+        (
+            json!({"model": "m", "input": "x", "tool_choice": {"type": "function", "name": "zz"}}),
+            "tool_choice",
+        ),
     ] {
         let response = post(&gw, "/v1/responses", &body).await;
         assert_eq!(response.status(), 400, "{body}");
         let error: Value = response.json().await.unwrap();
         assert_eq!(error["error"]["param"], param, "{error}");
     }
+    let messages = json!([{"role": "user", "content": "x"}]);
+    for (member, value) in [
+        ("max_tokens", json!(-5)),
+        ("temperature", json!("hot")),
+        ("tools", json!("x")),
+        ("tool_choice", json!({"type": "tool", "name": "zz"})),
+    ] {
+        let mut body = json!({"model": "m", "max_tokens": 10, "messages": messages});
+        body[member] = value;
+        let response = post(&gw, "/v1/messages", &body).await;
+        assert_eq!(response.status(), 400, "{body}");
+        let error = response.text().await.unwrap();
+        let named = error.to_lowercase().replace(" choice", "_choice");
+        assert!(named.contains(member), "{error}");
+    }
+    assert_eq!(gw.model.asked().len(), 0);
     gw.join().await;
 }
 

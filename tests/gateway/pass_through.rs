@@ -174,6 +174,29 @@ async fn models_are_merged_and_found() {
 }
 
 #[tokio::test]
+async fn a_body_that_names_no_model_goes_to_the_first_upstream() {
+    let config = "[[upstreams]]\nname = \"one\"\nbase_url = \"MODEL\"\n\
+                  [[upstreams]]\nname = \"two\"\nbase_url = \"http://127.0.0.1:1/v1\"\n";
+    let gw = toolway(Model::start([]).await).config(config).start().await;
+    let form = "--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--b--\r\n";
+    for (kind, body) in [
+        ("application/json", "{}"),
+        ("application/json", "{\"name\":\"x\"}"),
+        ("application/json", "{\"model\":5}"),
+        ("application/json", ""),
+        ("multipart/form-data; boundary=b", form),
+    ] {
+        let request = gw.http.post(format!("{}/v1/files", gw.base));
+        let response = request.header("content-type", kind).body(body);
+        let response = response.send().await.unwrap();
+        assert_eq!(response.status(), 201, "{body}");
+        let came: Value = response.json().await.unwrap();
+        assert_eq!(came["body"], body);
+    }
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn the_upstream_is_chosen_by_the_model() {
     let second = Model::start([say("two")]).await;
     let config = format!(

@@ -22,6 +22,28 @@ fn with(mut request: Value, members: &[(&str, Value)]) -> Value {
 }
 
 #[tokio::test]
+async fn items_that_say_the_same_keep_what_each_has_besides() {
+    let gw = over("responses", vec![say("one"), say("two")]).await;
+    let with_picture = |data: &str| {
+        let picture = json!({"type": "input_image", "image_url": data, "detail": "high"});
+        let content = json!([{"type": "input_text", "text": "What is this?"}, picture]);
+        json!([{"role": "user", "content": content}])
+    };
+    let pictures = ["data:image/png;base64,YQ==", "data:image/png;base64,Yg=="];
+    let body = json!({"model": "m", "input": with_picture(pictures[0])});
+    let first = plain(&gw, "/v1/responses", body).await;
+    let body = json!({"model": "m", "input": with_picture(pictures[1]), "previous_response_id": first["id"]});
+    plain(&gw, "/v1/responses", body).await;
+    let asked = &gw.model.asked()[1].body["input"];
+    let sent = asked.as_array().unwrap().iter();
+    let sent: Vec<&str> = sent
+        .filter_map(|item| item["content"][1]["image_url"].as_str())
+        .collect();
+    assert_eq!(sent, pictures, "{asked}");
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn every_member_of_a_response_reaches_its_upstream_in_every_round() {
     let sealed = "reasoning.encrypted_content";
     let logprobs = "message.output_text.logprobs";

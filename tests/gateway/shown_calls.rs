@@ -227,10 +227,14 @@ fn answering(first: &Value, answer: Value) -> Value {
 
 #[tokio::test]
 async fn a_call_waits_for_the_clients_approval_and_then_runs_once() {
-    for mode in ["plain", "stream", "background"] {
-        let gw = over(vec![adding(), say("It is 3."), say("It is still 3.")]).await;
+    for mode in ["plain", "stream", "background", "the server's own name"] {
+        let mut adding = adding();
+        if mode == "the server's own name" {
+            adding = call(&[("c", "add", json!({"a": 1, "b": 2}))]);
+        }
+        let gw = over(vec![adding, say("It is 3."), say("It is still 3.")]).await;
         let ask = async |mut body: Value| match mode {
-            "plain" => plain(&gw, "/v1/responses", body).await,
+            "plain" | "the server's own name" => plain(&gw, "/v1/responses", body).await,
             "stream" => {
                 let events = streamed(&gw, "/v1/responses", body).await;
                 events.last().unwrap()["response"].clone()

@@ -3,7 +3,7 @@
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::{
-    io::AsyncReadExt,
+    io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     time::{Instant, timeout},
 };
@@ -417,6 +417,26 @@ async fn a_message_that_is_too_long_closes_the_socket_when_the_others_are_answer
     let closed = client.next().await.unwrap_err();
     assert_eq!(u16::from(closed.unwrap().code), 1009);
     drop(client);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn what_breaks_the_protocol_is_named_in_the_close_frame() {
+    let gw = over("chat", vec![]).await;
+    // Frames of a client, with a mask of zeros.
+    for (frame, code) in [
+        (&b"\x81\x82\0\0\0\0\xff\xfe"[..], 1007),
+        (&b"\x88\x81\0\0\0\0\x03"[..], 1002),
+        (&b"\x88\x82\0\0\0\0\x03\xed"[..], 1002),
+        (&b"\xc1\x80\0\0\0\0and whatever follows it"[..], 1002),
+    ] {
+        let mut stream = connect(&gw).await.0.into_inner();
+        stream.write_all(frame).await.unwrap();
+        let mut read = Vec::new();
+        stream.read_to_end(&mut read).await.unwrap();
+        assert_eq!(read[..2], [0x88, 2], "{frame:?}");
+        assert_eq!(u16::from_be_bytes([read[2], read[3]]), code, "{frame:?}");
+    }
     gw.join().await;
 }
 

@@ -140,12 +140,19 @@ impl Catalog {
     pub fn restricted(&self, shows: impl Fn(&Offered) -> bool) -> Catalog {
         let offered = self.offered.iter().filter(|it| shows(it));
         let offered: Vec<Arc<Offered>> = offered.cloned().collect();
+        // A server all of whose tools are hidden is not known at all.
+        let is_hidden = |server: &ServerId| {
+            let is_of = |it: &Arc<Offered>| it.server == *server;
+            self.offered.iter().any(is_of) && !offered.iter().any(is_of)
+        };
+        let servers = self.servers.iter().filter(|it| !is_hidden(it));
+        let dropped = self.dropped.iter().filter(|(it, _)| !is_hidden(it));
         Catalog {
             memo: Memo::new(&offered),
             by_name: by_name(&offered),
+            servers: servers.cloned().collect(),
+            dropped: dropped.cloned().collect(),
             offered,
-            servers: self.servers.clone(),
-            dropped: self.dropped.clone(),
         }
     }
 

@@ -8,7 +8,11 @@
 
 pub mod condition;
 
-use std::{borrow::Cow, ops::Deref, sync::Arc};
+use std::{
+    borrow::Cow,
+    ops::Deref,
+    sync::{Arc, Weak},
+};
 
 use self::condition::Condition;
 use crate::catalog::{Offered, ToolFilter};
@@ -108,6 +112,13 @@ pub enum Verdict {
 /// A tool that may be called.
 #[derive(Clone, Debug)]
 pub struct Admitted(Arc<Offered>);
+
+impl Admitted {
+    /// The tool, as long as it is offered as it is.
+    pub fn downgrade(&self) -> Weak<Offered> {
+        Arc::downgrade(&self.0)
+    }
+}
 
 impl Deref for Admitted {
     type Target = Offered;

@@ -90,3 +90,20 @@ fn what_is_wrong_with_a_rule_or_a_key_is_named() {
     );
     wrong(&rule("'/path' = { equal = 1 }"), "policy.rules[0].");
 }
+
+#[test]
+fn an_empty_list_of_patterns_is_refused_because_it_would_mean_everything() {
+    let advice = "is empty; leave it out for everything, or write `[\"!*\"]` for nothing";
+    refused(
+        "[keys.a]\nkey = 'k-1234567'\ntools = []",
+        &format!("keys.a.tools: {advice}"),
+    );
+    refused(
+        "[[policy.rules]]\naction = 'deny'\nservers = []",
+        &format!("policy.rules[0].servers: {advice}"),
+    );
+    refused(
+        "[[policy.rules]]\naction = 'deny'\ntools = ['!']",
+        "policy.rules[0].tools[0]: must be a pattern, such as `files__*` or `!files__delete`",
+    );
+}

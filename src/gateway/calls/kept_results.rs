@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, Weak},
 };
 
 use tokio::time::Instant;
@@ -21,8 +21,11 @@ use toolway_protocol::{
 /// Most results of one server.
 const MAX_RESULTS: usize = 1000;
 
-/// Longest result that is kept, in bytes of JSON.
+/// Longest result that is kept, with the arguments that it was asked for with, in bytes of JSON.
 const MAX_RESULT_BYTES: usize = 64 << 10;
+
+/// Most bytes of the results of one server.
+const MAX_BYTES: usize = 16 << 20;
 
 /// The results that are kept, by server.
 #[derive(Debug, Default)]
@@ -46,7 +49,10 @@ type CallKey = (Option<Principal>, FunctionName, String);
 
 #[derive(Debug)]
 struct KeptResult {
+    /// The tool as it was when it was called.
+    tool: Weak<Offered>,
     result: ToolResult,
+    bytes: usize,
     expires: Instant,
 }
 
@@ -73,7 +79,8 @@ impl KeptResults {
         let own = state.results.get(&key);
         key.0 = None;
         let found = own.or_else(|| state.results.get(&key))?;
-        (found.expires > Instant::now()).then(|| found.result.clone())
+        let is_same = std::ptr::eq(found.tool.as_ptr(), &raw const *job.offered);
+        (is_same && found.expires > Instant::now()).then(|| found.result.clone())
     }
 
     /// Keeps the result of a call that was begun at `begun`, where it may serve again and nothing may have changed since.
@@ -90,17 +97,20 @@ impl KeptResults {
         let Some(lifetime) = server.rules.lifetime(&job.offered, result) else {
             return;
         };
-        if write_result(result.clone()).to_string().len() > MAX_RESULT_BYTES {
+        let key = key((!lifetime.is_public).then_some(principal), job);
+        let bytes = key.2.len() + write_result(result.clone()).to_string().len();
+        if bytes > MAX_RESULT_BYTES {
             return;
         }
         let kept = KeptResult {
+            tool: job.offered.downgrade(),
             result: result.clone(),
+            bytes,
             expires: Instant::now() + lifetime.lasts,
         };
-        let key = key((!lifetime.is_public).then_some(principal), job);
         let mut state = server.lock();
         if state.changed.is_none_or(|changed| changed < begun) {
-            make_room(&mut state.results);
+            make_room(&mut state.results, bytes);
             state.results.insert(key, kept);
         }
     }
@@ -145,17 +155,21 @@ fn key(principal: Option<Principal>, job: &Job) -> CallKey {
     )
 }
 
-/// Removes what has expired, and otherwise what expires first.
-fn make_room(kept: &mut HashMap<CallKey, KeptResult>) {
-    if kept.len() < MAX_RESULTS {
+/// Removes what has expired, and otherwise what expires first, until there is room for one more of so many bytes.
+fn make_room(kept: &mut HashMap<CallKey, KeptResult>, more: usize) {
+    let has_room = |kept: &HashMap<CallKey, KeptResult>| {
+        let bytes = kept.values().map(|result| result.bytes).sum::<usize>();
+        kept.len() < MAX_RESULTS && bytes + more <= MAX_BYTES
+    };
+    if has_room(kept) {
         return;
     }
     let now = Instant::now();
     kept.retain(|_, result| result.expires > now);
-    if kept.len() >= MAX_RESULTS {
+    while !has_room(kept) {
         let mut ends: Vec<Instant> = kept.values().map(|result| result.expires).collect();
         ends.sort_unstable();
-        let first = ends[MAX_RESULTS / 10];
+        let first = ends[ends.len() / 10];
         kept.retain(|_, result| result.expires > first);
     }
 }

@@ -31,8 +31,7 @@ use crate::quota::Sharing;
 use crate::{
     gateway::{mcp::View, random::unguessable},
     server::{
-        App, error::Refusal, guard, headers::principal, mcp_sessions, places::HeldPlace,
-        stdio::ClientPipe,
+        App, error::Refusal, guard, headers::principal, places::HeldPlace, stdio::ClientPipe,
     },
 };
 use toolway_protocol::mcp::headers::Accepts;
@@ -98,7 +97,7 @@ async fn answer(app: &App, view: Arc<View>, request: Request) -> Response {
     let owner = SessionOwner {
         endpoint: parts.uri.path().to_owned(),
         principal: principal(&parts.headers),
-        account: mcp_sessions::owner(app, &parts.headers),
+        account: guard::owner(app, &parts.headers),
     };
     match parts.method {
         Method::POST => {}

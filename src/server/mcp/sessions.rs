@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::{client_session::ClientSession, outbox::Outbox};
 use crate::{
     quota::{Sharing, Victim},
-    server::mcp_sessions,
     store::Principal,
 };
+use toolway_core::translate::paths;
 
 /// Streams of one session that can be taken up again.
 const MAX_STREAMS: usize = 8;
@@ -109,7 +109,7 @@ impl Sessions {
         let has_share = self.sharing == Sharing::Several && own >= self.sharing.share(self.max);
         if has_share || table.len() >= self.max {
             let only_own = has_share || Victim::choose(own, self.max) == Victim::Own;
-            let makes_room = |it: &Session| match mcp_sessions::token(&owner.endpoint) {
+            let makes_room = |it: &Session| match paths::lent_token(&owner.endpoint) {
                 Some(_) => it.owner.endpoint == owner.endpoint,
                 None => !only_own || is_own(it),
             };

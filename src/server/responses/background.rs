@@ -169,6 +169,10 @@ impl Runs {
                     let keeping = AssertUnwindSafe(keep.keep(&app, id.0, &asked, response));
                     let _ = keeping.catch_unwind().await;
                 }
+                if run.state().is_deleted {
+                    // It was deleted while it was kept.
+                    app.gateway.entries().remove_response(id.0, &id.1).await;
+                }
                 drop((keep, place));
                 app.runs.table().end(id);
                 run.publish_end(&app);

@@ -56,6 +56,11 @@ pub(in crate::server) async fn request(
     let id = format!("{:016x}{:016x}", app.gateway.seed(), app.gateway.seed());
     read_text(body.len() + loaded, || {
         let input = responses::expand(&mut object, earlier, app.config.max_body_bytes)?;
+        // What the client refers to is as much its own as what it sends.
+        let own = match is_here {
+            true => serde_json::to_vec(&object).map_or_else(|_| body.clone(), Bytes::from),
+            false => body.clone(),
+        };
         let mut read = responses::read_request(object, &offered, is_native)?;
         let is_streamed = read.request.stream;
         let mode = match read.resource["background"] == true {
@@ -81,7 +86,7 @@ pub(in crate::server) async fn request(
             model: read.request.model.clone(),
             original: Original {
                 api: Api::Responses,
-                body: body.clone(),
+                body: own,
                 left_out: read.dropped,
                 deferred: read.deferred,
             },

@@ -431,7 +431,9 @@ impl Session {
                 has_room.then_some(conversation)
             });
         }
-        event["response"]["previous_response_id"] = create.previous.as_deref()?.into();
+        let response = event.get_mut("response").and_then(Value::as_object_mut)?;
+        let previous = create.previous.as_deref()?.into();
+        response.insert("previous_response_id".to_owned(), previous);
         Some(event.to_string())
     }
 }

@@ -24,7 +24,10 @@ use serde::{
 use serde_json::value::RawValue;
 use siphasher::sip::SipHasher13;
 
-use crate::translate::{calls, ids::MARK};
+use crate::translate::{
+    calls,
+    ids::{MARK, MISSING_NOTE},
+};
 use toolway_protocol::{
     openai::request::{JsonString, Raw, messages_of},
     tool::ToolCall,
@@ -36,10 +39,6 @@ use super::{cut_results::CutResults, transcript::Transcript};
 mod edits;
 #[cfg(test)]
 mod tests;
-
-/// The note for the model where a parked turn is gone.
-const MISSING: &str = "[toolway: in the same turn as this call, other tools were called by toolway. Their results \
-                       are missing, and the calls may have run. Check before you call them again.]";
 
 /// How often a parked turn is compared with messages that have the ids of its calls, in one conversation.
 const MAX_TRIES: usize = 4;
@@ -293,7 +292,7 @@ fn without_marks(message: &RawValue) -> String {
 
 /// Adds the note that other results are missing to a client's tool message.
 fn add_note(message: &RawValue, head: &MessageHead<'_>, edits: &mut Edits<'_>) {
-    let note = quoted(MISSING);
+    let note = quoted(MISSING_NOTE);
     let Some(content) = head.content.map(RawValue::get) else {
         // A tool message that was marked has members.
         return edits.insert(&message.get()[1..], format!(r#""content":{note},"#));

@@ -324,6 +324,55 @@ impl Unsupported {
     }
 }
 
+/// What a member of a request may be, besides absent or `null`.
+#[derive(Clone, Copy, Debug)]
+enum MemberType {
+    /// A whole number from 1.
+    Count,
+    Number,
+    Bool,
+    List,
+    Object,
+}
+
+impl MemberType {
+    fn fits(self, value: &Value) -> bool {
+        match self {
+            MemberType::Count => value.as_u64().is_some_and(|count| count > 0),
+            MemberType::Number => value.is_number(),
+            MemberType::Bool => value.is_boolean(),
+            MemberType::List => value.is_array(),
+            MemberType::Object => value.is_object(),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            MemberType::Count => "a whole number from 1",
+            MemberType::Number => "a number",
+            MemberType::Bool => "true or false",
+            MemberType::List => "a list",
+            MemberType::Object => "an object",
+        }
+    }
+}
+
+/// Refuses members of another type: left out, a limit would not hold and a tool would be missing.
+fn check_types(body: &JsonObject, types: &[(&str, MemberType)]) -> Result<(), Unsupported> {
+    let is_odd = |(name, kind): &&(&str, MemberType)| {
+        let value = body.get(*name).filter(|value| !value.is_null());
+        value.is_some_and(|value| !kind.fits(value))
+    };
+    match types.iter().find(is_odd) {
+        Some((name, kind)) => Err(Unsupported {
+            param: (*name).to_owned(),
+            message: format!("Invalid type for '{name}': it must be {}.", kind.name()),
+            code: "invalid_type",
+        }),
+        None => Ok(()),
+    }
+}
+
 /// What one event of an answer adds to it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delta {

@@ -8,6 +8,10 @@ const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 /// It tells a process that does not have them any more that they are missing. The model never sees it.
 pub const MARK: &str = "-toolway";
 
+/// The note for the model in the result of a call, where the turn that the call belongs to is not known any more.
+pub const MISSING_NOTE: &str = "[toolway: in the same turn as this call, other tools were called by toolway. Their \
+                                results are missing, and the calls may have run. Check before you call them again.]";
+
 /// The id as a client is shown it, with the mark.
 pub fn marked(id: &str) -> String {
     format!("{id}{MARK}")

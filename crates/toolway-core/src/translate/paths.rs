@@ -137,6 +137,15 @@ pub fn is_probe(path: &str) -> bool {
     matches!(path, "/livez" | "/readyz" | "/health")
 }
 
+/// Where the agents connect to which functions are lent; a token follows.
+pub const LENT_FUNCTIONS: &str = "/mcp/s/";
+
+/// The token in a path at which functions are lent.
+pub fn lent_token(path: &str) -> Option<&str> {
+    let rest = path.strip_prefix(LENT_FUNCTIONS)?;
+    Some(rest.split('/').next().unwrap_or_default())
+}
+
 /// The path is one of Anthropic's API.
 pub fn is_messages(path: &str) -> bool {
     path.starts_with("/v1/messages")

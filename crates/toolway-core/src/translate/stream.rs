@@ -90,6 +90,11 @@ pub trait Known {
     /// The JSON Schema of a tool's arguments.
     fn parameters(&self, name: &str) -> Option<Value>;
 
+    /// The offered name of a tool, where the client decides about its calls and the model wrote another name for it.
+    fn offered_name(&self, _name: &str) -> Option<String> {
+        None
+    }
+
     /// The client is shown the gateway's calls as well, so that nothing is parked and no id gets a mark.
     fn shows_gateway_calls(&self) -> bool {
         false

@@ -365,7 +365,7 @@ fn the_mark_of_a_parked_turn_is_taken_off_when_it_is_put_back() {
 
 #[test]
 fn a_parked_turn_that_is_gone_is_told_once_and_its_ids_are_the_models() {
-    let lost = |id: &str| format!("tool own {id}\n\n{MISSING}");
+    let lost = |id: &str| format!("tool own {id}\n\n{MISSING_NOTE}");
     let messages = [
         user("q"),
         assistant(&["lost", "too"]),
@@ -409,14 +409,17 @@ fn the_note_about_a_lost_turn_goes_with_any_content() {
         noted["content"].clone()
     };
     let note = |content: Value| noted(&json!({"role": "tool", "content": content}).to_string());
-    assert_eq!(note(json!("a")), format!("a\n\n{MISSING}"));
-    assert_eq!(note(json!("")), format!("\n\n{MISSING}"));
-    assert_eq!(note(Value::Null), MISSING);
-    assert_eq!(note(json!(1)), MISSING);
+    assert_eq!(note(json!("a")), format!("a\n\n{MISSING_NOTE}"));
+    assert_eq!(note(json!("")), format!("\n\n{MISSING_NOTE}"));
+    assert_eq!(note(Value::Null), MISSING_NOTE);
+    assert_eq!(note(json!(1)), MISSING_NOTE);
     let part = |text: &str| json!({"type": "text", "text": text});
-    assert_eq!(note(json!([part("a")])), json!([part("a"), part(MISSING)]));
-    assert_eq!(note(json!([])), json!([part(MISSING)]));
-    assert_eq!(noted(r#"{ "role": "tool" }"#), MISSING);
+    assert_eq!(
+        note(json!([part("a")])),
+        json!([part("a"), part(MISSING_NOTE)])
+    );
+    assert_eq!(note(json!([])), json!([part(MISSING_NOTE)]));
+    assert_eq!(noted(r#"{ "role": "tool" }"#), MISSING_NOTE);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::translate::{
     dialect::{object, take, take_list, text},
-    ids::MARK,
+    ids::{MARK, MISSING_NOTE},
 };
 use toolway_protocol::tool::JsonObject;
 
@@ -168,6 +168,15 @@ impl OwnBlocks {
                 block[id] = written.clone();
             }
         }
+        if has_note(&written["content"]) {
+            let note = json!({"type": "text", "text": MISSING_NOTE});
+            let content = match block["content"].take() {
+                Value::Array(parts) => parts,
+                Value::String(text) => vec![json!({"type": "text", "text": text})],
+                _ => Vec::new(),
+            };
+            block["content"] = content.into_iter().chain([note]).collect();
+        }
         FoundBlock { block, place }
     }
 
@@ -211,6 +220,17 @@ fn key(block: &Value) -> String {
             }
         }
     }
+}
+
+/// The content of a result ends with the note that other results are missing.
+fn has_note(content: &Value) -> bool {
+    let last = content
+        .as_array()
+        .and_then(|parts| parts.last()?["text"].as_str());
+    content
+        .as_str()
+        .or(last)
+        .is_some_and(|text| text.ends_with(MISSING_NOTE))
 }
 
 /// A chat has a word for it, so that it was left out for a reason if it is missing.

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use crate::translate::{
     dialect::{
-        Call, CallResult, OutputFormat, Part, Reasoning, Request, Role, Sealed, Source, ToolChoice,
-        ToolDefinition, Turn, Unsupported, object, take, take_list, take_text, text,
+        Call, CallResult, MemberType, OutputFormat, Part, Reasoning, Request, Role, Sealed, Source,
+        ToolChoice, ToolDefinition, Turn, Unsupported, check_types, object, take, take_list,
+        take_text, text,
     },
     stream::CallKind,
 };
@@ -28,6 +29,16 @@ pub struct Read {
     pub deferred: Vec<String>,
 }
 
+const TYPES: [(&str, MemberType); 7] = [
+    ("max_tokens", MemberType::Count),
+    ("temperature", MemberType::Number),
+    ("top_p", MemberType::Number),
+    ("stream", MemberType::Bool),
+    ("stop_sequences", MemberType::List),
+    ("tools", MemberType::List),
+    ("tool_choice", MemberType::Object),
+];
+
 /// Reads the body of a request. Members that only Anthropic's models have are left to [`restore`](super::restore).
 ///
 /// # Errors
@@ -43,7 +54,12 @@ pub fn read_request(mut body: JsonObject) -> Result<Read, Unsupported> {
             code: THREAD_NOT_FOUND,
         });
     }
+    check_types(&body, &TYPES)?;
     let (mut dropped, mut deferred) = (Vec::new(), Vec::new());
+    if body.contains_key("mcp_servers") {
+        // toolway connects to the servers of its own configuration.
+        dropped.push("mcp_servers".to_owned());
+    }
     let mut turns = Vec::new();
     let system = match take(&mut body, "system") {
         Some(Value::String(text)) => instructions([text.as_str()]),
@@ -262,7 +278,8 @@ fn read_choice(choice: &Value, has_tools: bool) -> Option<ToolChoice> {
         "tool" => ToolChoice::Named(choice["name"].as_str()?.to_owned(), CallKind::Function),
         _ => return None,
     };
-    has_tools.then_some(choice)
+    // One that names a tool is refused where there is no such tool.
+    (has_tools || matches!(choice, ToolChoice::Named(..))).then_some(choice)
 }
 
 /// It is the provider's search for tools.

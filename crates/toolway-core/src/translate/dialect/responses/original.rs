@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::client_tools::{SEARCH, offered};
 use crate::translate::{
     dialect::{take, take_list, text},
-    ids::MARK,
+    ids::{MARK, MISSING_NOTE},
 };
 use toolway_protocol::tool::JsonObject;
 
@@ -104,8 +104,11 @@ fn restore_items(written: &mut [Value], original: Vec<Value>) {
         };
         found.shift_remove("id");
         for key in ["content", "output"] {
-            if found.get(key).is_some_and(Value::is_array) {
-                item.shift_remove(key);
+            if let Some(Value::Array(parts)) = found.get_mut(key) {
+                let written = item.shift_remove(key).unwrap_or_default();
+                if key == "output" && said(&written).ends_with(MISSING_NOTE) {
+                    parts.push(json!({"type": "input_text", "text": MISSING_NOTE}));
+                }
             }
         }
         for (key, value) in found {

@@ -9,9 +9,9 @@ use super::{
 };
 use crate::translate::{
     dialect::{
-        Call, CallResult, GatewayCall, OutputFormat, Part, Reasoning, Request, Role, Sealed,
-        Source, ToolChoice, ToolDefinition, Turn, Unsupported, object, take, take_list, take_text,
-        text,
+        Call, CallResult, GatewayCall, MemberType, OutputFormat, Part, Reasoning, Request, Role,
+        Sealed, Source, ToolChoice, ToolDefinition, Turn, Unsupported, check_types, object, take,
+        take_list, take_text, text,
     },
     stream::CallKind,
 };
@@ -23,6 +23,22 @@ const SHARED: [&str; 4] = [
     "safety_identifier",
     "service_tier",
     "user",
+];
+
+const TYPES: [(&str, MemberType); 13] = [
+    ("max_output_tokens", MemberType::Count),
+    ("max_tool_calls", MemberType::Count),
+    ("temperature", MemberType::Number),
+    ("top_p", MemberType::Number),
+    ("stream", MemberType::Bool),
+    ("store", MemberType::Bool),
+    ("background", MemberType::Bool),
+    ("parallel_tool_calls", MemberType::Bool),
+    ("tools", MemberType::List),
+    ("include", MemberType::List),
+    ("text", MemberType::Object),
+    ("reasoning", MemberType::Object),
+    ("metadata", MemberType::Object),
 ];
 
 /// A request of a client.
@@ -91,7 +107,9 @@ pub fn read_request(
             "a response in the background is stored; leave out `store`",
         ));
     }
-    let max_tool_calls = read_max_calls(body.get("max_tool_calls"))?;
+    check_types(&body, &TYPES)?;
+    let max_tool_calls = body.get("max_tool_calls").and_then(Value::as_u64);
+    let max_tool_calls = max_tool_calls.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
     let mut reading = Reading::new(offered, keeps_own);
     for tool in take_list(&mut body, "tools") {
         reading.tool(tool, None);
@@ -148,19 +166,6 @@ pub fn read_request(
         deferred: reading.deferred,
         mcp,
     })
-}
-
-fn read_max_calls(given: Option<&Value>) -> Result<Option<usize>, Unsupported> {
-    match given.unwrap_or(&Value::Null) {
-        Value::Null => Ok(None),
-        given => match given.as_u64().filter(|most| *most > 0) {
-            Some(most) => Ok(Some(usize::try_from(most).unwrap_or(usize::MAX))),
-            None => Err(Unsupported::new(
-                "max_tool_calls",
-                "`max_tool_calls` is a whole number from 1",
-            )),
-        },
-    }
 }
 
 fn refuse(body: &JsonObject) -> Result<(), Unsupported> {
@@ -590,7 +595,8 @@ impl Reading<'_> {
             _ => return None,
         };
         let has_tools = !self.tools.is_empty() || !self.other_tools.is_empty();
-        has_tools.then_some(choice)
+        // One that names a tool is refused where there is no such tool.
+        (has_tools || matches!(choice, ToolChoice::Named(..))).then_some(choice)
     }
 }
 

@@ -141,7 +141,10 @@ impl Slot {
         }
         let offered = self.arguments_seen && known.is_offered(name);
         if over || offered || self.arguments.has_begun() {
-            self.owner = Some(known.owner(name));
+            if let Some(offered) = known.offered_name(name) {
+                self.name = offered;
+            }
+            self.owner = Some(known.owner(mend_name(&self.name)));
         }
     }
 
