@@ -230,7 +230,7 @@ impl Check<'_> {
     ) -> Result<Config, Vec<Problem>> {
         let (api_keys, scopes) = self.keys(&raw).into_iter().unzip();
         let server = self.listen(&raw, api_keys);
-        let policy = self.policy(&raw, scopes);
+        let mut policy = self.policy(&raw, scopes);
         self.settle_missing();
         let telemetry = self.telemetry(&raw);
         let data = self.data(raw.data_dir.as_deref());
@@ -244,6 +244,10 @@ impl Check<'_> {
             .into_iter()
             .map(|(name, raw)| WrittenServer::in_toml(name, raw));
         let written: Vec<_> = in_file.chain(written).collect();
+        let imported = written.iter().filter(|it| it.raw.enabled != Some(false));
+        policy
+            .rules
+            .extend(imported.flat_map(|it| it.rules.clone()));
         let switched_off = switched_off(&written, &raw.functions);
         let servers = self.servers(written.into_iter());
         let providers = Providers {

@@ -73,6 +73,7 @@ impl Check<'_> {
             rules: rules
                 .filter_map(|(i, rule)| self.rule(format!("policy.rules[{i}]"), rule, &keys))
                 .collect(),
+            use_annotations: raw.policy.use_annotations.unwrap_or(false),
             default: default.unwrap_or_default(),
             keys,
         }
@@ -97,7 +98,7 @@ impl Check<'_> {
         let action = match &raw.action {
             Some(written) => self.action(&format!("{name}.action"), written),
             None => {
-                self.problem(&name, "needs `action`: `allow` or `deny`");
+                self.problem(&name, "needs `action`: `allow`, `ask` or `deny`");
                 None
             }
         };
@@ -115,9 +116,10 @@ impl Check<'_> {
     fn action(&mut self, path: &str, written: &str) -> Option<Action> {
         match written {
             "allow" => Some(Action::Allow),
+            "ask" => Some(Action::Ask),
             "deny" => Some(Action::Deny),
             other => {
-                self.problem(path, unknown("action", other, &["allow", "deny"]));
+                self.problem(path, unknown("action", other, &["allow", "ask", "deny"]));
                 None
             }
         }

@@ -19,7 +19,7 @@ pub(super) use self::{
 use crate::upstream::mcp::Sends;
 use toolway_core::{
     catalog::Offered,
-    policy::{Admitted, CallRequest, ClientPolicy, Verdict},
+    policy::{Admitted, Asked, CallRequest, ClientPolicy, Verdict},
     route::{self, Retries},
 };
 use toolway_protocol::{
@@ -104,8 +104,20 @@ pub(super) fn admit(
         arguments,
     };
     match client.policy.evaluate(&request) {
-        Verdict::Allow(tool) => Ok(tool),
+        Verdict::Allow(tool) | Verdict::Ask(tool) => Ok(tool),
         Verdict::Deny { reason, .. } => Err(CallError::Denied { reason }),
+    }
+}
+
+/// The refusal of a call that no person can be asked about.
+fn unapproved(asked: &Asked) -> CallError {
+    let rule = &asked.rule;
+    let reason = match &asked.reason {
+        Some(reason) => format!("{reason} ({rule})"),
+        None => rule.clone(),
+    };
+    CallError::Denied {
+        reason: format!("a person has to agree to this call: {reason}"),
     }
 }
 
@@ -131,6 +143,15 @@ impl AdmittedCall<'_> {
         mut announce: impl FnMut(u32, CallError) -> A,
     ) -> FinishedCall<T> {
         let begun = Instant::now();
+        if let Some(asked) = self.tool.asked() {
+            let outcome = Err(unapproved(asked));
+            self.log(&outcome, 0, 0);
+            return FinishedCall {
+                outcome,
+                duration_ms: 0,
+                attempts: 0,
+            };
+        }
         let _forget = self.kept.map(|kept| kept.forget_after(self.tool));
         let (mut attempts, sends) = (1, Sends::default());
         let outcome = loop {

@@ -152,7 +152,7 @@ pub fn list(records: &[CallRecord]) -> Value {
 mod tests {
     use super::*;
     use toolway_core::{
-        catalog::{Catalog, ServerTools},
+        catalog::{Catalog, ServerRisk, ServerTools},
         policy::{CallRequest, Policy, Verdict},
     };
     use toolway_protocol::tool::{Annotations, ServerId, Tool};
@@ -161,6 +161,7 @@ mod tests {
         let catalog = Catalog::build(&[ServerTools {
             server: ServerId::parse("time").unwrap(),
             stateful: false,
+            risk: ServerRisk::default(),
             tools: vec![Tool {
                 name: "now".to_owned(),
                 title: None,

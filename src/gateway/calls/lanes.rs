@@ -152,7 +152,8 @@ async fn run_one(
 ) {
     // Without a receiver no task waits for the calls any more; their future is about to be dropped.
     let _ = events.send(CallEvent::Started(job.clone())).await;
-    let kept = principal.and_then(|principal| gateway.kept_results.find(principal, &job));
+    let kept = principal.filter(|_| job.offered.asked().is_none());
+    let kept = kept.and_then(|principal| gateway.kept_results.find(principal, &job));
     if let Some(result) = kept {
         tracing::info!(tool.name = %job.offered.name, server.id = %job.offered.server,
             "Used a kept result");

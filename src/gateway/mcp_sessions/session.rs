@@ -22,7 +22,7 @@ use crate::{
 };
 use crate::{gateway::random::unguessable, store::Principal};
 use toolway_core::{
-    catalog::{Catalog, DroppedTool, Offered, ServerTools},
+    catalog::{Catalog, DroppedTool, Offered, ServerRisk, ServerTools},
     policy::ClientPolicy,
 };
 use toolway_protocol::tool::{CallError, ServerId, ToolCall, ToolResult};
@@ -140,6 +140,7 @@ impl LendingSession {
         let listed = ServerTools {
             server,
             stateful: false,
+            risk: ServerRisk::default(),
             tools: order.tools,
             dropped: Vec::new(),
         };
