@@ -38,8 +38,8 @@ pub use self::{
     environment::{Environment, FileText},
     problem::Problem,
     raw::{
-        RawCondition, RawConfig, RawDuration, RawFunctions, RawKey, RawLoop, RawModel, RawPolicy,
-        RawProfile, RawRule, RawServer, RawUpstream,
+        RawApprovals, RawCondition, RawConfig, RawDuration, RawFunctions, RawKey, RawLoop,
+        RawModel, RawPolicy, RawProfile, RawRule, RawServer, RawUpstream,
     },
     reference::reference,
 };
@@ -238,6 +238,7 @@ impl Check<'_> {
         let models = self.named_models(raw.models, &upstreams);
         self.settle_missing();
         let mut gateway = self.bounds(&raw.limits);
+        gateway.approvals = self.approvals(&raw.approvals);
         gateway.start_wait = self.time("start_wait", raw.start_wait, gateway.start_wait);
         let in_file = raw
             .servers

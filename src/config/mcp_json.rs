@@ -111,7 +111,7 @@ impl Check<'_> {
                 }
                 let missing = std::mem::take(&mut self.missing);
                 let name = self.fitting_name(&path, name, &mut taken);
-                let rules = self.approvals(&path, &name, entry);
+                let rules = self.approved_tools(&path, &name, entry);
                 servers.push(WrittenServer {
                     path,
                     name,
@@ -242,7 +242,7 @@ impl Check<'_> {
 
     /// The rules that allow the tools which run without approval there. The names are the server's own, which are offered
     /// behind the name of the server.
-    fn approvals(&mut self, path: &str, name: &str, entry: &Value) -> Vec<Rule> {
+    fn approved_tools(&mut self, path: &str, name: &str, entry: &Value) -> Vec<Rule> {
         let mut rules = Vec::new();
         for key in APPROVALS {
             let rule = format!("{path}.{key}");

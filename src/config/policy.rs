@@ -7,9 +7,12 @@ use regex::Regex;
 use super::{
     check::Check,
     keys::unknown,
-    raw::{RawCondition, RawConfig, RawRule},
+    raw::{RawApprovals, RawCondition, RawConfig, RawRule},
 };
-use crate::server::ApiKey;
+use crate::{
+    gateway::confirmations::{self, WhenAsked},
+    server::ApiKey,
+};
 use toolway_core::{
     catalog::ToolFilter,
     policy::{
@@ -76,6 +79,26 @@ impl Check<'_> {
             use_annotations: raw.policy.use_annotations.unwrap_or(false),
             default: default.unwrap_or_default(),
             keys,
+        }
+    }
+
+    /// How a person is asked.
+    pub(super) fn approvals(&mut self, raw: &RawApprovals) -> confirmations::Config {
+        let usual = confirmations::Config::default();
+        let chat = match raw.chat.as_deref() {
+            None => usual.chat,
+            Some("wait") => WhenAsked::Waits,
+            Some("end_turn") => WhenAsked::Ends,
+            Some(other) => {
+                let message = unknown("value", other, &["wait", "end_turn"]);
+                self.problem("approvals.chat", message);
+                usual.chat
+            }
+        };
+        confirmations::Config {
+            chat,
+            wait: self.time("approvals.wait", raw.wait, usual.wait),
+            expires: self.time("approvals.expires", raw.expires, usual.expires),
         }
     }
 

@@ -73,6 +73,22 @@ pub struct RawConfig {
     pub client_keys: BTreeMap<String, RawKey>,
     /// Which calls may run.
     pub policy: RawPolicy,
+    /// How a person is asked before a call.
+    pub approvals: RawApprovals,
+}
+
+/// How a person is asked before calls for which the policy says `ask`: the `[approvals]` table.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawApprovals {
+    /// What a chat does with such a call: `"wait"` for `wait`, with keep-alives; or `"end_turn"`, which tells the model at
+    /// once that the call waits for approval. The same call goes through when it comes again after the approval, once.
+    /// Default: `"wait"`.
+    pub chat: Option<String>,
+    /// How long a chat waits before the model is told. Default: `"60s"`.
+    pub wait: Option<RawDuration>,
+    /// How long a call can be approved and then made, and a refusal holds. Default: `"10m"`.
+    pub expires: Option<RawDuration>,
 }
 
 /// A key of clients, beside those of `api_keys`: a `[keys.NAME]` table. The log and the rules name it so.

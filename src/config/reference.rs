@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// The tables of the configuration: the struct that describes one, its title and its path.
-const TABLES: [(&str, &str); 11] = [
+const TABLES: [(&str, &str); 12] = [
     ("RawConfig", "Top level"),
     ("RawUpstream", "`[[upstreams]]`"),
     ("RawModel", "`[models.NAME]`"),
@@ -14,11 +14,13 @@ const TABLES: [(&str, &str); 11] = [
     ("RawKey", "`[keys.NAME]`"),
     ("RawPolicy", "`[policy]`"),
     ("RawRule", "`[[policy.rules]]`"),
+    ("RawApprovals", "`[approvals]`"),
     ("RawCondition", "A condition in `args` of a rule"),
 ];
 
 /// Keys that are described by a table of their own.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
+    "approvals",
     "upstreams",
     "models",
     "loop",

@@ -292,6 +292,20 @@ impl Policy {
         steps.find_map(|step| step.action).unwrap_or(self.default)
     }
 
+    /// The name of a key.
+    pub fn key_name(&self, key: Option<KeyId>) -> Option<&str> {
+        self.scope(key).map(|it| it.name.as_str())
+    }
+
+    /// The key of this name.
+    pub fn key_of(&self, name: Option<&str>) -> Option<KeyId> {
+        let at = self
+            .keys
+            .iter()
+            .position(|it| Some(it.name.as_str()) == name)?;
+        u16::try_from(at).ok().map(KeyId)
+    }
+
     fn scope(&self, key: Option<KeyId>) -> Option<&KeyScope> {
         key.and_then(|KeyId(key)| self.keys.get(usize::from(key)))
     }

@@ -9,7 +9,8 @@ use super::{Gateway, RequestContext, ask::Inquiry, parked::ParkedCall};
 use crate::{
     gateway::{
         backends::Method,
-        calls::{self, AdmittedCall, CallLimits},
+        calls::{self, AdmittedCall, Approval, CallLimits},
+        confirmations::{CallOrigin, WhenAsked},
     },
     upstream::mcp::CallOptions,
 };
@@ -101,9 +102,17 @@ async fn run(
         silence: gateway.config.tool_timeout,
         deadline: Instant::now() + gateway.config.request_timeout,
     };
-    let call = AdmittedCall {
+    let origin = CallOrigin {
+        session: context.session_name(),
+        when_asked: WhenAsked::Ends,
+        ..gateway.origin_of(context.principal, context.view.key(), "mcp")
+    };
+    let approval = Approval::From(&gateway.confirmations, &origin);
+    let made = |arguments, approval, repeat_within| AdmittedCall {
         tool: &tool,
-        repeat_within: Some(limits),
+        arguments,
+        approval,
+        repeat_within,
         retries: Retries::default(),
         session: None,
         kept: Some(&gateway.kept_results),
@@ -118,19 +127,24 @@ async fn run(
             sends,
         };
         let functions = &gateway.backends;
+        let call = made(&arguments, approval, Some(limits));
         let ended = call.run(|sends| functions.call_function(&tool, &arguments, options(sends)));
         return ended.await.outcome.map(write_result);
     }
     let state = params.get("requestState").and_then(Value::as_str);
-    // The answer to a parked call can be used only once, so the call cannot be repeated.
-    let is_resumed = state.is_some_and(ParkedCall::is_key);
+    // The answer to a parked call can be used only once, so the call cannot be repeated. It was approved before it was
+    // sent, and only its client can go on with it.
+    let is_resumed = !context.version.has_handshake() && state.is_some_and(ParkedCall::is_key);
     context.ask_for_logs(&mut params);
     params.insert("name".to_owned(), json!(tool.tool.name));
     params.insert("arguments".to_owned(), Value::Object(arguments));
     let params = Arc::new(params);
-    let call = AdmittedCall {
-        repeat_within: Some(limits).filter(|_| !is_resumed),
-        ..call
+    let arguments = params.get("arguments").and_then(Value::as_object);
+    let nothing = JsonObject::new();
+    let arguments = arguments.unwrap_or(&nothing);
+    let call = match is_resumed {
+        true => made(arguments, Approval::Given, None),
+        false => made(arguments, approval, Some(limits)),
     };
     let attempt = |sends| {
         let inquiry = Inquiry {
