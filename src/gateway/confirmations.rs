@@ -26,6 +26,9 @@ use toolway_protocol::tool::{CallError, JsonObject, millis};
 /// How often a call that waits looks for decisions of other processes on the same store.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// What the model reads where a person has denied a call.
+const REFUSED: &str = "a person has refused this call";
+
 /// How approvals are asked for (`[approvals]` in the configuration).
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -137,10 +140,6 @@ impl Confirmations {
         arguments: &JsonObject,
         mut announce: impl FnMut(Confirmation) -> A,
     ) -> Result<(), CallError> {
-        let hashes = Hashes::of(tool, arguments);
-        if self.is_granted(origin, &hashes).await {
-            return Ok(());
-        }
         let until = match origin.when_asked {
             WhenAsked::Waits => Instant::now() + self.config.wait,
             WhenAsked::Ends => Instant::now(),
@@ -149,14 +148,13 @@ impl Confirmations {
         let mut announced = None;
         loop {
             decided.borrow_and_update();
-            let pending = match self.decision(origin.principal, &hashes.call).await? {
-                Decision::Approved => return Ok(()),
-                Decision::Pending(pending) => *pending,
-                Decision::None => self.open(origin, tool, arguments, true).await?,
+            let pending = match self.look(origin, tool, arguments).await? {
+                Looked::Approved => return Ok(()),
+                Looked::Pending(pending) => pending,
             };
             if announced.as_ref() != Some(&pending.id) {
                 announced = Some(pending.id.clone());
-                announce(pending.clone()).await;
+                announce((*pending).clone()).await;
             }
             let now = Instant::now();
             if now >= until {
@@ -167,6 +165,88 @@ impl Confirmations {
                 _ = decided.changed() => {}
                 () = sleep_until(until.min(now + LOOK)) => {}
             }
+        }
+    }
+
+    /// How long a person is waited for.
+    pub(super) fn wait(&self) -> Duration {
+        self.config.wait
+    }
+
+    /// Uses up what approves the call, or gives the confirmation that it waits for, a new one if there is none.
+    ///
+    /// # Errors
+    /// [`CallError::Denied`].
+    pub(super) async fn look(
+        &self,
+        origin: &CallOrigin,
+        tool: &Admitted,
+        arguments: &JsonObject,
+    ) -> Result<Looked, CallError> {
+        let hashes = Hashes::of(tool, arguments);
+        if self.is_granted(origin, &hashes).await {
+            return Ok(Looked::Approved);
+        }
+        match self.decision(origin.principal, &hashes.call).await? {
+            Decision::Approved => Ok(Looked::Approved),
+            Decision::Pending(pending) => Ok(Looked::Pending(pending)),
+            Decision::None => {
+                let opened = self.open(origin, tool, arguments, true).await?;
+                Ok(Looked::Pending(Box::new(opened)))
+            }
+        }
+    }
+
+    /// Takes the answer that a client gave for its own call, which is made by this request if it is approved.
+    ///
+    /// # Errors
+    /// [`CallError::Denied`], also where the confirmation is for another call, or not known any more.
+    pub(super) async fn answer(
+        &self,
+        origin: &CallOrigin,
+        id: &str,
+        (tool, arguments): (&Admitted, &JsonObject),
+        confirms: bool,
+    ) -> Result<(), CallError> {
+        let denied = |reason: &str| CallError::Denied {
+            reason: reason.to_owned(),
+        };
+        let scope = Scope::Own(origin.principal);
+        let found = self.find(scope, id).await;
+        let call = Hashes::of(tool, arguments).call;
+        if found.is_none_or(|it| it.call != call) {
+            return Err(denied(
+                "the approval is for another call; this one was not made",
+            ));
+        }
+        let state = match confirms {
+            true => ConfirmationState::Used,
+            false => ConfirmationState::Denied,
+        };
+        match (self.decide(scope, id, state, None).await, confirms) {
+            (Ok(_), true) => Ok(()),
+            (Ok(_), false) => Err(denied(REFUSED)),
+            // It was decided on elsewhere meanwhile.
+            (Err(_), _) => match self.decision(origin.principal, &call).await? {
+                Decision::Approved if confirms => Ok(()),
+                _ => Err(denied(
+                    "the approval was used or has expired; make the call again",
+                )),
+            },
+        }
+    }
+
+    /// A server asks for more input before it carries an approved call out: the call that brings it is approved as well.
+    pub(super) async fn let_continue(
+        &self,
+        origin: &CallOrigin,
+        tool: &Admitted,
+        arguments: &JsonObject,
+    ) {
+        // Without randomness the person is asked again.
+        if let Ok(opened) = self.open(origin, tool, arguments, true).await {
+            let approved = ConfirmationState::Approved;
+            self.entries.change_confirmation(&opened, approved).await;
         }
     }
 
@@ -189,7 +269,7 @@ impl Confirmations {
         }
         if of(ConfirmationState::Denied).next().is_some() {
             return Err(CallError::Denied {
-                reason: "a person has refused this call".to_owned(),
+                reason: REFUSED.to_owned(),
             });
         }
         let pending = of(ConfirmationState::Pending).next();
@@ -330,6 +410,14 @@ impl Confirmations {
     }
 }
 
+/// Where a call stands.
+pub(super) enum Looked {
+    /// It may be made, once.
+    Approved,
+    /// It waits for a decision.
+    Pending(Box<Confirmation>),
+}
+
 enum Decision {
     Approved,
     Pending(Box<Confirmation>),
@@ -380,7 +468,8 @@ pub(super) fn hash(parts: &[&str]) -> String {
         .collect()
 }
 
-fn waiting(pending: &Confirmation) -> CallError {
+/// The error of a call on which nobody has decided.
+pub(super) fn waiting(pending: &Confirmation) -> CallError {
     let rule = &pending.rule;
     let why = match &pending.reason {
         Some(reason) => format!("{reason} ({rule})"),

@@ -5,6 +5,7 @@
 //!
 //! Read next: `view`, what an endpoint shows; `ask`, how a server turns to the client while it works.
 
+mod approve;
 mod ask;
 mod call;
 mod forward;

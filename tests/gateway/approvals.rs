@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 use toolway::gateway::{RequestClient, RestOutcome};
 
 use crate::{
+    functions::definitions,
     harness::{Toolway, toolway},
     model::{Model, PATIENCE, Reply, call, say},
     tools::{Does, tools},
@@ -344,17 +345,23 @@ async fn a_restart_keeps_what_waits_and_what_was_approved() {
 
 /// A `tools/call` of an MCP client that is asked nothing.
 async fn over_mcp(gw: &Toolway, arguments: &Value) -> Value {
-    let params = json!({"name": "files__write", "arguments": arguments,
-        "_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    let params = json!({"name": "files__write", "arguments": arguments});
+    call_over_mcp(gw, params, json!({})).await
+}
+
+/// A `tools/call` of an MCP client without a handshake that has these capabilities.
+async fn call_over_mcp(gw: &Toolway, mut params: Value, capabilities: Value) -> Value {
+    params["_meta"] = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {}}});
+        "io.modelcontextprotocol/clientCapabilities": capabilities});
+    let name = params["name"].as_str().unwrap().to_owned();
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     let request = gw.http.post(format!("{}/mcp", gw.base)).json(&message);
     let request = request
         .header("accept", "application/json, text/event-stream")
         .header("mcp-protocol-version", "2026-07-28")
         .header("mcp-method", "tools/call")
-        .header("mcp-name", "files__write");
+        .header("mcp-name", name);
     let text = request.send().await.unwrap().text().await.unwrap();
     let data = text.lines().find_map(|line| line.strip_prefix("data: "));
     serde_json::from_str(data.unwrap_or(&text)).unwrap()
@@ -475,5 +482,69 @@ async fn the_terminal_lists_approves_and_denies() {
     let (_, json) = run(&["approvals", "--json"]).await;
     let list: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(list["confirmations"][0]["arguments"], json!({"n": 2}));
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn an_mcp_client_with_elicitation_is_asked_with_a_result_and_each_yes_is_for_one_call() {
+    let gw = start("", Vec::new()).await;
+    let begin = || json!({"name": "files__write", "arguments": {"path": "/x"}});
+    let call = async |params| {
+        let answer = call_over_mcp(&gw, params, json!({"elicitation": {}})).await;
+        answer["result"].clone()
+    };
+    let again = |asked: &Value, answer: Value| {
+        let mut params = begin();
+        params["requestState"] = asked["requestState"].clone();
+        params["inputResponses"] = json!({"approval": answer});
+        params
+    };
+    let accept = |approve: Value| json!({"action": "accept", "content": {"approve": approve}});
+    let asked = call(begin()).await;
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let question = &asked["inputRequests"]["approval"];
+    assert_eq!(question["method"], "elicitation/create");
+    let message = question["params"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("files__write") && message.contains("/x"),
+        "{message}"
+    );
+    let put_off = call(again(&asked, json!({"action": "cancel"}))).await;
+    assert_eq!(put_off["isError"], true, "{put_off}");
+    let mut other = again(&asked, accept(json!(true)));
+    other["arguments"] = json!({"path": "/y"});
+    assert_eq!(call(other).await["isError"], true, "it is for another call");
+    assert!(gw.servers[0].calls().is_empty());
+    let made = call(again(&asked, accept(json!(true)))).await;
+    assert_eq!(made["content"][0]["text"], "{\"path\":\"/x\"}", "{made}");
+    let twice = call(again(&asked, accept(json!(true)))).await;
+    assert_eq!(twice["isError"], true, "{twice}");
+    assert_eq!(gw.servers[0].calls().len(), 1);
+    let asked = call(begin()).await;
+    let refused = call(again(&asked, accept(json!("true")))).await;
+    assert_eq!(refused["isError"], true, "only true approves: {refused}");
+    assert_eq!(gw.servers[0].calls().len(), 1);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_state_that_toolway_never_gave_approves_nothing() {
+    let (_folder, definitions) = definitions(&["weather"]);
+    let config = format!(
+        "[functions.town]\n{definitions}endpoint = \"http://127.0.0.1:9\"\n\
+         [[policy.rules]]\ntools = [\"town__*\"]\naction = \"ask\"\n"
+    );
+    let gw = start(&config, Vec::new()).await;
+    for state in ["toolway-parked:x", "toolway-approval:x"] {
+        let call = async |name: &str| {
+            let params = json!({"name": name, "arguments": {"city": "Bonn"}, "requestState": state,
+                "inputResponses": {"approval": {"action": "accept", "content": {"approve": true}}}});
+            call_over_mcp(&gw, params, json!({})).await.to_string()
+        };
+        call("files__write").await;
+        assert!(gw.servers[0].calls().is_empty(), "{state}");
+        let answer = call("town__weather").await;
+        assert!(answer.contains("toolway approve"), "{state}: {answer}");
+    }
     gw.join().await;
 }

@@ -5,7 +5,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{Gateway, RequestContext, ask::Inquiry, parked::ParkedCall};
+use super::{
+    Gateway, RequestContext,
+    approve::{self, Asking},
+    ask::Inquiry,
+    parked::ParkedCall,
+};
 use crate::{
     gateway::{
         backends::Method,
@@ -107,7 +112,25 @@ async fn run(
         when_asked: WhenAsked::Ends,
         ..gateway.origin_of(context.principal, context.view.key(), "mcp")
     };
-    let approval = Approval::From(&gateway.confirmations, &origin);
+    let state = params.get("requestState").and_then(Value::as_str);
+    // The answer to a parked call can be used only once, so the call cannot be repeated. It was approved before it was
+    // sent, and only its client can go on with it.
+    let is_function = gateway.backends.functions().has(&offered.server);
+    let is_resumed =
+        !context.version.has_handshake() && !is_function && state.is_some_and(ParkedCall::is_key);
+    let is_asked = tool.asked().is_some() && !is_resumed;
+    let mut approval = match is_resumed {
+        true => Approval::Given,
+        false => Approval::From(&gateway.confirmations, &origin),
+    };
+    if is_asked && approve::can_be_asked(context) {
+        let call = (&tool, &arguments);
+        let asking = Box::pin(approve::ask(gateway, context, &origin, call, &mut params));
+        approval = match asking.await? {
+            Asking::Approved => Approval::Given,
+            Asking::Result(question) => return Ok(question),
+        };
+    }
     let made = |arguments, approval, repeat_within| AdmittedCall {
         tool: &tool,
         arguments,
@@ -117,7 +140,7 @@ async fn run(
         session: None,
         kept: Some(&gateway.kept_results),
     };
-    if gateway.backends.functions().has(&offered.server) {
+    if is_function {
         // A function sends no questions and no notifications.
         let options = |sends| CallOptions {
             silence: limits.silence,
@@ -131,10 +154,6 @@ async fn run(
         let ended = call.run(|sends| functions.call_function(&tool, &arguments, options(sends)));
         return ended.await.outcome.map(write_result);
     }
-    let state = params.get("requestState").and_then(Value::as_str);
-    // The answer to a parked call can be used only once, so the call cannot be repeated. It was approved before it was
-    // sent, and only its client can go on with it.
-    let is_resumed = !context.version.has_handshake() && state.is_some_and(ParkedCall::is_key);
     context.ask_for_logs(&mut params);
     params.insert("name".to_owned(), json!(tool.tool.name));
     params.insert("arguments".to_owned(), Value::Object(arguments));
@@ -142,10 +161,7 @@ async fn run(
     let arguments = params.get("arguments").and_then(Value::as_object);
     let nothing = JsonObject::new();
     let arguments = arguments.unwrap_or(&nothing);
-    let call = match is_resumed {
-        true => made(arguments, Approval::Given, None),
-        false => made(arguments, approval, Some(limits)),
-    };
+    let call = made(arguments, approval, Some(limits).filter(|_| !is_resumed));
     let attempt = |sends| {
         let inquiry = Inquiry {
             method: Method::CallTool(tool.clone()),
@@ -156,7 +172,15 @@ async fn run(
         };
         inquiry.make(gateway, context)
     };
-    call.run(attempt).await.outcome
+    let outcome = call.run(attempt).await.outcome;
+    if let (true, Ok(raw)) = (is_asked, &outcome)
+        && asks_for_input(raw)
+        && !raw["requestState"].as_str().is_some_and(ParkedCall::is_key)
+    {
+        let list = &gateway.confirmations;
+        list.let_continue(&origin, &tool, arguments).await;
+    }
+    outcome
 }
 
 /// Arguments that do not fit. Nothing was sent.
