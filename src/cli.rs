@@ -7,6 +7,7 @@
 //! values to texts.
 
 mod announce;
+mod approvals;
 mod args;
 mod call_output;
 mod client_config;
@@ -87,6 +88,24 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Command::Check(asked) => check(&asked, &log),
         Command::Tools(asked) => list_tools(&asked, &log),
         Command::Call(asked) => call(&asked, &log),
+        Command::Approvals(asked) => at_running(&asked.running, &log, async |gateway| {
+            match (&asked.revoke, asked.remembered) {
+                (Some(id), _) => gateway.revoke(id).await,
+                (None, true) => gateway.grants(asked.running.json).await,
+                (None, false) => gateway.list(asked.running.json).await,
+            }
+        }),
+        Command::Approve(asked) => at_running(&asked.running, &log, async |gateway| {
+            let as_json = asked.running.json;
+            gateway
+                .decide(&asked.id, true, asked.remembered(), as_json)
+                .await
+        }),
+        Command::Deny(asked) => at_running(&asked.running, &log, async |gateway| {
+            gateway
+                .decide(&asked.id, false, None, asked.running.json)
+                .await
+        }),
         Command::Demo(asked) => {
             start_log(&log.quiet_by_default(), telemetry::Config::default())?;
             until_told_twice(|stop| demo::run(asked.bind, asked.once, stop))
@@ -206,6 +225,28 @@ fn call(asked: &args::CallArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
                 outcome if call_output::has_worked(outcome) => Exit::Done,
                 _ => Exit::Failed,
             })
+        };
+        Ok(until(serve::signalled(), work)?.unwrap_or(Exit::Stopped))
+    })
+}
+
+/// Asks the running gateway, and prints what comes of it.
+fn at_running(
+    asked: &args::RunningArgs,
+    log: &args::LogArgs,
+    ask: impl AsyncFnOnce(approvals::Running) -> anyhow::Result<String>,
+) -> anyhow::Result<Exit> {
+    with_config(&asked.files.given(), &log.silent_by_default(), |config| {
+        let (url, key) = (asked.url.as_deref(), asked.key.as_deref());
+        let gateway = approvals::Running::new(&config, url, key)?;
+        let work = async {
+            let text = ask(gateway).await?;
+            let text = match asked.json {
+                true => printable::json(&text),
+                false => printable::line(&text),
+            };
+            show(text.into_owned(), String::new()).await?;
+            Ok(Exit::Done)
         };
         Ok(until(serve::signalled(), work)?.unwrap_or(Exit::Stopped))
     })

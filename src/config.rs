@@ -38,8 +38,8 @@ pub use self::{
     environment::{Environment, FileText},
     problem::Problem,
     raw::{
-        RawCondition, RawConfig, RawDuration, RawFunctions, RawKey, RawLoop, RawModel, RawPolicy,
-        RawProfile, RawRule, RawServer, RawUpstream,
+        RawApprovals, RawCondition, RawConfig, RawDuration, RawFunctions, RawKey, RawLoop,
+        RawModel, RawPolicy, RawProfile, RawRule, RawServer, RawUpstream,
     },
     reference::reference,
 };
@@ -230,7 +230,7 @@ impl Check<'_> {
     ) -> Result<Config, Vec<Problem>> {
         let (api_keys, scopes) = self.keys(&raw).into_iter().unzip();
         let server = self.listen(&raw, api_keys);
-        let policy = self.policy(&raw, scopes);
+        let mut policy = self.policy(&raw, scopes);
         self.settle_missing();
         let telemetry = self.telemetry(&raw);
         let data = self.data(raw.data_dir.as_deref());
@@ -238,12 +238,17 @@ impl Check<'_> {
         let models = self.named_models(raw.models, &upstreams);
         self.settle_missing();
         let mut gateway = self.bounds(&raw.limits);
+        gateway.approvals = self.approvals(&raw.approvals);
         gateway.start_wait = self.time("start_wait", raw.start_wait, gateway.start_wait);
         let in_file = raw
             .servers
             .into_iter()
             .map(|(name, raw)| WrittenServer::in_toml(name, raw));
         let written: Vec<_> = in_file.chain(written).collect();
+        let imported = written.iter().filter(|it| it.raw.enabled != Some(false));
+        policy
+            .rules
+            .extend(imported.flat_map(|it| it.rules.clone()));
         let switched_off = switched_off(&written, &raw.functions);
         let servers = self.servers(written.into_iter());
         let providers = Providers {

@@ -9,6 +9,8 @@ mod calls;
 pub mod chat;
 mod claims;
 mod completions;
+pub mod confirmations;
+mod confirmed;
 pub mod events;
 mod executor;
 pub mod failure;
@@ -56,10 +58,12 @@ use toolway_core::{
 };
 use toolway_protocol::tool::{CallError, ServerId, ToolResult};
 
+pub use self::confirmed::{RestOutcome, risk_description};
 use self::{
     backends::Backends,
-    calls::{CallEvent, CallLimits, KeptResults, RunningCalls},
+    calls::{CallEvent, CallLimits, CallsOf, KeptResults, RunningCalls},
     claims::ClaimedIds,
+    confirmations::{CallOrigin, Confirmations},
     live_catalog::{CatalogViews, LiveCatalog},
     mcp_sessions::McpSessions,
 };
@@ -83,6 +87,8 @@ pub struct Config {
     pub max_calls: usize,
     /// How long after the start chats and lists wait for servers that are still starting. Default: 1.5 s.
     pub start_wait: Duration,
+    /// How approvals are asked for.
+    pub approvals: confirmations::Config,
 }
 
 impl Default for Config {
@@ -96,6 +102,7 @@ impl Default for Config {
             parallel_calls: 8,
             max_calls: 64,
             start_wait: Duration::from_millis(1500),
+            approvals: confirmations::Config::default(),
         }
     }
 }
@@ -128,6 +135,8 @@ pub struct RequestClient {
     pub principal: Principal,
     /// Its key, if keys are configured.
     pub key: Option<KeyId>,
+    /// It has approved the calls that it makes.
+    pub has_approved: bool,
 }
 
 /// Everything between the faces and the outside world.
@@ -141,6 +150,7 @@ pub struct Gateway {
     /// What clients see where the policy hides tools.
     views: CatalogViews,
     entries: Arc<StoreEntries>,
+    confirmations: Arc<Confirmations>,
     claimed: ClaimedIds,
     kept_results: KeptResults,
     /// What tools and clients keep of sessions.
@@ -174,7 +184,9 @@ impl Gateway {
         let rules = setup.servers.iter();
         let rules = rules.map(|it| (it.server.clone(), it.cache.clone()));
         let policy = Arc::new(setup.policy);
-        let mcp_sessions = McpSessions::start(Arc::clone(&policy));
+        let approvals = setup.config.approvals.clone();
+        let confirmations = Arc::new(Confirmations::new(approvals, Arc::clone(&setup.entries)));
+        let mcp_sessions = McpSessions::start(Arc::clone(&policy), Arc::clone(&confirmations));
         let kept_results = KeptResults::new(rules);
         let servers = Arc::new(Servers::start(setup.servers));
         let functions = Functions::start(setup.functions, &models)?;
@@ -196,6 +208,7 @@ impl Gateway {
             views: CatalogViews::new(&policy),
             policy,
             entries: setup.entries,
+            confirmations,
             claimed: ClaimedIds::default(),
             kept_results,
             sessions: SessionStates::default(),
@@ -271,6 +284,36 @@ impl Gateway {
         &self.entries
     }
 
+    /// The calls that wait for a person.
+    pub fn confirmations(&self) -> &Confirmations {
+        &self.confirmations
+    }
+
+    /// A client, as the list of confirmations names it.
+    fn origin_of(
+        &self,
+        principal: Principal,
+        key: Option<KeyId>,
+        face: &'static str,
+    ) -> CallOrigin {
+        CallOrigin {
+            principal,
+            key: self.policy.key_name(key).map(str::to_owned),
+            face,
+            session: None,
+            when_asked: self.confirmations.of_chats(),
+        }
+    }
+
+    /// Whose the calls of a request without a chat are.
+    fn calls_of(&self, client: RequestClient, face: &'static str) -> CallsOf {
+        let origin = Arc::new(self.origin_of(client.principal, client.key, face));
+        match client.has_approved {
+            true => CallsOf::Approver(origin),
+            false => CallsOf::Client(origin),
+        }
+    }
+
     /// The health of the store.
     pub fn store(&self) -> StoreHealth {
         self.entries.health()
@@ -324,7 +367,7 @@ impl Gateway {
             silence: self.config.tool_timeout,
             deadline: Instant::now() + self.config.request_timeout,
         };
-        let mut running = RunningCalls::new(self, None, vec![vec![job]], limits, 1);
+        let mut running = RunningCalls::new(self, CallsOf::Nobody, vec![vec![job]], limits, 1);
         while let Some(event) = running.next().await {
             if let CallEvent::Finished { outcome, .. } = event {
                 return outcome;

@@ -7,6 +7,7 @@ mod answer_stream;
 mod asked;
 mod body;
 mod chat;
+mod confirmations;
 mod connections;
 mod conversations;
 mod cors;
@@ -50,7 +51,7 @@ use axum::{
     Router,
     extract::Request,
     http::{HeaderName, Uri},
-    routing::{any, get, head, post},
+    routing::{any, delete, get, head, post},
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 
@@ -314,6 +315,14 @@ fn routes(app: Arc<App>) -> Router {
         .route("/v1/tool_calls", post(executor::tool_calls))
         .route("/v1/events", post(events::take_in))
         .route("/v1/sessions/{id}/state", get(events::show_state))
+        // Calls that wait for a person.
+        .route("/confirmations", get(confirmations::list))
+        .route(
+            "/confirmations/{id}",
+            get(confirmations::show).post(confirmations::decide),
+        )
+        .route("/grants", get(confirmations::grants))
+        .route("/grants/{id}", delete(confirmations::revoke))
         .fallback(not_found)
         .method_not_allowed_fallback(async || Refusal::MethodNotAllowed)
         .with_state(app)

@@ -2,8 +2,8 @@
 //! requests name.
 //!
 //! [`Store`] is the one interface. [`sqlite`] keeps entries in a file, [`memory`] as long as the process runs. Its
-//! operations are written for several processes on one store: nothing is listed, and what is kept has its expiry with
-//! it. [`StoreEntries`] is what the gateway uses: the configured store, and memory for what that cannot take. `turns` and
+//! operations are written for several processes on one store: what is kept has its expiry with it, and what may change
+//! is changed by compare-and-set. [`StoreEntries`] is what the gateway uses: the configured store, and memory for what that cannot take. `turns` and
 //! [`responses`] say what the entries of each kind hold.
 
 use std::{
@@ -30,6 +30,7 @@ pub use self::{
 use toolway_core::agent::parked::{NoRoom, Parked};
 
 pub mod approvals;
+pub mod confirmations;
 pub mod conversations;
 pub mod memory;
 pub mod responses;
@@ -54,6 +55,10 @@ pub enum EntryKind {
     Approval,
     /// A conversation with its items.
     Conversation,
+    /// A call that waits for a person, or was decided on.
+    Confirmation,
+    /// An approval that holds for later calls.
+    Grant,
 }
 
 /// How many entries of a kind are kept, and for how long.
@@ -78,6 +83,8 @@ impl EntryKind {
             EntryKind::Response => "response",
             EntryKind::Approval => "approval",
             EntryKind::Conversation => "conversation",
+            EntryKind::Confirmation => "confirmation",
+            EntryKind::Grant => "grant",
         }
     }
 
@@ -89,6 +96,8 @@ impl EntryKind {
             EntryKind::Response => (64 << 20, DAY),
             EntryKind::Approval => (16 << 20, 7 * DAY),
             EntryKind::Conversation => (64 << 20, 30 * DAY),
+            EntryKind::Confirmation => (64 << 20, DAY),
+            EntryKind::Grant => (16 << 20, 3650 * DAY),
         };
         match cfg!(test) {
             true => StoreBounds {
@@ -254,6 +263,26 @@ pub trait Store: fmt::Debug + Send + Sync {
         key: &'a str,
     ) -> BoxFuture<'a, Result<bool, StoreError>>;
 
+    /// What all clients have of a kind, the newest first, and at most a few thousand.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    fn list(&self, kind: EntryKind) -> BoxFuture<'_, Result<Vec<StoredContent>, StoreError>>;
+
+    /// Replaces what this client has under a key, if that is `before`. False if it is not; of several that replace the same
+    /// text, one gets true.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`]; it may have been replaced.
+    fn replace<'a>(
+        &'a self,
+        kind: EntryKind,
+        principal: Principal,
+        key: &'a str,
+        before: &'a str,
+        after: &'a str,
+    ) -> BoxFuture<'a, Result<bool, StoreError>>;
+
     /// Nothing of this kind is kept; false where that is not known.
     fn is_empty(&self, kind: EntryKind) -> bool;
 
@@ -390,6 +419,35 @@ impl StoreEntries {
                 was_spare
             }
         }
+    }
+
+    /// What all clients have of a kind, the newest first. While the store fails, it is what was kept since then.
+    pub async fn list(&self, kind: EntryKind) -> Vec<StoredContent> {
+        let mut all = self.0.spare.all(kind);
+        match self.0.store.list(kind).await {
+            Ok(listed) => all.extend(listed),
+            Err(error) => self.0.failed(&error),
+        }
+        all
+    }
+
+    /// Replaces what this client has under a key, if that is `before`. False if it is not, or the store fails.
+    pub async fn replace(
+        &self,
+        kind: EntryKind,
+        principal: Principal,
+        key: &str,
+        before: &str,
+        after: &str,
+    ) -> bool {
+        if self.0.spare.swap(kind, principal, key, before, after) {
+            return true;
+        }
+        let replaced = self.0.store.replace(kind, principal, key, before, after);
+        replaced.await.unwrap_or_else(|error| {
+            self.0.failed(&error);
+            false
+        })
     }
 
     /// Nothing of this kind is kept, so that no conversation needs to be looked through; false where that is not known.

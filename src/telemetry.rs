@@ -17,6 +17,8 @@ use tracing::{
     Event, Level, Subscriber,
     field::{Field, Visit},
 };
+
+pub use self::text::rfc3339;
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
     layer::{Context, SubscriberExt},

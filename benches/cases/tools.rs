@@ -121,6 +121,7 @@ fn build(count: usize, tool: fn(&str) -> Tool) -> Catalog {
     Catalog::build(&[ServerTools {
         server: server("weather"),
         stateful: false,
+        risk: Default::default(),
         tools: tools.collect(),
         dropped: Vec::new(),
     }])

@@ -6,6 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use tracing::Level;
 
+use super::approvals::Remembered;
 use super::mcp::Show;
 use crate::{
     config::{Given, Keys},
@@ -61,6 +62,9 @@ pub(super) enum Command {
     Check(CheckArgs),
     Tools(ToolsArgs),
     Call(CallArgs),
+    Approvals(ApprovalsArgs),
+    Approve(ApproveArgs),
+    Deny(DenyArgs),
     Demo(DemoArgs),
     /// Print a completion script for a shell.
     #[command(after_help = "\
@@ -240,6 +244,82 @@ pub(super) struct CallArgs {
     pub(super) json: bool,
 }
 
+// The running gateway. (No doc comment, see above.)
+#[derive(Clone, Debug, Args)]
+pub(super) struct RunningArgs {
+    #[command(flatten)]
+    pub(super) files: FileArgs,
+    /// The URL of the running gateway [default: `bind` of the configuration].
+    #[arg(long, value_name = "URL")]
+    pub(super) url: Option<String>,
+    /// The name of the key to use, of `[keys.NAME]` or `api_keys[0]` [default: the first].
+    #[arg(long, value_name = "NAME")]
+    pub(super) key: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// List the calls that wait for approval at the running gateway.
+///
+/// The policy says which calls do (`action = "ask"`, `risk = 2`); docs/approvals.md tells more.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolway approvals
+  toolway approvals --json | jq -r '.confirmations[].confirmation_id'
+  toolway approvals --remembered")]
+pub(super) struct ApprovalsArgs {
+    #[command(flatten)]
+    pub(super) running: RunningArgs,
+    /// List what was approved for later calls (`approve --remember`) instead.
+    #[arg(long)]
+    pub(super) remembered: bool,
+    /// Take one of these back.
+    #[arg(long, value_name = "ID", conflicts_with = "remembered")]
+    pub(super) revoke: Option<String>,
+}
+
+/// Approve a call that waits at the running gateway; it is made once.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolway approve cf_x8Yk
+  toolway approve cf_x8Yk --remember tool --session")]
+pub(super) struct ApproveArgs {
+    #[command(flatten)]
+    pub(super) running: RunningArgs,
+    /// The id of the call, or its beginning, as `toolway approvals` lists it.
+    pub(super) id: String,
+    /// Approve later calls as well: the same call, or every call of the tool.
+    #[arg(long, value_name = "WHAT")]
+    pub(super) remember: Option<RememberWhat>,
+    /// Only as long as the session of the request.
+    #[arg(long, requires = "remember")]
+    pub(super) session: bool,
+}
+
+/// Which later calls are approved as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum RememberWhat {
+    /// The same call.
+    Call,
+    /// Every call of the tool.
+    Tool,
+}
+
+/// Deny a call that waits at the running gateway; the same call stays denied for `approvals.expires`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolway deny cf_x8Yk")]
+pub(super) struct DenyArgs {
+    #[command(flatten)]
+    pub(super) running: RunningArgs,
+    /// The id of the call, or its beginning, as `toolway approvals` lists it.
+    pub(super) id: String,
+}
+
 /// Try toolway with a built-in model and a built-in MCP server; needs no key and no network.
 ///
 /// Sends a streamed chat completion through the gateway's own port, shows each step, and prints the commands
@@ -299,6 +379,21 @@ impl McpArgs {
             (None, Some(_)) => Show::Functions,
             (None, None) => Show::Everything,
         }
+    }
+}
+
+impl ApproveArgs {
+    /// Which later calls are approved as well.
+    pub(super) fn remembered(&self) -> Option<Remembered> {
+        let what = match self.remember? {
+            RememberWhat::Call => "call",
+            RememberWhat::Tool => "tool",
+        };
+        let until = match self.session {
+            true => "session",
+            false => "forever",
+        };
+        Some(Remembered { what, until })
     }
 }
 

@@ -68,6 +68,7 @@ pub(super) async fn explain(config: &Config, asked: Question<'_>, as_json: bool)
 fn word(action: Action) -> &'static str {
     match action {
         Action::Allow => "allow",
+        Action::Ask => "ask",
         Action::Deny => "deny",
     }
 }

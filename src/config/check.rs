@@ -117,6 +117,7 @@ impl<'a> Check<'a> {
             "models",
             "keys",
             "policy",
+            "approvals",
         ];
         let [
             upstreams,
@@ -127,6 +128,7 @@ impl<'a> Check<'a> {
             models,
             keys,
             policy,
+            approvals,
         ] = parts.map(|key| top.remove(key));
         let mut raw: RawConfig = self.table("", top);
         raw.upstreams = self.tables_of_list("upstreams", upstreams);
@@ -138,6 +140,9 @@ impl<'a> Check<'a> {
         raw.models = self.tables_by_name("models", models);
         raw.functions = self.tables_by_name("functions", functions);
         raw.client_keys = self.tables_by_name("keys", keys);
+        if let Some(table) = approvals.and_then(|value| self.expect_table("approvals", value)) {
+            raw.approvals = self.table("approvals", table);
+        }
         if let Some(mut table) = policy.and_then(|value| self.expect_table("policy", value)) {
             let rules = table.remove("rules");
             raw.policy = self.table("policy", table);

@@ -18,6 +18,10 @@ use super::{
     check::Check, jsonc, keys::nearest, problem::Problem, raw::RawServer, servers::WrittenServer,
     values::Origin,
 };
+use toolway_core::{
+    catalog::ToolFilter,
+    policy::{Action, Rule},
+};
 use toolway_protocol::tool::{MAX_NAME, ServerId};
 
 /// Keys that are understood.
@@ -47,7 +51,7 @@ const UNDERSTOOD: [&str; 20] = [
 /// Keys that switch a server off, and the value that does.
 const SWITCHES: [(&str, bool); 3] = [("disabled", true), ("enabled", false), ("isActive", false)];
 
-/// Keys that list the tools that run without approval. toolway never asks for approval.
+/// Keys that name the tools that run without approval, by the server's own names, or all of them.
 const APPROVALS: [&str; 4] = ["alwaysAllow", "autoApprove", "autoApproveTools", "trust"];
 
 /// Keys that are for people.
@@ -107,11 +111,13 @@ impl Check<'_> {
                 }
                 let missing = std::mem::take(&mut self.missing);
                 let name = self.fitting_name(&path, name, &mut taken);
+                let rules = self.approved_tools(&path, &name, entry);
                 servers.push(WrittenServer {
                     path,
                     name,
                     raw,
                     origin: origin.clone(),
+                    rules,
                     missing,
                 });
             }
@@ -216,18 +222,10 @@ impl Check<'_> {
 
     /// Warns of keys that have no effect.
     fn name_odd_keys(&mut self, path: &str, entry: &Map<String, Value>) {
-        for (key, value) in entry {
-            let is_off = matches!(value, Value::Null | Value::Bool(false))
-                || value.as_array().is_some_and(Vec::is_empty);
+        for key in entry.keys() {
             let path = format!("{path}.{key}");
-            if APPROVALS.contains(&key.as_str()) {
-                if !is_off {
-                    self.warn(
-                        path,
-                        "has no effect: toolway runs every call without asking",
-                    );
-                }
-            } else if !UNDERSTOOD.contains(&key.as_str())
+            if !APPROVALS.contains(&key.as_str())
+                && !UNDERSTOOD.contains(&key.as_str())
                 && !FOR_PEOPLE.contains(&key.as_str())
                 && !key.starts_with(['_', '/', '#'])
             {
@@ -240,6 +238,34 @@ impl Check<'_> {
                 );
             }
         }
+    }
+
+    /// The rules that allow the tools which run without approval there. The names are the server's own, which are offered
+    /// behind the name of the server.
+    fn approved_tools(&mut self, path: &str, name: &str, entry: &Value) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        for key in APPROVALS {
+            let rule = format!("{path}.{key}");
+            let tools = match entry.get(key) {
+                None | Some(Value::Null | Value::Bool(false)) => continue,
+                Some(Value::Bool(true)) => Vec::new(),
+                Some(list) => match self.list_of_texts(&rule, list) {
+                    Some(tools) if !tools.is_empty() => tools,
+                    _ => continue,
+                },
+            };
+            let offered: Vec<String> = tools.iter().map(|it| format!("{name}__{it}")).collect();
+            rules.push(Rule {
+                name: rule,
+                servers: ToolFilter::new(&[name.to_owned()]),
+                tools: ToolFilter::new(&offered),
+                keys: None,
+                args: Vec::new(),
+                action: Action::Allow,
+                reason: None,
+            });
+        }
+        rules
     }
 
     /// Patterns of the tools that are offered: `includeTools` of Gemini CLI and `tools` of Copilot show, `excludeTools`

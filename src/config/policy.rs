@@ -7,9 +7,12 @@ use regex::Regex;
 use super::{
     check::Check,
     keys::unknown,
-    raw::{RawCondition, RawConfig, RawRule},
+    raw::{RawApprovals, RawCondition, RawConfig, RawRule},
 };
-use crate::server::ApiKey;
+use crate::{
+    gateway::confirmations::{self, WhenAsked},
+    server::ApiKey,
+};
 use toolway_core::{
     catalog::ToolFilter,
     policy::{
@@ -73,8 +76,29 @@ impl Check<'_> {
             rules: rules
                 .filter_map(|(i, rule)| self.rule(format!("policy.rules[{i}]"), rule, &keys))
                 .collect(),
+            use_annotations: raw.policy.use_annotations.unwrap_or(false),
             default: default.unwrap_or_default(),
             keys,
+        }
+    }
+
+    /// How a person is asked.
+    pub(super) fn approvals(&mut self, raw: &RawApprovals) -> confirmations::Config {
+        let usual = confirmations::Config::default();
+        let chat = match raw.chat.as_deref() {
+            None => usual.chat,
+            Some("wait") => WhenAsked::Waits,
+            Some("end_turn") => WhenAsked::Ends,
+            Some(other) => {
+                let message = unknown("value", other, &["wait", "end_turn"]);
+                self.problem("approvals.chat", message);
+                usual.chat
+            }
+        };
+        confirmations::Config {
+            chat,
+            wait: self.time("approvals.wait", raw.wait, usual.wait),
+            expires: self.time("approvals.expires", raw.expires, usual.expires),
         }
     }
 
@@ -97,7 +121,7 @@ impl Check<'_> {
         let action = match &raw.action {
             Some(written) => self.action(&format!("{name}.action"), written),
             None => {
-                self.problem(&name, "needs `action`: `allow` or `deny`");
+                self.problem(&name, "needs `action`: `allow`, `ask` or `deny`");
                 None
             }
         };
@@ -115,9 +139,10 @@ impl Check<'_> {
     fn action(&mut self, path: &str, written: &str) -> Option<Action> {
         match written {
             "allow" => Some(Action::Allow),
+            "ask" => Some(Action::Ask),
             "deny" => Some(Action::Deny),
             other => {
-                self.problem(path, unknown("action", other, &["allow", "deny"]));
+                self.problem(path, unknown("action", other, &["allow", "ask", "deny"]));
                 None
             }
         }

@@ -73,6 +73,22 @@ pub struct RawConfig {
     pub client_keys: BTreeMap<String, RawKey>,
     /// Which calls may run.
     pub policy: RawPolicy,
+    /// How a person is asked before a call.
+    pub approvals: RawApprovals,
+}
+
+/// How a person is asked before calls for which the policy says `ask`: the `[approvals]` table.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawApprovals {
+    /// What a chat does with such a call: `"wait"` for `wait`, with keep-alives; or `"end_turn"`, which tells the model at
+    /// once that the call waits for approval. The same call goes through when it comes again after the approval, once.
+    /// Default: `"wait"`.
+    pub chat: Option<String>,
+    /// How long a chat waits before the model is told. Default: `"60s"`.
+    pub wait: Option<RawDuration>,
+    /// How long a call can be approved and then made, and a refusal holds. Default: `"10m"`.
+    pub expires: Option<RawDuration>,
 }
 
 /// A key of clients, beside those of `api_keys`: a `[keys.NAME]` table. The log and the rules name it so.
@@ -92,8 +108,12 @@ pub struct RawKey {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawPolicy {
-    /// What happens to a call that no rule decides: `"allow"` or `"deny"`. Default: `"allow"`.
+    /// What happens to a call that no rule, no `risk` and no annotation decides: `"allow"`, `"ask"` or `"deny"`.
+    /// Default: `"allow"`.
     pub default: Option<String>,
+    /// Asks before calls of tools that say of themselves that they may destroy something (`destructiveHint`).
+    /// Default: `false`.
+    pub use_annotations: Option<bool>,
     /// The rules; the first that matches decides.
     pub rules: Vec<RawRule>,
 }
@@ -111,7 +131,7 @@ pub struct RawRule {
     pub keys: Option<Vec<String>>,
     /// Conditions on values of the arguments, by JSON pointer: `{ "/path" = { inside = "/srv/data" } }`. Default: none.
     pub args: Option<BTreeMap<String, RawCondition>>,
-    /// `"allow"` or `"deny"`. Required.
+    /// `"allow"`, `"ask"` (the call runs once a person has agreed) or `"deny"`. Required.
     pub action: Option<String>,
     /// Why, for the model and for people. Default: the name of the rule.
     pub reason: Option<String>,
@@ -257,6 +277,13 @@ pub struct RawServer {
     /// most `"24h"`; of several patterns that match, the longest counts, and `"0s"` keeps nothing. Not for tools that say
     /// that they change things. Default: as the results of read-only tools say (`ttlMs`).
     pub cache: Option<BTreeMap<String, RawDuration>>,
+    /// How dangerous its tools are: `1` low, calls run; `2` medium, a person is asked first; `3` high, calls run only where
+    /// the server is isolated, which no server is yet, and are refused. A rule of the policy goes before 1 and 2.
+    /// Default: the annotations and the default of the policy decide.
+    pub risk: Option<i64>,
+    /// The risk of tools, by patterns of the server's own names: `{ "delete_*" = 3, "read_*" = 1 }`; of several patterns
+    /// that match, the highest level counts. Default: `risk`.
+    pub risk_of: Option<BTreeMap<String, i64>>,
     /// Runs its calls one after another, in order; while one waits for a person, the next one runs. Default: `false`.
     pub stateful: Option<bool>,
     /// Longest time from the start of the server to its first tool list. Default: `"60s"`.

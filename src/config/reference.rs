@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// The tables of the configuration: the struct that describes one, its title and its path.
-const TABLES: [(&str, &str); 11] = [
+const TABLES: [(&str, &str); 12] = [
     ("RawConfig", "Top level"),
     ("RawUpstream", "`[[upstreams]]`"),
     ("RawModel", "`[models.NAME]`"),
@@ -14,11 +14,13 @@ const TABLES: [(&str, &str); 11] = [
     ("RawKey", "`[keys.NAME]`"),
     ("RawPolicy", "`[policy]`"),
     ("RawRule", "`[[policy.rules]]`"),
+    ("RawApprovals", "`[approvals]`"),
     ("RawCondition", "A condition in `args` of a rule"),
 ];
 
 /// Keys that are described by a table of their own.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
+    "approvals",
     "upstreams",
     "models",
     "loop",
@@ -76,7 +78,7 @@ Whatever else it needs goes into `env`, or is named in `inherit_env`: `inherit_e
 A server is not started if `disabled` is true or `enabled` or `isActive` false there (a text or number such as `yes` or `1` counts too), if `mcp.excluded` names it, or if `mcp.allowed` does not.
 A switch that is neither true nor false, and a transport that toolway does not have (`tcp`), cost their server only.
 `includeTools` and `tools` show tools, `excludeTools` and `disabledTools` hide them, by the server's own names.
-`alwaysAllow`, `autoApprove` and `trust` have no effect, because toolway runs every call without asking; a key that is not understood is named in a warning, and so is `$NAME` without braces, which stays as it is.
+`alwaysAllow`, `autoApprove`, `autoApproveTools` and `trust` become rules of the policy that allow these tools, after those of `[[policy.rules]]`; a key that is not understood is named in a warning, and so is `$NAME` without braces, which stays as it is.
 
 **A program ends with toolway**, and so does everything that it started: each one runs under a small process of toolway's, `toolway __child`, which also hears of it when toolway is killed.
 Without Linux, helpers that leave the process group are not found.

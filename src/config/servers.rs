@@ -11,7 +11,11 @@ use super::{
 };
 use crate::secret::Secret;
 use crate::upstream::mcp::{self, HttpKind, Transport};
-use toolway_core::{catalog::ToolFilter, route::cache::CacheRules};
+use toolway_core::{
+    catalog::{Risk, ServerRisk, ToolFilter},
+    policy::Rule,
+    route::cache::CacheRules,
+};
 use toolway_protocol::tool::ServerId;
 
 /// The name that is reserved for the gateway's own tools.
@@ -28,6 +32,8 @@ pub(super) struct WrittenServer {
     pub(super) raw: RawServer,
     /// Decides what its texts may refer to.
     pub(super) origin: Origin,
+    /// What it says about its tools for the policy.
+    pub(super) rules: Vec<Rule>,
     /// Values that it needs and that are not there.
     pub(super) missing: Vec<Problem>,
 }
@@ -47,6 +53,7 @@ impl WrittenServer {
             name,
             raw,
             origin: Origin::Toml,
+            rules: Vec::new(),
             missing: Vec::new(),
         }
     }
@@ -120,6 +127,7 @@ impl Check<'_> {
             name,
             raw,
             origin,
+            rules: _,
             missing,
         } = written;
         let server = self.name(&path, &name);
@@ -148,6 +156,7 @@ impl Check<'_> {
         let required = raw.required.unwrap_or(false);
         let tools = self.tools(&key("tools"), raw.tools.as_deref());
         let cache = self.cache_rules(&key("cache"), raw.cache.as_ref());
+        let risk = self.risk(&path, &raw);
         let kind = match (&raw.command, raw.kind.as_deref()) {
             (Some(_), _) => "stdio",
             (None, Some("sse")) => "sse",
@@ -171,8 +180,35 @@ impl Check<'_> {
             max_message_bytes,
             required,
             tools,
+            risk,
             cache,
         })
+    }
+
+    fn risk(&mut self, path: &str, raw: &RawServer) -> ServerRisk {
+        let server = raw.risk.map(|it| (format!("{path}.risk"), it));
+        let server = server.and_then(|(path, number)| self.risk_level(&path, number));
+        let tools = raw
+            .risk_of
+            .iter()
+            .flatten()
+            .filter_map(|(pattern, number)| {
+                let level = self.risk_level(&format!("{path}.risk_of.\"{pattern}\""), *number)?;
+                Some((pattern.clone(), level))
+            });
+        ServerRisk {
+            server,
+            tools: tools.collect(),
+        }
+    }
+
+    fn risk_level(&mut self, path: &str, number: i64) -> Option<Risk> {
+        let level = Risk::of_number(number);
+        if level.is_none() {
+            let message = format_args!("must be 1 (low), 2 (medium) or 3 (high), not {number}");
+            self.problem(path, message);
+        }
+        level
     }
 
     fn cache_rules(

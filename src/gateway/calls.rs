@@ -1,4 +1,4 @@
-//! The only place that runs a tool, for every face: admission by `policy`, attempts with a pause between them, and
+//! The only place that runs a tool, for every face: admission by `policy`, approval where it asks for one, attempts with a pause between them, and
 //! one line in the log.
 //!
 //! In a chat `agent` asks `policy`, because a refusal is a decision of the loop; what it admits is run here.
@@ -14,12 +14,13 @@ use tokio::time::{Instant, sleep};
 
 pub(super) use self::{
     kept_results::KeptResults,
-    lanes::{CallEvent, RunningCalls},
+    lanes::{CallEvent, CallsOf, RunningCalls},
 };
-use crate::upstream::mcp::Sends;
+use super::confirmations::{CallOrigin, Confirmations};
+use crate::{store::confirmations::Confirmation, upstream::mcp::Sends};
 use toolway_core::{
     catalog::Offered,
-    policy::{Admitted, CallRequest, ClientPolicy, Verdict},
+    policy::{Admitted, Asked, CallRequest, ClientPolicy, Verdict},
     route::{self, Retries},
 };
 use toolway_protocol::{
@@ -41,6 +42,10 @@ pub(super) struct CallLimits {
 pub(super) struct AdmittedCall<'a> {
     /// The tool.
     pub tool: &'a Admitted,
+    /// Its arguments.
+    pub arguments: &'a JsonObject,
+    /// How it is approved, if a person has to agree to it.
+    pub approval: Approval<'a>,
     /// Its limits if it may be repeated; `None` if it may not.
     pub repeat_within: Option<CallLimits>,
     /// How often it is tried.
@@ -104,23 +109,43 @@ pub(super) fn admit(
         arguments,
     };
     match client.policy.evaluate(&request) {
-        Verdict::Allow(tool) => Ok(tool),
+        Verdict::Allow(tool) | Verdict::Ask(tool) => Ok(tool),
         Verdict::Deny { reason, .. } => Err(CallError::Denied { reason }),
     }
 }
 
+/// How a call gets the approval that it may need.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Approval<'a> {
+    /// Through the list of confirmations.
+    From(&'a Confirmations, &'a CallOrigin),
+    /// The face has used one up for this call.
+    Given,
+    /// No person can be asked.
+    Impossible,
+}
+
+/// What is told of a call before it ends.
+#[derive(Debug)]
+pub(super) enum Announcement {
+    /// It waits for approval.
+    Waits(Confirmation),
+    /// An attempt, of this number, has failed, and there will be another one.
+    Repeats(u32, CallError),
+}
+
 impl AdmittedCall<'_> {
-    /// Makes the call with `attempt`, again where [`route::repeat_after`] allows it; attempts share the counter of
+    /// Makes the call with `attempt` once it is approved, again where [`route::repeat_after`] allows it; attempts share the counter of
     /// their sends. Dropping the future cancels it.
     pub(super) async fn run<T: LoggedResult, F: Future<Output = Result<T, CallError>>>(
         self,
         attempt: impl FnMut(Sends) -> F,
     ) -> FinishedCall<T> {
-        self.run_announced(attempt, |_, _| std::future::ready(()))
+        self.run_announced(attempt, |_| std::future::ready(()))
             .await
     }
 
-    /// The same, and hands the number and the failure of each attempt to `announce` before the next one.
+    /// The same, and tells `announce` that it waits for approval, and of each failed attempt before the next one.
     pub(super) async fn run_announced<
         T: LoggedResult,
         F: Future<Output = Result<T, CallError>>,
@@ -128,8 +153,21 @@ impl AdmittedCall<'_> {
     >(
         self,
         mut attempt: impl FnMut(Sends) -> F,
-        mut announce: impl FnMut(u32, CallError) -> A,
+        mut announce: impl FnMut(Announcement) -> A,
     ) -> FinishedCall<T> {
+        // Rare, so it has no room in the future of every call.
+        if let Err(error) = match self.tool.asked() {
+            Some(asked) => Box::pin(self.approve(asked, &mut announce)).await,
+            None => Ok(()),
+        } {
+            let outcome = Err(error);
+            self.log(&outcome, 0, 0);
+            return FinishedCall {
+                outcome,
+                duration_ms: 0,
+                attempts: 0,
+            };
+        }
         let begun = Instant::now();
         let _forget = self.kept.map(|kept| kept.forget_after(self.tool));
         let (mut attempts, sends) = (1, Sends::default());
@@ -141,7 +179,7 @@ impl AdmittedCall<'_> {
                 // Rare, so its timer has no room in the future of every call.
                 (Some(pause), Err(error)) => {
                     Box::pin(async {
-                        announce(attempts, error).await;
+                        announce(Announcement::Repeats(attempts, error)).await;
                         sleep(pause).await;
                     })
                     .await;
@@ -156,6 +194,28 @@ impl AdmittedCall<'_> {
             outcome,
             duration_ms,
             attempts,
+        }
+    }
+
+    /// Returns when a person has agreed to the call.
+    async fn approve<A: Future<Output = ()>>(
+        &self,
+        asked: &Asked,
+        announce: &mut impl FnMut(Announcement) -> A,
+    ) -> Result<(), CallError> {
+        match self.approval {
+            Approval::Given => Ok(()),
+            Approval::From(confirmations, origin) => {
+                let announce = |waiting| announce(Announcement::Waits(waiting));
+                let settled = confirmations.settle(origin, self.tool, self.arguments, announce);
+                settled.await
+            }
+            Approval::Impossible => Err(CallError::Denied {
+                reason: format!(
+                    "a person has to agree to this call ({}), and cannot be asked here",
+                    asked.rule
+                ),
+            }),
         }
     }
 

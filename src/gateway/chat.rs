@@ -48,8 +48,9 @@ use toolway_protocol::{
 
 use super::{
     Gateway,
-    calls::{CallLimits, RunningCalls},
+    calls::{CallLimits, CallsOf, RunningCalls},
     claims::Claims,
+    confirmations::CallOrigin,
     failure::Failure,
     progress_mode::ProgressMode,
     record::Record,
@@ -275,10 +276,15 @@ impl Chat<'_> {
             deadline: self.deadline,
         };
         self.count_calls(&lanes);
-        let principal = Some(self.input.principal);
+        let origin = CallOrigin {
+            session: self.input.session.as_ref().map(|it| it.as_str().to_owned()),
+            ..self
+                .gateway
+                .origin_of(self.input.principal, self.input.key, "chat")
+        };
         RunningCalls::new(
             self.gateway,
-            principal,
+            CallsOf::Client(Arc::new(origin)),
             lanes,
             limits,
             config.parallel_calls,

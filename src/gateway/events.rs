@@ -8,7 +8,6 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::store::Principal;
 use toolway_core::{
     agent::{Job, admit::admit, events::Requested},
     catalog::{Catalog, Selected},
@@ -96,7 +95,7 @@ impl Gateway {
             let after = gateway.config.request_timeout;
             let deadline = Instant::now() + after;
             let jobs = gateway.admit_all(calls, &catalog, &selected, client.key);
-            let running = gateway.run_jobs(jobs, client.principal, deadline, &mut open, &sender);
+            let running = gateway.run_jobs(jobs, client, deadline, &mut open, &sender);
             let in_time = timeout_at(deadline, running);
             let error = match gateway.ending.run_until_cancelled(in_time).await {
                 Some(Ok(())) => return,
@@ -153,7 +152,7 @@ impl Gateway {
     async fn run_jobs(
         &self,
         admitted: Vec<Result<Job, RefusedEvent>>,
-        principal: Principal,
+        client: RequestClient,
         deadline: Instant,
         open: &mut Vec<String>,
         steps: &mpsc::Sender<EventStep>,
@@ -177,10 +176,20 @@ impl Gateway {
             deadline,
         };
         let parallel = self.config.parallel_calls;
-        let mut running = RunningCalls::new(self, Some(principal), lanes, limits, parallel);
+        let calls = self.calls_of(client, "events");
+        let mut running = RunningCalls::new(self, calls, lanes, limits, parallel);
         while let Some(event) = running.next().await {
             let step = match event {
                 CallEvent::Started(_) => continue,
+                CallEvent::Waits(job, waiting) => {
+                    let message = format!("waits for approval as `{}`", waiting.id);
+                    let progress = Progress {
+                        progress: 0.0,
+                        total: None,
+                        message: Some(message),
+                    };
+                    EventStep::Progressed(job.id.clone(), progress)
+                }
                 CallEvent::Progressed(job, progress) => {
                     EventStep::Progressed(job.id.clone(), progress)
                 }

@@ -98,8 +98,8 @@ impl Gateway {
         let mut effect = turn.on(Event::Answered(round));
         if let Some(Effect::Run(lanes)) = effect {
             let parallel = self.config.parallel_calls;
-            let mut running =
-                RunningCalls::new(self, Some(client.principal), lanes, limits, parallel);
+            let calls = self.calls_of(client, "tool_calls");
+            let mut running = RunningCalls::new(self, calls, lanes, limits, parallel);
             effect = None;
             while let Some(event) = running.next().await {
                 if let CallEvent::Finished {

@@ -5,6 +5,7 @@
 //!
 //! Read next: `view`, what an endpoint shows; `ask`, how a server turns to the client while it works.
 
+mod approve;
 mod ask;
 mod call;
 mod forward;
@@ -25,8 +26,8 @@ pub use self::{
     notification_hub::{BackendEvent, LogInterest, ResourceSubscription},
     view::{Profile, ProfileShows, View},
 };
-use super::Gateway;
-use crate::{byte_budget::Reservation, upstream::mcp::Caller};
+use super::{Gateway, confirmations};
+use crate::{byte_budget::Reservation, store::Principal, upstream::mcp::Caller};
 use toolway_core::catalog::{FeatureIndex, Offered};
 use toolway_protocol::{
     mcp::{level::Level, rpc::RpcError, stateless, version::Version},
@@ -47,11 +48,19 @@ pub struct RequestContext {
     pub logs: Option<Level>,
     /// Separates clients that must not answer for each other: a session, or the key of the request.
     pub owner: String,
+    /// Whose calls its requests make.
+    pub principal: Principal,
     /// The request's reservation in the byte budget. Whatever keeps the parameters keeps this.
     pub(crate) reservation: Option<Arc<Reservation>>,
 }
 
 impl RequestContext {
+    /// A name of its session that may be shown, unlike the session's id.
+    fn session_name(&self) -> Option<String> {
+        let has_session = self.version.has_handshake();
+        has_session.then(|| confirmations::hash(&[&self.owner]))
+    }
+
     /// Writes the log level that the client wants into a request for a server.
     fn ask_for_logs(&self, params: &mut JsonObject) {
         if let Some(level) = self.logs {

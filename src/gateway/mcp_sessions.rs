@@ -34,6 +34,7 @@ use self::{
     session::{LendingSession, SessionEnd, SessionInfo, SessionParts},
     session_request::SessionRequest,
 };
+use super::confirmations::Confirmations;
 use super::failure::Failure;
 use crate::store::Principal;
 use crate::{byte_budget::ByteBudget, quota::Sharing};
@@ -57,6 +58,7 @@ pub struct McpSessions {
 
 struct SessionTable {
     policy: Arc<Policy>,
+    confirmations: Arc<Confirmations>,
     sessions: Mutex<SessionIndex>,
     definitions: ByteBudget,
     arguments: ByteBudget,
@@ -112,7 +114,7 @@ pub enum OpenSessionError {
 
 impl McpSessions {
     /// No sessions yet. Must be called within a Tokio runtime.
-    pub(super) fn start(policy: Arc<Policy>) -> McpSessions {
+    pub(super) fn start(policy: Arc<Policy>, confirmations: Arc<Confirmations>) -> McpSessions {
         let changed = Arc::new(Notify::new());
         let inner = Arc::new(SessionTable {
             sessions: Mutex::default(),
@@ -123,6 +125,7 @@ impl McpSessions {
             opened: AtomicU64::new(0),
             is_shared: AtomicBool::new(false),
             policy,
+            confirmations,
         });
         let sweeping = tokio::spawn(sweep(Arc::downgrade(&inner), changed));
         McpSessions {
@@ -156,6 +159,7 @@ impl McpSessions {
         let reservation = reservation.ok_or(OpenSessionError::Full)?;
         let parts = (self.inner.number(), self.inner.arguments.clone());
         let policy = Arc::clone(&self.inner.policy);
+        let confirmations = Arc::clone(&self.inner.confirmations);
         let compiling = tokio::task::spawn_blocking(move || {
             let (number, arguments) = parts;
             let order = session_request::read(&body)?;
@@ -168,6 +172,7 @@ impl McpSessions {
                 reservation,
                 bytes,
                 policy: ClientPolicy { policy, key: None },
+                confirmations,
             })
         });
         let session = compiling.await.map_err(|_| OpenSessionError::Broken)??;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::store::confirmations::Confirmation;
 use toolway_core::{
     agent::{CallRecord, Job, status},
     translate::results::{self, Media},
@@ -44,6 +45,20 @@ impl ProgressMode {
             "call_started",
             json!({"arguments": job.arguments}),
             &format!("Calling {}…", job.offered.name),
+            false,
+        )
+    }
+
+    /// A call waits for the approval of a person.
+    pub fn waits(self, job: &Job, waiting: &Confirmation) -> Option<JsonObject> {
+        let id = &waiting.id;
+        let fields = json!({"confirmation_id": id, "reason": waiting.reason, "rule": waiting.rule});
+        let description = format!("{} waits for approval: {id}", job.offered.name);
+        self.note(
+            job,
+            "call_waiting_for_approval",
+            fields,
+            &description,
             false,
         )
     }
@@ -152,7 +167,7 @@ pub fn list(records: &[CallRecord]) -> Value {
 mod tests {
     use super::*;
     use toolway_core::{
-        catalog::{Catalog, ServerTools},
+        catalog::{Catalog, ServerRisk, ServerTools},
         policy::{CallRequest, Policy, Verdict},
     };
     use toolway_protocol::tool::{Annotations, ServerId, Tool};
@@ -161,6 +176,7 @@ mod tests {
         let catalog = Catalog::build(&[ServerTools {
             server: ServerId::parse("time").unwrap(),
             stateful: false,
+            risk: ServerRisk::default(),
             tools: vec![Tool {
                 name: "now".to_owned(),
                 title: None,

@@ -99,6 +99,7 @@ impl AnswerForm for Streamed<'_> {
         let note = match event {
             CallEvent::Repeated(..) => None,
             CallEvent::Started(job) => mode.started(job),
+            CallEvent::Waits(job, waiting) => mode.waits(job, waiting),
             CallEvent::Progressed(job, progress) => mode.progressed(job, progress),
             CallEvent::Finished {
                 job,

@@ -36,7 +36,8 @@ use toolway_core::{policy::KeyId, translate::paths};
 const LONGEST_ID: usize = 256;
 
 /// Prefixes of the paths whose bodies are read completely before any work, besides chats and MCP.
-const READ_WHOLE: [&str; 5] = [
+const READ_WHOLE: [&str; 6] = [
+    "/confirmations/",
     "/v1/responses",
     "/v1/conversations",
     "/v1/messages",

@@ -11,7 +11,11 @@ use axum::{
     http::{HeaderMap, HeaderName, Version, header, uri::Authority},
 };
 
-use crate::{gateway::RequestClient, secret::Secret, store::Principal};
+use crate::{
+    gateway::{RequestClient, confirmations::Scope},
+    secret::Secret,
+    store::Principal,
+};
 
 use super::{
     App, Config, cors,
@@ -75,6 +79,17 @@ pub(super) fn client(config: &Config, headers: &HeaderMap) -> RequestClient {
     RequestClient {
         principal: principal(headers),
         key: position(config, headers),
+        has_approved: false,
+    }
+}
+
+/// The confirmations that a client may see and decide on: its own, and without keys on loopback, where everyone is the
+/// user of the machine, all.
+pub(super) fn scope(config: &Config, headers: &HeaderMap) -> Scope {
+    let is_near = config.bind.ip().to_canonical().is_loopback();
+    match config.api_keys.is_empty() && is_near {
+        true => Scope::All,
+        false => Scope::Own(principal(headers)),
     }
 }
 

@@ -224,6 +224,7 @@ impl Making {
         let client = RequestClient {
             principal: self.input.principal,
             key: self.input.key,
+            has_approved: true,
         };
         let record = Arc::clone(&self.input.record);
         let outcomes = gateway.make_approved(client, &self.approved, self.selected, &record);

@@ -30,6 +30,7 @@ use crate::{
     byte_budget::Reservation,
     gateway::{Gateway, mcp::View},
     lines::{Line, next_line},
+    store::Principal,
 };
 use toolway_protocol::{
     json_size::JsonSize,
@@ -100,7 +101,7 @@ pub async fn serve(
     // In their own task, because a partly read line must not be dropped.
     let reading = tokio::spawn(read(input, config.max_line_bytes, sender));
     let stopping = CancellationToken::new();
-    let mut pipe = ClientPipe::new(gateway, view, OWNER.to_owned(), stopping.clone());
+    let mut pipe = ClientPipe::new(gateway, view, (OWNER.to_owned(), 0), stopping.clone());
     // Used in three places, but it can be awaited only once.
     let mut writing = tokio::spawn(write(output, pipe.outbox.reader(0))).fuse();
     let mut shutdown = pin!(shutdown.fuse());
@@ -210,6 +211,7 @@ pub(super) struct ClientPipe {
     view: Arc<View>,
     /// The owner of the requests.
     owner: String,
+    principal: Principal,
     /// What the client is sent.
     pub(super) outbox: Arc<Outbox>,
     /// The requests of the stateless era.
@@ -227,13 +229,14 @@ impl ClientPipe {
     pub(super) fn new(
         gateway: Arc<Gateway>,
         view: Arc<View>,
-        owner: String,
+        (owner, principal): (String, Principal),
         stopping: CancellationToken,
     ) -> ClientPipe {
         ClientPipe {
             gateway,
             view,
             owner,
+            principal,
             outbox: Arc::default(),
             running: Arc::default(),
             session: None,
@@ -321,7 +324,12 @@ impl ClientPipe {
         let client = super::mcp::client_name(&request.params);
         tracing::info!(client, "An MCP client came");
         let view = Arc::clone(&self.view);
-        match ClientSession::open(&self.gateway, view, self.owner.clone(), request.params) {
+        match ClientSession::open(
+            &self.gateway,
+            view,
+            (self.owner.clone(), self.principal),
+            request.params,
+        ) {
             Ok((session, result)) => {
                 let session = Arc::new(session);
                 self.session = Some(Arc::clone(&session));
@@ -395,6 +403,7 @@ impl ClientPipe {
             gateway: Arc::clone(&self.gateway),
             view: Arc::clone(&self.view),
             owner: self.owner.clone(),
+            principal: self.principal,
             about,
             outbox: Some(Arc::clone(&self.outbox)),
             reservation: self.reservation.clone(),

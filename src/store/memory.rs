@@ -8,7 +8,9 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use tokio::time::Instant;
 
-use super::{EntryKind, FoundEntry, Held, Principal, Reserve, Store, StoreEntry, StoreError};
+use super::{
+    EntryKind, FoundEntry, Held, Principal, Reserve, Store, StoreEntry, StoreError, StoredContent,
+};
 
 /// Entries by their keys. A key that is used again leads to the later entry.
 #[derive(Debug, Default)]
@@ -105,6 +107,56 @@ impl Memory {
         self.lock().remove(kind, number);
     }
 
+    /// What all clients have of a kind, the newest first.
+    pub(super) fn all(&self, kind: EntryKind) -> Vec<StoredContent> {
+        let mut inner = self.lock();
+        inner.make_room(kind);
+        let of_kind = inner.kinds.get(&kind);
+        let all = of_kind.into_iter().flat_map(|it| it.order.values().rev());
+        all.map(|kept| kept.entry.content.clone()).collect()
+    }
+
+    /// Replaces what this client has under a key, if that is `before`.
+    pub(super) fn swap(
+        &self,
+        kind: EntryKind,
+        principal: Principal,
+        key: &str,
+        before: &str,
+        after: &str,
+    ) -> bool {
+        let mut inner = self.lock();
+        let number = inner
+            .by_key
+            .get(&(kind, principal, key.to_owned()))
+            .copied();
+        let Some(of_kind) = inner.kinds.get_mut(&kind) else {
+            return false;
+        };
+        let Some(kept) = number.and_then(|number| of_kind.order.get_mut(&number)) else {
+            return false;
+        };
+        let StoredContent::Json(text) = &kept.entry.content else {
+            return false;
+        };
+        if **text != *before {
+            return false;
+        }
+        let (old, new) = (kept.bytes, after.len());
+        kept.bytes = new;
+        kept.entry = Arc::new(StoreEntry {
+            kind,
+            principal,
+            keys: kept.entry.keys.clone(),
+            content: StoredContent::Json(after.into()),
+        });
+        of_kind.all.bytes = of_kind.all.bytes + new - old;
+        if let Some(held) = of_kind.held.get_mut(&principal) {
+            held.bytes = held.bytes + new - old;
+        }
+        true
+    }
+
     /// Forgets what this client has under a key. False if there was nothing.
     pub(super) fn forget(&self, kind: EntryKind, principal: Principal, key: &str) -> bool {
         self.lock().forget(kind, principal, key)
@@ -151,6 +203,21 @@ impl Store for Memory {
         key: &'a str,
     ) -> BoxFuture<'a, Result<bool, StoreError>> {
         async move { Ok(self.forget(kind, principal, key)) }.boxed()
+    }
+
+    fn list(&self, kind: EntryKind) -> BoxFuture<'_, Result<Vec<StoredContent>, StoreError>> {
+        async move { Ok(self.all(kind)) }.boxed()
+    }
+
+    fn replace<'a>(
+        &'a self,
+        kind: EntryKind,
+        principal: Principal,
+        key: &'a str,
+        before: &'a str,
+        after: &'a str,
+    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+        async move { Ok(self.swap(kind, principal, key, before, after)) }.boxed()
     }
 
     fn is_empty(&self, kind: EntryKind) -> bool {

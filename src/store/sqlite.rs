@@ -156,9 +156,17 @@ pub struct Sqlite {
 enum StoreWrite {
     Keep(Arc<StoreEntry>),
     Remove(EntryKind, Principal, String),
+    Replace {
+        kind: EntryKind,
+        principal: Principal,
+        key: String,
+        before: String,
+        after: String,
+    },
 }
 
-/// A change to be written, and who waits for that. The answer is whether anything was removed.
+/// A change to be written, and who waits for that. The answer is whether anything was removed or
+/// replaced.
 struct Write {
     change: StoreWrite,
     done: oneshot::Sender<Result<bool, StoreError>>,
@@ -304,6 +312,28 @@ impl Store for Sqlite {
         self.write(change).boxed()
     }
 
+    fn list(&self, kind: EntryKind) -> BoxFuture<'_, Result<Vec<StoredContent>, StoreError>> {
+        self.read(move |it| list(it, kind)).boxed()
+    }
+
+    fn replace<'a>(
+        &'a self,
+        kind: EntryKind,
+        principal: Principal,
+        key: &'a str,
+        before: &'a str,
+        after: &'a str,
+    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+        self.write(StoreWrite::Replace {
+            kind,
+            principal,
+            key: key.to_owned(),
+            before: before.to_owned(),
+            after: after.to_owned(),
+        })
+        .boxed()
+    }
+
     fn is_empty(&self, _: EntryKind) -> bool {
         // Another process may have kept one.
         false
@@ -373,6 +403,21 @@ fn load(
     Ok(all)
 }
 
+/// What all clients have of a kind, the newest first.
+fn list(reader: &Connection, kind: EntryKind) -> Result<Vec<StoredContent>, StoreError> {
+    let mut select = reader
+        .prepare_cached(
+            "SELECT content FROM entries WHERE kind = ?1 AND expires > ?2 ORDER BY entry DESC LIMIT ?3",
+        )
+        .map_err(unavailable)?;
+    let rows = select.query_map(params![kind.as_str(), now(), MAX_FOUND], |row| {
+        row.get::<_, String>(0)
+    });
+    let texts: Vec<String> = rows.and_then(Iterator::collect).map_err(unavailable)?;
+    let read = |text: &String| StoredContent::read(kind, text).map_err(unavailable);
+    texts.iter().map(read).collect()
+}
+
 /// Writes until the store is dropped. Everything that waits goes into one transaction.
 fn write_all(mut connection: Connection, queue: &mpsc::Receiver<Write>) {
     while let Ok(first) = queue.recv() {
@@ -390,11 +435,11 @@ fn write_all(mut connection: Connection, queue: &mpsc::Receiver<Write>) {
     }
 }
 
-/// Makes these changes, and says of each whether it removed anything.
+/// Makes these changes, and says of each whether it removed or replaced anything.
 fn write(connection: &mut Connection, changes: &[StoreWrite]) -> Result<Vec<bool>, StoreError> {
     let texts = changes.iter().map(|change| match change {
         StoreWrite::Keep(entry) => entry.content.text(),
-        StoreWrite::Remove(..) => Ok("".into()),
+        StoreWrite::Remove(..) | StoreWrite::Replace { .. } => Ok("".into()),
     });
     let texts: Vec<Cow<'_, str>> = texts.collect::<Result<_, _>>().map_err(unavailable)?;
     let mut make_all = || -> Result<Vec<bool>, rusqlite::Error> {
@@ -412,6 +457,13 @@ fn write(connection: &mut Connection, changes: &[StoreWrite]) -> Result<Vec<bool
                 StoreWrite::Remove(kind, principal, key) => {
                     remove(&transaction, *kind, *principal, key)?
                 }
+                StoreWrite::Replace {
+                    kind,
+                    principal,
+                    key,
+                    before,
+                    after,
+                } => replace(&transaction, (*kind, *principal, key), before, after)?,
             });
         }
         for kind in kept {
@@ -468,6 +520,23 @@ fn remove(
     )?;
     let removed = delete.execute(params![kind.as_str(), principal.cast_signed(), key])?;
     Ok(removed > 0)
+}
+
+/// Replaces the text of an entry, if it is `before`.
+fn replace(
+    connection: &Connection,
+    (kind, principal, key): (EntryKind, Principal, &str),
+    before: &str,
+    after: &str,
+) -> Result<bool, rusqlite::Error> {
+    let mut update = connection.prepare_cached(
+        "UPDATE entries SET content = ?5, bytes = ?6 WHERE content = ?4 AND entry IN \
+         (SELECT entry FROM keys WHERE kind = ?1 AND principal = ?2 AND key = ?3)",
+    )?;
+    let principal = principal.cast_signed();
+    let bytes = after.len();
+    let replaced = update.execute(params![kind.as_str(), principal, key, before, after, bytes])?;
+    Ok(replaced > 0)
 }
 
 /// Keeps within the bounds: the oldest entries go, those of a client with more than half first.

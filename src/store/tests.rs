@@ -361,6 +361,27 @@ impl Store for Failing {
         }
     }
 
+    fn list(&self, kind: EntryKind) -> BoxFuture<'_, Result<Vec<StoredContent>, StoreError>> {
+        match self.check() {
+            Ok(()) => self.memory.list(kind),
+            Err(error) => Box::pin(async { Err(error) }),
+        }
+    }
+
+    fn replace<'a>(
+        &'a self,
+        kind: EntryKind,
+        principal: Principal,
+        key: &'a str,
+        before: &'a str,
+        after: &'a str,
+    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+        match self.check() {
+            Ok(()) => self.memory.replace(kind, principal, key, before, after),
+            Err(error) => Box::pin(async { Err(error) }),
+        }
+    }
+
     fn is_empty(&self, kind: EntryKind) -> bool {
         self.memory.is_empty(kind)
     }

@@ -251,6 +251,11 @@ fn write_time(writer: &mut impl fmt::Write, now: SystemTime) -> fmt::Result {
     }
 }
 
+/// A time in milliseconds since 1970, before the year 10000, as RFC 3339 has it.
+pub fn rfc3339(millis: u64) -> String {
+    String::from_utf8_lossy(&timestamp(Duration::from_millis(millis))).into_owned()
+}
+
 /// So long after the beginning of 1970, and before the year 10000.
 fn timestamp(since: Duration) -> [u8; 24] {
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);

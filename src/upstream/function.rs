@@ -27,7 +27,7 @@ use self::{
 use super::{SetupError, mcp::CallOptions, model::Models, queue::Queue};
 use crate::health::ServerState;
 use toolway_core::{
-    catalog::{DroppedTool, ServerTools},
+    catalog::{DroppedTool, ServerRisk, ServerTools},
     policy::Admitted,
 };
 use toolway_protocol::tool::{CallError, JsonObject, ServerId, Tool, ToolResult};
@@ -183,6 +183,7 @@ impl Functions {
         let tools = |group: &FunctionGroup| ServerTools {
             server: group.name.clone(),
             stateful: false,
+            risk: ServerRisk::default(),
             tools: group.tools.clone(),
             dropped: group.dropped.clone(),
         };

@@ -46,7 +46,7 @@ pub use self::{
 };
 use crate::{health::ServerHealth, secret::Secret};
 use toolway_core::{
-    catalog::{ServerFeatures, ServerTools, ToolFilter},
+    catalog::{ServerFeatures, ServerRisk, ServerTools, ToolFilter},
     route::cache::CacheRules,
 };
 use toolway_protocol::tool::{CallError, JsonObject, ServerId, ToolResult};
@@ -70,6 +70,8 @@ pub struct Config {
     pub required: bool,
     /// Which of its tools are offered. Default: all.
     pub tools: ToolFilter,
+    /// How dangerous its tools are. Default: nothing is said of them.
+    pub risk: ServerRisk,
     /// How long results of its tools serve again. Default: as it says itself.
     pub cache: CacheRules,
 }

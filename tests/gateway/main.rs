@@ -19,6 +19,8 @@ mod webhook;
 mod adversary;
 /// HTTP APIs that OpenAPI documents describe.
 mod api;
+/// Calls that a person approves, in one list for every face.
+mod approvals;
 /// Responses whose clients may leave.
 mod background;
 /// What requests may take of memory, alone and together.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
+use toolway::gateway::RequestClient;
 
 use crate::{
     functions::definitions,
@@ -50,6 +51,7 @@ async fn start(config: &str) -> Toolway {
     let (_folder, definitions) = definitions(&["weather"]);
     let upstream = format!(
         "{config}\n[functions.town]\n{definitions}endpoint = \"http://127.0.0.1:9\"\n[[upstreams]]\nname = \"u\"\nbase_url = \"{}\"\nmax_tools = 2\n\
+         [[policy.rules]]\ntools = [\"odd__either\"]\naction = \"ask\"\n\
          [servers.gone]\ncommand = \"/no/such/program\"\n",
         model.base
     );
@@ -75,6 +77,34 @@ async fn session(gw: &Toolway) -> String {
         .await
         .unwrap();
     format!("/v1/mcp_sessions/{}", session.id())
+}
+
+/// A call of `odd__add` that waits for approval.
+async fn waiting(gw: &Toolway) -> String {
+    let catalog = gw.gateway.catalog();
+    let tool = catalog.find("odd__either").unwrap();
+    let client = RequestClient {
+        principal: 0,
+        key: None,
+        has_approved: false,
+    };
+    let arguments = json!({"a": 1}).as_object().cloned().unwrap();
+    let called = gw.gateway.call_over_rest(tool, arguments, client);
+    let answer = called.await.unwrap().into_json();
+    format!(
+        "/confirmations/{}",
+        answer["confirmation_id"].as_str().unwrap()
+    )
+}
+
+/// An approval for later calls.
+async fn granted(gw: &Toolway) -> String {
+    let url = format!("{}{}", gw.base, waiting(gw).await);
+    let body = json!({"confirm": true, "remember": {"what": "tool", "until": "forever"}});
+    let decided = gw.http.post(url).body(body.to_string()).send().await;
+    assert_eq!(decided.unwrap().status(), 200);
+    let grants = gw.json("/grants").await;
+    format!("/grants/{}", grants["grants"][0]["id"].as_str().unwrap())
 }
 
 /// A body that a path takes.
@@ -150,6 +180,8 @@ async fn every_documented_path_and_method_is_there() {
             }
             let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
             let real = path.replace("/v1/mcp_sessions/{id}", &session(&gw).await);
+            let real = real.replace("/confirmations/{id}", &waiting(&gw).await);
+            let real = real.replace("/grants/{id}", &granted(&gw).await);
             let real = real.replace("{id}", "m").replace("{path}", "embeddings");
             let real = real.replace("{name}", "odd__add");
             let (status, code) = ask(&gw, method.clone(), &real).await;
@@ -251,9 +283,16 @@ async fn what_is_toolways_own_knows_no_other_path_or_method() {
     let gw = start("").await;
     for (path, item) in document()["paths"].as_object().unwrap() {
         // Below `/tools` are the tools.
-        if ["/v1/", "/mcp", "/sse", "/tools"]
-            .iter()
-            .any(|start| path.starts_with(start))
+        if [
+            "/v1/",
+            "/mcp",
+            "/sse",
+            "/tools",
+            "/confirmations",
+            "/grants",
+        ]
+        .iter()
+        .any(|start| path.starts_with(start))
         {
             continue;
         }
@@ -399,6 +438,18 @@ async fn sessions_are_as_documented() {
     let deleted: Value = serde_json::from_str(&deleted.unwrap().text().await.unwrap()).unwrap();
     check_is("McpSessionDeleted", &deleted);
     check_fits("McpSessionEvent", &events.next().await.unwrap().data);
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn confirmations_are_as_documented() {
+    let gw = start("").await;
+    let one = gw.json(&waiting(&gw).await).await;
+    check_is("Confirmation", &one);
+    check_fits("Confirmations", &gw.json("/confirmations").await);
+    check_is("BridgeError", &gw.json("/confirmations/none").await);
+    granted(&gw).await;
+    check_is("Grants", &gw.json("/grants").await);
     gw.join().await;
 }
 

@@ -40,6 +40,7 @@ pub(crate) fn scripted(script: Value) -> Config {
         start_timeout: PATIENCE,
         parallel_calls: 16,
         max_message_bytes: 16 << 20,
+        risk: Default::default(),
         cache: toolway_core::route::cache::CacheRules::default(),
         required: false,
         tools: Default::default(),

@@ -190,7 +190,7 @@ impl Turn {
     /// A call of the gateway's is complete while the model still writes its turn: the job, if the call begins now.
     /// To be told of every such call, in the order of the turn.
     ///
-    /// Only calls that change nothing begin early, so that no harm is done if the turn ends with an error or is cut
+    /// Only calls that change nothing, and that no person is asked about, begin early, so that no harm is done if the turn ends with an error or is cut
     /// off, or if the call turns out to be another one. They do not overtake a call on the same server that may
     /// change something.
     pub fn begin_early(&mut self, place: usize, call: &ToolCall) -> Option<Job> {
@@ -203,7 +203,7 @@ impl Turn {
         let Ok(Decision::Run(mut job)) = self.decide(place, call) else {
             return None;
         };
-        let Some(read) = ReadCall::of(&job) else {
+        let Some(read) = ReadCall::of(&job).filter(|_| job.offered.asked().is_none()) else {
             self.changing.push(job.offered.server.clone());
             return None;
         };

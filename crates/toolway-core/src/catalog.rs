@@ -17,6 +17,7 @@ mod feature_index;
 mod features;
 mod filter;
 mod page;
+mod risk;
 mod select;
 mod selection;
 mod suggest;
@@ -26,6 +27,7 @@ pub use self::{
     features::ServerFeatures,
     filter::ToolFilter,
     page::{InvalidCursor, PAGE, page},
+    risk::{Risk, ServerRisk, ToolRisk},
     select::{LeftOut, LeftOutReason, Selected},
     selection::{Selection, label_of, matches},
 };
@@ -38,6 +40,8 @@ pub struct ServerTools {
     pub server: ServerId,
     /// Calls on it must run one after another, in order.
     pub stateful: bool,
+    /// How dangerous its tools are.
+    pub risk: ServerRisk,
     /// Its tools, in its own order.
     pub tools: Vec<Tool>,
     /// What it listed and could not be read, one by one.
@@ -62,6 +66,8 @@ pub struct Offered {
     pub server: ServerId,
     /// Calls on that server must run one after another, in order.
     pub stateful: bool,
+    /// How dangerous it is, if the configuration says so.
+    pub risk: Option<ToolRisk>,
     /// The tool as the server describes it; calls use its own name.
     pub tool: Tool,
     /// Its entry in OpenAI's `tools`.
@@ -117,7 +123,7 @@ impl Catalog {
         );
         let offer = |((from, tool), assigned): ((&ServerTools, &Tool), Assigned)| {
             let before = before.get(&(&from.server, tool.name.as_str()));
-            let same = before.filter(|it| it.is_still(assigned.name.as_str(), from.stateful, tool));
+            let same = before.filter(|it| it.is_still(assigned.name.as_str(), from, tool));
             same.map_or_else(
                 || Arc::new(Offered::new(from, tool, assigned)),
                 |it| Arc::clone(it),
@@ -225,6 +231,7 @@ impl Offered {
             name,
             server: from.server.clone(),
             stateful: from.stateful,
+            risk: from.risk.of(&tool.name),
             json: function.json,
             validator,
             tool: tool.clone(),
@@ -244,8 +251,11 @@ impl Offered {
         self.tool.annotations.read_only == Some(true)
     }
 
-    fn is_still(&self, name: &str, stateful: bool, tool: &Tool) -> bool {
-        self.name.as_str() == name && self.stateful == stateful && self.tool == *tool
+    fn is_still(&self, name: &str, from: &ServerTools, tool: &Tool) -> bool {
+        self.name.as_str() == name
+            && self.stateful == from.stateful
+            && self.risk == from.risk.of(&tool.name)
+            && self.tool == *tool
     }
 }
 

@@ -13,6 +13,7 @@
 //! let server = ServerTools {
 //!     server: ServerId::parse("calc").unwrap(),
 //!     stateful: false,
+//!     risk: Default::default(),
 //!     tools: vec![mcp::tools::read_tool(&listed, 0).unwrap()],
 //!     dropped: Vec::new(),
 //! };

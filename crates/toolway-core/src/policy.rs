@@ -3,8 +3,11 @@
 //! One question, asked before every call whatever face it came through. Nothing that runs a tool takes a call
 //! without an [`Admitted`], and only [`Policy::evaluate`] makes one, so no face can go past it.
 //!
-//! In this order, and the first that decides counts: what the request selected, what its key may see, the rules of the
-//! configuration, the default.
+//! In this order, and the first that decides counts: what the request selected, what its key may see, isolation where
+//! the risk asks for it, the rules of the configuration, the risk of the tool, its annotations, the default.
+//!
+//! Where the answer is "a person is asked first", the tool is [`Admitted`] too, with [`Admitted::asked`]; what runs calls
+//! looks at it.
 
 pub mod condition;
 
@@ -15,7 +18,7 @@ use std::{
 };
 
 use self::condition::Condition;
-use crate::catalog::{Offered, ToolFilter};
+use crate::catalog::{Offered, Risk, ToolFilter};
 use toolway_protocol::tool::JsonObject;
 
 /// What the configuration says about calls (`[policy]` and `[keys.NAME]`).
@@ -23,7 +26,9 @@ use toolway_protocol::tool::JsonObject;
 pub struct Policy {
     /// The first that matches decides.
     pub rules: Vec<Rule>,
-    /// Where no rule matches.
+    /// Asks about tools that say of themselves that they may destroy something.
+    pub use_annotations: bool,
+    /// Where nothing else decides.
     pub default: Action,
     /// What each key may see, by its [`KeyId`].
     pub keys: Vec<KeyScope>,
@@ -35,6 +40,8 @@ pub enum Action {
     /// It runs.
     #[default]
     Allow,
+    /// It runs once a person has agreed.
+    Ask,
     /// It does not run, and the model is told why.
     Deny,
 }
@@ -100,6 +107,8 @@ pub struct CallRequest<'a> {
 pub enum Verdict {
     /// It may.
     Allow(Admitted),
+    /// It may once a person has agreed; [`Admitted::asked`] says why.
+    Ask(Admitted),
     /// It may not.
     Deny {
         /// Why, for the model.
@@ -109,9 +118,28 @@ pub enum Verdict {
     },
 }
 
-/// A tool that may be called.
+/// A tool that may be called, at once or once a person has agreed.
 #[derive(Clone, Debug)]
-pub struct Admitted(Arc<Offered>);
+pub struct Admitted {
+    tool: Arc<Offered>,
+    asked: Option<Arc<Asked>>,
+}
+
+/// Why a person is asked before a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The rule that says so.
+    pub rule: String,
+    /// Its reason.
+    pub reason: Option<String>,
+}
+
+impl Admitted {
+    /// Why a person has to agree first; `None`: the call may run at once.
+    pub fn asked(&self) -> Option<&Asked> {
+        self.asked.as_deref()
+    }
+}
 
 impl Admitted {
     /// The tool, as long as it is offered as it is.
@@ -124,7 +152,7 @@ impl Deref for Admitted {
     type Target = Offered;
 
     fn deref(&self) -> &Offered {
-        &self.0
+        &self.tool
     }
 }
 
@@ -143,6 +171,10 @@ impl Policy {
     /// Decides on a call.
     pub fn evaluate(&self, request: &CallRequest<'_>) -> Verdict {
         let decisive = self.steps(request).find(|step| step.action.is_some());
+        let admitted = |asked| Admitted {
+            tool: Arc::clone(request.tool),
+            asked,
+        };
         match decisive {
             Some(Step {
                 rule,
@@ -155,7 +187,15 @@ impl Policy {
                 },
                 rule: rule.into_owned(),
             },
-            _ => Verdict::Allow(Admitted(Arc::clone(request.tool))),
+            Some(Step {
+                rule,
+                action: Some(Action::Ask),
+                reason,
+            }) => Verdict::Ask(admitted(Some(Arc::new(Asked {
+                rule: rule.into_owned(),
+                reason: reason.map(Cow::into_owned),
+            })))),
+            _ => Verdict::Allow(admitted(None)),
         }
     }
 
@@ -178,15 +218,19 @@ impl Policy {
         let about = |rule: &&Rule| rule.is_about(tool, scope.map(|it| it.name.as_str()));
         // A rule with conditions may or may not match.
         let mut rules = self.rules.iter().filter(about);
-        let decides = |rule: &&Rule| rule.args.is_empty() || rule.action == Action::Allow;
-        let action = rules.find(decides).map_or(self.default, |rule| rule.action);
-        scope.is_none_or(|scope| scope.shows(tool)) && action == Action::Allow
+        let decides = |rule: &&Rule| rule.args.is_empty() || rule.action != Action::Deny;
+        let action = match rules.find(decides) {
+            Some(rule) => rule.action,
+            None => self.below_rules(tool),
+        };
+        // A tool that is refused because it is not isolated stays listed, so that the refusal can say why.
+        scope.is_none_or(|scope| scope.shows(tool)) && action != Action::Deny
     }
 
     /// Every client sees every tool.
     pub fn shows_everything(&self) -> bool {
-        self.rules.iter().all(|rule| rule.action == Action::Allow)
-            && self.default == Action::Allow
+        self.rules.iter().all(|rule| rule.action != Action::Deny)
+            && self.default != Action::Deny
             && self.keys.iter().all(KeyScope::is_everything)
     }
 
@@ -221,20 +265,82 @@ impl Policy {
                 reason: rule.reason.as_deref().filter(|_| is_match).map(Cow::from),
             }
         });
+        [selection]
+            .into_iter()
+            .chain(of_key)
+            .chain(not_isolated(tool))
+            .chain(rules)
+            .chain(self.steps_below_rules(tool))
+    }
+
+    /// What is looked at where no rule matches; one of the steps decides.
+    fn steps_below_rules<'p>(&self, tool: &Offered) -> impl Iterator<Item = Step<'p>> {
+        let risk = tool.risk.as_ref().map(|risk| Step {
+            rule: risk_name(tool).into(),
+            action: Some(match risk.level {
+                Risk::Low => Action::Allow,
+                Risk::Medium | Risk::High => Action::Ask,
+            }),
+            reason: None,
+        });
+        let is_destructive = tool.tool.annotations.destructive == Some(true)
+            && tool.tool.annotations.read_only != Some(true);
+        let annotations = self.use_annotations.then(|| Step {
+            rule: "policy.use_annotations".into(),
+            action: is_destructive.then_some(Action::Ask),
+            reason: is_destructive.then(|| "the tool says that it may destroy something".into()),
+        });
         let default = Step {
             rule: "policy.default".into(),
             action: Some(self.default),
             reason: None,
         };
-        [selection]
-            .into_iter()
-            .chain(of_key)
-            .chain(rules)
-            .chain([default])
+        risk.into_iter().chain(annotations).chain([default])
+    }
+
+    fn below_rules(&self, tool: &Offered) -> Action {
+        let mut steps = self.steps_below_rules(tool);
+        steps.find_map(|step| step.action).unwrap_or(self.default)
+    }
+
+    /// The name of a key.
+    pub fn key_name(&self, key: Option<KeyId>) -> Option<&str> {
+        self.scope(key).map(|it| it.name.as_str())
+    }
+
+    /// The key of this name.
+    pub fn key_of(&self, name: Option<&str>) -> Option<KeyId> {
+        let at = self
+            .keys
+            .iter()
+            .position(|it| Some(it.name.as_str()) == name)?;
+        u16::try_from(at).ok().map(KeyId)
     }
 
     fn scope(&self, key: Option<KeyId>) -> Option<&KeyScope> {
         key.and_then(|KeyId(key)| self.keys.get(usize::from(key)))
+    }
+}
+
+/// A call of high risk runs only where its server is isolated, whatever a rule says. No server is isolated yet: this is
+/// the place that will ask whether it is.
+fn not_isolated<'p>(tool: &Offered) -> Option<Step<'p>> {
+    let is_high = tool.risk.as_ref().is_some_and(|it| it.level == Risk::High);
+    is_high.then(|| Step {
+        rule: risk_name(tool).into(),
+        action: Some(Action::Deny),
+        reason: Some(
+            "a tool of risk 3 runs only on an isolated server, and this one is not isolated".into(),
+        ),
+    })
+}
+
+/// Where the risk of a tool is configured.
+fn risk_name(tool: &Offered) -> String {
+    let pattern = tool.risk.as_ref().and_then(|it| it.pattern.as_deref());
+    match pattern {
+        Some(pattern) => format!("servers.{}.risk_of.\"{pattern}\"", tool.server),
+        None => format!("servers.{}.risk", tool.server),
     }
 }
 
@@ -268,7 +374,7 @@ mod tests {
         condition::{Test, TestKind},
         *,
     };
-    use crate::catalog::{Catalog, ServerTools};
+    use crate::catalog::{Catalog, ServerRisk, ServerTools};
     use serde_json::json;
     use toolway_protocol::tool::{Annotations, ServerId, Tool};
 
@@ -314,6 +420,7 @@ mod tests {
         let server = |name: &str, tools: &[&str]| ServerTools {
             server: ServerId::parse(name).unwrap(),
             stateful: false,
+            risk: Default::default(),
             tools: tools.iter().map(|it| tool(it)).collect(),
             dropped: Vec::new(),
         };
@@ -335,7 +442,7 @@ mod tests {
             arguments: arguments.as_object().unwrap(),
         };
         match policy.evaluate(&request) {
-            Verdict::Allow(admitted) => {
+            Verdict::Allow(admitted) | Verdict::Ask(admitted) => {
                 assert_eq!(admitted.name.as_str(), tool);
                 assert!(
                     policy.shows(request.tool, request.key),
@@ -356,6 +463,7 @@ mod tests {
         };
         Policy {
             rules,
+            use_annotations: false,
             default,
             keys: vec![key("alice", &["files"]), key("bob", &[])],
         }
@@ -416,6 +524,94 @@ mod tests {
         );
         assert_eq!(by("web__get", Some(1)), None);
         assert_eq!(by("files__read", None), None, "the rule is about a key");
+    }
+
+    /// What is said of a call of `files__write` with this risk, and the rule that says so.
+    fn decided(policy: &Policy, risk: ServerRisk, destructive: bool) -> (Action, String) {
+        let mut server = ServerTools {
+            server: ServerId::parse("files").unwrap(),
+            stateful: false,
+            risk,
+            tools: vec![catalog().find("files__write").unwrap().tool.clone()],
+            dropped: Vec::new(),
+        };
+        server.tools[0].annotations.destructive = destructive.then_some(true);
+        let catalog = Catalog::build(&[server]);
+        let request = CallRequest {
+            tool: catalog.find("files__write").unwrap(),
+            is_shown: true,
+            key: None,
+            arguments: &JsonObject::new(),
+        };
+        let last = policy.explain(&request).pop().unwrap();
+        let action = match policy.evaluate(&request) {
+            Verdict::Allow(tool) => {
+                assert_eq!(tool.asked(), None);
+                Action::Allow
+            }
+            Verdict::Ask(tool) => {
+                assert_eq!(tool.asked().unwrap().rule, last.rule);
+                Action::Ask
+            }
+            Verdict::Deny { rule, .. } => {
+                assert_eq!(rule, last.rule);
+                Action::Deny
+            }
+        };
+        assert_eq!(last.action, Some(action));
+        (action, last.rule.into_owned())
+    }
+
+    #[test]
+    fn rules_go_before_risk_risk_before_annotations_and_annotations_before_the_default() {
+        let risk = |server, pattern: Option<Risk>| ServerRisk {
+            server,
+            tools: pattern
+                .map(|it| ("wr*".to_owned(), it))
+                .into_iter()
+                .collect(),
+        };
+        let (low, medium, high) = (Some(Risk::Low), Some(Risk::Medium), Some(Risk::High));
+        let mut bare = policy(Vec::new(), Action::Deny);
+        let by = |policy: &Policy, risk, destructive| decided(policy, risk, destructive);
+        let said = |action, rule: &str| (action, rule.to_owned());
+        let none = || risk(None, None);
+        assert_eq!(
+            by(&bare, none(), true),
+            said(Action::Deny, "policy.default")
+        );
+        bare.use_annotations = true;
+        let annotations = said(Action::Ask, "policy.use_annotations");
+        assert_eq!(by(&bare, none(), true), annotations);
+        assert_eq!(
+            by(&bare, none(), false),
+            said(Action::Deny, "policy.default")
+        );
+        let server = said(Action::Allow, "servers.files.risk");
+        assert_eq!(by(&bare, risk(low, None), true), server);
+        let tool = said(Action::Ask, "servers.files.risk_of.\"wr*\"");
+        assert_eq!(by(&bare, risk(low, medium), false), tool);
+        let ruled = policy(vec![rule(0, &["*"], None, Action::Allow)], Action::Deny);
+        assert_eq!(
+            by(&ruled, risk(medium, None), true),
+            said(Action::Allow, "policy.rules[0]")
+        );
+        let isolated = said(Action::Deny, "servers.files.risk");
+        assert_eq!(
+            by(&ruled, risk(high, None), true),
+            isolated,
+            "no rule lets it out"
+        );
+    }
+
+    #[test]
+    fn a_tool_that_is_asked_about_is_shown() {
+        let asks = policy(vec![rule(0, &["web__*"], None, Action::Ask)], Action::Deny);
+        let (catalog, none) = (catalog(), None);
+        assert!(asks.shows(catalog.find("web__get").unwrap(), none));
+        assert!(!asks.shows(catalog.find("files__read").unwrap(), none));
+        let asks = policy(Vec::new(), Action::Ask);
+        assert!(asks.shows(catalog.find("files__read").unwrap(), none));
     }
 
     #[test]

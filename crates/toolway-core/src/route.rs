@@ -143,6 +143,7 @@ pub fn repeat_after(
         | CallError::Timeout { .. }
         | CallError::Cancelled
         | CallError::Denied { .. }
+        | CallError::WaitingForApproval { .. }
         | CallError::Busy
         | CallError::Protocol { .. } => return None,
     };

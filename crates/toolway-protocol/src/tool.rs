@@ -297,6 +297,17 @@ pub enum CallError {
         /// Why, for the model.
         reason: String,
     },
+    /// A person has to agree to the call first, and nobody has decided yet. Nothing was sent.
+    #[error(
+        "a person has to agree to this call first: {reason}. It waits for approval as `{id}`; tell the user to approve it \
+         (`toolway approve {id}`), and make the same call again then"
+    )]
+    WaitingForApproval {
+        /// The confirmation that it waits for.
+        id: String,
+        /// The rule that asks, and why.
+        reason: String,
+    },
     /// Too many calls are waiting for this server. Nothing was sent.
     #[error("the server is busy; try again in a moment")]
     Busy,
@@ -346,6 +357,7 @@ impl CallError {
             | CallError::Busy
             | CallError::UpstreamUnavailable { .. }
             | CallError::Refused { .. } => self.to_string().into(),
+            CallError::WaitingForApproval { .. } => "the call waits for approval".into(),
         }
     }
 }
@@ -384,7 +396,7 @@ impl CallError {
             CallError::UnknownTool { .. } => "unknown_tool",
             CallError::Timeout { .. } => "timeout",
             CallError::Cancelled => "cancelled",
-            CallError::Denied { .. } => "denied",
+            CallError::Denied { .. } | CallError::WaitingForApproval { .. } => "denied",
             CallError::Busy => "busy",
             CallError::Refused {
                 refusal: RefusalKind::Later,
@@ -404,6 +416,7 @@ impl CallError {
             | CallError::InvalidParams { .. }
             | CallError::UnknownTool { .. }
             | CallError::Denied { .. }
+            | CallError::WaitingForApproval { .. }
             | CallError::Busy => true,
             CallError::UpstreamUnavailable { unsent, .. } => *unsent,
             CallError::Refused { refusal, .. } => *refusal != RefusalKind::Unclear,

@@ -1,5 +1,7 @@
 //! The files of other MCP clients.
 
+use toolway_core::policy::Action;
+
 use super::*;
 
 #[track_caller]
@@ -25,6 +27,29 @@ fn check_http(text: &str, url: &str, kind: Option<HttpKind>) {
 #[track_caller]
 fn mcp_refused(text: &str, problem: &str) {
     assert_eq!(lines(&from_mcp(text).unwrap_err()), problem);
+}
+
+#[test]
+fn what_runs_without_approval_there_is_allowed_by_rules_of_the_policy() {
+    let text = indoc! {r#"
+        {"mcpServers": {
+            "s": {"command": "x", "alwaysAllow": ["a", "b"], "autoApprove": [], "trust": false},
+            "t": {"command": "y", "trust": true}
+        }}
+    "#};
+    let rules = from_mcp(text).unwrap().policy.rules;
+    let names: Vec<&str> = rules.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "mcp.json: mcpServers.s.alwaysAllow",
+            "mcp.json: mcpServers.t.trust"
+        ]
+    );
+    assert!(rules.iter().all(|it| it.action == Action::Allow));
+    let shows = |tool| rules[0].tools.shows(tool) && rules[0].servers.shows("s");
+    assert!(shows("s__a") && shows("s__b") && !shows("s__c"));
+    assert!(rules[1].tools.is_everything() && !rules[1].servers.shows("s"));
 }
 
 #[test]
@@ -335,14 +360,11 @@ fn what_has_no_effect_is_named() {
             "alwaysAllow": ["a"], "autoApprove": [], "trust": true, "timeout": 60, "disabeldTools": []
         }}}
     "#};
-    let none = "has no effect: toolway runs every call without asking";
     let odd = "is not understood, and has no effect";
     assert_eq!(
         lines(&from_mcp(text).unwrap().warnings),
         format!(
-            "mcp.json: mcpServers.s.alwaysAllow: {none}\n\
-             mcp.json: mcpServers.s.trust: {none}\n\
-             mcp.json: mcpServers.s.timeout: {odd}\n\
+            "mcp.json: mcpServers.s.timeout: {odd}\n\
              mcp.json: mcpServers.s.disabeldTools: {odd}; did you mean `disabledTools`?"
         )
     );

@@ -60,12 +60,16 @@ fn what_is_wrong_with_a_rule_or_a_key_is_named() {
     );
     wrong("[keys.a]\nkey = 'env:KEY'\ntool = ['x']", "keys.a.tool: ");
     wrong(
-        "[policy]\ndefault = 'ask'",
-        "policy.default: unknown action `ask`",
+        "[policy]\ndefault = 'aks'",
+        "policy.default: unknown action `aks`",
     );
     wrong(
         "[[policy.rules]]\ntools = ['x']",
         "policy.rules[0]: needs `action`",
+    );
+    wrong(
+        "[servers.a]\nurl = 'http://a'\nrisk = 4",
+        "servers.a.risk: must be 1 (low), 2 (medium) or 3 (high), not 4",
     );
     let rule = |args: &str| format!("[[policy.rules]]\naction = 'deny'\nargs = {{ {args} }}");
     wrong(

@@ -5,10 +5,10 @@ use std::{collections::VecDeque, pin::pin, sync::Arc};
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{AdmittedCall, CallLimits, FinishedCall};
+use super::{AdmittedCall, Announcement, Approval, CallLimits, FinishedCall};
 use crate::{
-    gateway::{Gateway, backends::Backends},
-    store::Principal,
+    gateway::{Gateway, backends::Backends, confirmations::CallOrigin},
+    store::confirmations::Confirmation,
     upstream::mcp::{CallOptions, Sends},
 };
 use toolway_core::agent::Job;
@@ -19,6 +19,8 @@ use toolway_protocol::tool::{CallError, Progress, ToolResult};
 pub(in crate::gateway) enum CallEvent {
     /// It is sent.
     Started(Arc<Job>),
+    /// It waits for the approval of a person.
+    Waits(Arc<Job>, Box<Confirmation>),
     /// It reports progress.
     Progressed(Arc<Job>, Progress),
     /// An attempt, of this number, has failed, and there will be another one.
@@ -36,11 +38,32 @@ pub(in crate::gateway) enum CallEvent {
     },
 }
 
+/// Whose the calls are.
+#[derive(Clone, Debug)]
+pub(in crate::gateway) enum CallsOf {
+    /// A client's.
+    Client(Arc<CallOrigin>),
+    /// A client's that has approved them.
+    Approver(Arc<CallOrigin>),
+    /// Those of a command, without a client.
+    Nobody,
+}
+
+impl CallsOf {
+    fn origin(&self) -> Option<&CallOrigin> {
+        match self {
+            CallsOf::Client(origin) | CallsOf::Approver(origin) => Some(origin),
+            CallsOf::Nobody => None,
+        }
+    }
+}
+
 impl CallEvent {
     /// The call that it is about.
     pub(in crate::gateway) fn job(&self) -> &Job {
         match self {
             CallEvent::Started(job)
+            | CallEvent::Waits(job, _)
             | CallEvent::Progressed(job, _)
             | CallEvent::Repeated(job, ..)
             | CallEvent::Finished { job, .. } => job,
@@ -51,7 +74,7 @@ impl CallEvent {
 /// The calls of a turn, which run while [`RunningCalls::next`] is waited for. Dropping it cancels the unfinished ones.
 pub(in crate::gateway) struct RunningCalls<'a> {
     gateway: &'a Gateway,
-    principal: Option<Principal>,
+    calls: CallsOf,
     limits: CallLimits,
     /// Most lanes that run at a time.
     parallel: usize,
@@ -68,7 +91,7 @@ impl<'a> RunningCalls<'a> {
     /// whose calls they are.
     pub(in crate::gateway) fn new(
         gateway: &'a Gateway,
-        principal: Option<Principal>,
+        calls: CallsOf,
         lanes: Vec<Vec<Job>>,
         limits: CallLimits,
         parallel: usize,
@@ -76,7 +99,7 @@ impl<'a> RunningCalls<'a> {
         let (sender, events) = mpsc::channel(64);
         RunningCalls {
             gateway,
-            principal,
+            calls,
             limits,
             parallel: parallel.max(1),
             waiting: lanes.into(),
@@ -123,11 +146,12 @@ impl<'a> RunningCalls<'a> {
             while self.running.len() < self.parallel
                 && let Some(lane) = self.waiting.pop_front()
             {
-                let (gateway, principal, limits) = (self.gateway, self.principal, self.limits);
+                let (gateway, limits) = (self.gateway, self.limits);
+                let calls = self.calls.clone();
                 let sender = self.sender.clone();
                 self.running.push(Box::pin(async move {
                     for job in lane {
-                        run_one(gateway, principal, Arc::new(job), limits, &sender).await;
+                        run_one(gateway, &calls, Arc::new(job), limits, &sender).await;
                     }
                 }));
             }
@@ -145,14 +169,17 @@ impl<'a> RunningCalls<'a> {
 
 async fn run_one(
     gateway: &Gateway,
-    principal: Option<Principal>,
+    calls: &CallsOf,
     job: Arc<Job>,
     limits: CallLimits,
     events: &mpsc::Sender<CallEvent>,
 ) {
     // Without a receiver no task waits for the calls any more; their future is about to be dropped.
     let _ = events.send(CallEvent::Started(job.clone())).await;
-    let kept = principal.and_then(|principal| gateway.kept_results.find(principal, &job));
+    let principal = calls.origin().map(|it| it.principal);
+    // A person agrees to a call, and not to an earlier result of it.
+    let kept = principal.filter(|_| job.offered.asked().is_none());
+    let kept = kept.and_then(|principal| gateway.kept_results.find(principal, &job));
     if let Some(result) = kept {
         tracing::info!(tool.name = %job.offered.name, server.id = %job.offered.server,
             "Used a kept result");
@@ -168,14 +195,25 @@ async fn run_one(
     let begun = Instant::now();
     let call = AdmittedCall {
         tool: &job.offered,
+        arguments: &job.arguments,
+        approval: match calls {
+            CallsOf::Client(origin) => Approval::From(&gateway.confirmations, origin),
+            CallsOf::Approver(_) => Approval::Given,
+            CallsOf::Nobody => Approval::Impossible,
+        },
         repeat_within: Some(limits),
         retries: job.retries,
         session: None,
         kept: Some(&gateway.kept_results),
     };
-    let announce = async |attempt, error| {
-        let failed = CallEvent::Repeated(job.clone(), attempt, error);
-        let _ = events.send(failed).await;
+    let announce = async |told| {
+        let event = match told {
+            Announcement::Waits(waiting) => CallEvent::Waits(job.clone(), Box::new(waiting)),
+            Announcement::Repeats(attempt, error) => {
+                CallEvent::Repeated(job.clone(), attempt, error)
+            }
+        };
+        let _ = events.send(event).await;
     };
     let FinishedCall {
         outcome,

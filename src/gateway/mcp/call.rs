@@ -5,11 +5,17 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{Gateway, RequestContext, ask::Inquiry, parked::ParkedCall};
+use super::{
+    Gateway, RequestContext,
+    approve::{self, Asking},
+    ask::Inquiry,
+    parked::ParkedCall,
+};
 use crate::{
     gateway::{
         backends::Method,
-        calls::{self, AdmittedCall, CallLimits},
+        calls::{self, AdmittedCall, Approval, CallLimits},
+        confirmations::{CallOrigin, WhenAsked},
     },
     upstream::mcp::CallOptions,
 };
@@ -101,14 +107,40 @@ async fn run(
         silence: gateway.config.tool_timeout,
         deadline: Instant::now() + gateway.config.request_timeout,
     };
-    let call = AdmittedCall {
+    let origin = CallOrigin {
+        session: context.session_name(),
+        when_asked: WhenAsked::Ends,
+        ..gateway.origin_of(context.principal, context.view.key(), "mcp")
+    };
+    let state = params.get("requestState").and_then(Value::as_str);
+    // The answer to a parked call can be used only once, so the call cannot be repeated. It was approved before it was
+    // sent, and only its client can go on with it.
+    let is_function = gateway.backends.functions().has(&offered.server);
+    let is_resumed =
+        !context.version.has_handshake() && !is_function && state.is_some_and(ParkedCall::is_key);
+    let is_asked = tool.asked().is_some() && !is_resumed;
+    let mut approval = match is_resumed {
+        true => Approval::Given,
+        false => Approval::From(&gateway.confirmations, &origin),
+    };
+    if is_asked && approve::can_be_asked(context) {
+        let call = (&tool, &arguments);
+        let asking = Box::pin(approve::ask(gateway, context, &origin, call, &mut params));
+        approval = match asking.await? {
+            Asking::Approved => Approval::Given,
+            Asking::Result(question) => return Ok(question),
+        };
+    }
+    let made = |arguments, approval, repeat_within| AdmittedCall {
         tool: &tool,
-        repeat_within: Some(limits),
+        arguments,
+        approval,
+        repeat_within,
         retries: Retries::default(),
         session: None,
         kept: Some(&gateway.kept_results),
     };
-    if gateway.backends.functions().has(&offered.server) {
+    if is_function {
         // A function sends no questions and no notifications.
         let options = |sends| CallOptions {
             silence: limits.silence,
@@ -118,20 +150,18 @@ async fn run(
             sends,
         };
         let functions = &gateway.backends;
+        let call = made(&arguments, approval, Some(limits));
         let ended = call.run(|sends| functions.call_function(&tool, &arguments, options(sends)));
         return ended.await.outcome.map(write_result);
     }
-    let state = params.get("requestState").and_then(Value::as_str);
-    // The answer to a parked call can be used only once, so the call cannot be repeated.
-    let is_resumed = state.is_some_and(ParkedCall::is_key);
     context.ask_for_logs(&mut params);
     params.insert("name".to_owned(), json!(tool.tool.name));
     params.insert("arguments".to_owned(), Value::Object(arguments));
     let params = Arc::new(params);
-    let call = AdmittedCall {
-        repeat_within: Some(limits).filter(|_| !is_resumed),
-        ..call
-    };
+    let arguments = params.get("arguments").and_then(Value::as_object);
+    let nothing = JsonObject::new();
+    let arguments = arguments.unwrap_or(&nothing);
+    let call = made(arguments, approval, Some(limits).filter(|_| !is_resumed));
     let attempt = |sends| {
         let inquiry = Inquiry {
             method: Method::CallTool(tool.clone()),
@@ -142,7 +172,15 @@ async fn run(
         };
         inquiry.make(gateway, context)
     };
-    call.run(attempt).await.outcome
+    let outcome = call.run(attempt).await.outcome;
+    if let (true, Ok(raw)) = (is_asked, &outcome)
+        && asks_for_input(raw)
+        && !raw["requestState"].as_str().is_some_and(ParkedCall::is_key)
+    {
+        let list = &gateway.confirmations;
+        list.let_continue(&origin, &tool, arguments).await;
+    }
+    outcome
 }
 
 /// Arguments that do not fit. Nothing was sent.

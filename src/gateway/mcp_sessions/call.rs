@@ -7,7 +7,8 @@ use tokio::{
 
 use super::session::{LendingSession, SessionEnd, gone};
 use crate::gateway::{
-    calls::{self, AdmittedCall},
+    calls::{self, AdmittedCall, Approval},
+    confirmations::{CallOrigin, WhenAsked},
     random::unguessable,
 };
 use toolway_core::{policy::Admitted, route::Retries};
@@ -31,8 +32,18 @@ impl LendingSession {
         if let Some(validator) = &lent.validator {
             validator.check(&arguments)?;
         }
+        // Whoever has the token borrows from the owner of the session, who decides.
+        let origin = CallOrigin {
+            principal: self.owner,
+            key: None,
+            face: "mcp_session",
+            session: None,
+            when_asked: WhenAsked::Waits,
+        };
         let call = AdmittedCall {
             tool: &tool,
+            arguments: &arguments,
+            approval: Approval::From(&self.confirmations, &origin),
             repeat_within: None,
             retries: Retries::default(),
             session: Some(self.number()),

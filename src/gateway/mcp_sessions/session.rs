@@ -20,9 +20,12 @@ use crate::{
     byte_budget::{ByteBudget, Reservation},
     secret::Secret,
 };
-use crate::{gateway::random::unguessable, store::Principal};
+use crate::{
+    gateway::{confirmations::Confirmations, random::unguessable},
+    store::Principal,
+};
 use toolway_core::{
-    catalog::{Catalog, DroppedTool, Offered, ServerTools},
+    catalog::{Catalog, DroppedTool, Offered, ServerRisk, ServerTools},
     policy::ClientPolicy,
 };
 use toolway_protocol::tool::{CallError, ServerId, ToolCall, ToolResult};
@@ -55,6 +58,7 @@ pub struct LendingSession {
     /// Grows with every change that a reader of the events, or a task that waits for the end, has to look at.
     changed: watch::Sender<u64>,
     pub(super) policy: ClientPolicy,
+    pub(super) confirmations: Arc<Confirmations>,
 }
 
 /// What is fixed when a session begins.
@@ -130,6 +134,7 @@ pub(super) struct SessionParts {
     pub(super) bytes: usize,
     /// What decides on calls; borrowers have no key.
     pub(super) policy: ClientPolicy,
+    pub(super) confirmations: Arc<Confirmations>,
 }
 
 impl LendingSession {
@@ -140,6 +145,7 @@ impl LendingSession {
         let listed = ServerTools {
             server,
             stateful: false,
+            risk: ServerRisk::default(),
             tools: order.tools,
             dropped: Vec::new(),
         };
@@ -167,6 +173,7 @@ impl LendingSession {
             _reservation: parts.reservation,
             bytes: parts.bytes,
             policy: parts.policy,
+            confirmations: parts.confirmations,
             state: Mutex::default(),
             changed: watch::Sender::new(0),
         })

@@ -21,7 +21,7 @@ fn weather(expires_in: u64) -> Bytes {
 }
 
 async fn open() -> (McpSessions, Arc<LendingSession>) {
-    let all = McpSessions::start(Arc::default());
+    let all = McpSessions::start(Arc::default(), Arc::default());
     let session = all.open(weather(3600), 0).await.unwrap();
     (all, session)
 }
@@ -217,7 +217,7 @@ async fn the_end_of_a_session_fails_its_calls_and_is_told() {
             "the gateway is stopping",
         ),
     ] {
-        let all = McpSessions::start(Arc::default());
+        let all = McpSessions::start(Arc::default(), Arc::default());
         let session = all.open(weather(20), 0).await.unwrap();
         let mut events = session.events(None);
         let calling = call_weather(&session);
@@ -277,7 +277,7 @@ async fn functions_keep_the_callers_order_and_names() {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_sessions_opened_and_dropped_leave_nothing_behind() {
-    let all = McpSessions::start(Arc::default());
+    let all = McpSessions::start(Arc::default(), Arc::default());
     let free = (all.inner.definitions.free(), all.inner.arguments.free());
     for how in [
         SessionEnd::Deleted,
@@ -331,7 +331,7 @@ async fn a_thousand_sessions_opened_and_dropped_leave_nothing_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn the_bytes_of_all_definitions_are_bounded() {
-    let all = McpSessions::start(Arc::default());
+    let all = McpSessions::start(Arc::default(), Arc::default());
     let free = all.inner.definitions.free();
     let mut big = br#"{"tools": [{"name": "a"}]}"#.to_vec();
     big.resize(session_request::MAX_BYTES, b' ');

@@ -29,6 +29,7 @@ use crate::{
             BackendEvent, LogInterest, Notice, RequestContext, ResourceSubscription, Topic, View,
         },
     },
+    store::Principal,
     upstream::mcp::Caller,
 };
 use toolway_protocol::{
@@ -64,6 +65,7 @@ pub(in crate::server) struct ClientSession {
     /// `ClientCapabilities`.
     capabilities: Value,
     owner: String,
+    principal: Principal,
     level: Mutex<Option<(Level, LogInterest)>>,
     watches: Mutex<HashMap<String, ResourceSubscription>>,
     questions: ClientQuestions,
@@ -80,7 +82,7 @@ impl ClientSession {
     pub(in crate::server) fn open(
         gateway: &Arc<Gateway>,
         view: Arc<View>,
-        owner: String,
+        (owner, principal): (String, Principal),
         mut params: JsonObject,
     ) -> Result<(ClientSession, Value), RpcError> {
         let asked = params.get("protocolVersion").and_then(Value::as_str);
@@ -103,6 +105,7 @@ impl ClientSession {
             version,
             capabilities,
             owner,
+            principal,
             level: Mutex::default(),
             watches: Mutex::default(),
             questions: ClientQuestions::default(),
@@ -291,6 +294,7 @@ impl ClientSession {
             }),
             logs: Some(level.unwrap_or(UNASKED_AT_WORK)),
             owner: self.owner.clone(),
+            principal: self.principal,
             reservation,
         }
     }

@@ -42,7 +42,7 @@ pub(super) fn initialize(face: &McpFace, head: &RequestHead, request: RpcRequest
     let opened = ClientSession::open(
         &face.gateway,
         Arc::clone(&head.view),
-        session_id.clone(),
+        (session_id.clone(), head.owner.principal),
         params,
     );
     let (client, result) = match opened {

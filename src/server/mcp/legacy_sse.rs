@@ -135,7 +135,7 @@ fn open(face: &McpFace, view: Arc<View>, owner: SessionOwner, place: HeldPlace) 
     let pipe = ClientPipe::new(
         Arc::clone(&face.gateway),
         view,
-        id.clone(),
+        (id.clone(), owner.principal),
         stopping.clone(),
     );
     let reader = pipe.outbox.reader(0);

@@ -44,6 +44,7 @@ pub(super) async fn request(
         gateway: Arc::clone(&face.gateway),
         view: Arc::clone(&head.view),
         owner: format!("{:016x}", head.owner.principal),
+        principal: head.owner.principal,
         about,
         outbox: head.accepts.events.then(|| Arc::clone(&outbox)),
         reservation,

@@ -15,6 +15,7 @@ use crate::{
         Gateway,
         mcp::{RequestContext, View},
     },
+    store::Principal,
     upstream::mcp::Caller,
 };
 use toolway_protocol::{
@@ -35,6 +36,8 @@ pub(in crate::server) struct StatelessRequest {
     pub(in crate::server) view: Arc<View>,
     /// Tells clients apart that must not answer for each other.
     pub(in crate::server) owner: String,
+    /// Whose calls it makes.
+    pub(in crate::server) principal: Principal,
     /// What the request says about its client.
     pub(in crate::server) about: RequestMeta,
     /// Where something can be said before the result.
@@ -98,6 +101,7 @@ impl StatelessRequest {
             }),
             logs: None,
             owner: self.owner.clone(),
+            principal: self.principal,
             reservation: self.reservation.clone(),
         }
     }

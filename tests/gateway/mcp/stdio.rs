@@ -313,6 +313,33 @@ async fn requests_stand_beside_each_other_and_one_can_be_cancelled() {
 }
 
 #[tokio::test]
+async fn the_person_at_a_client_is_asked_before_a_call() {
+    let config = format!("{}\n[policy]\ndefault = \"ask\"\n", acting());
+    let mut piped = Piped::initialized(&config, "2025-11-25", json!({"elicitation": {}})).await;
+    let cases = [
+        (
+            json!({"action": "accept", "content": {"approve": true}}),
+            false,
+        ),
+        (json!({"action": "accept", "content": {"approve": 1}}), true),
+        (json!({"action": "cancel"}), true),
+    ];
+    for (n, (answer, is_refused)) in cases.into_iter().enumerate() {
+        piped.send(act(n, json!({"n": n}))).await;
+        let asked = piped.next().await.unwrap();
+        assert_eq!(asked["method"], "elicitation/create", "{asked}");
+        let schema = &asked["params"]["requestedSchema"];
+        assert_eq!(schema["required"], json!(["approve"]));
+        piped
+            .send(json!({"jsonrpc": "2.0", "id": asked["id"], "result": answer}))
+            .await;
+        let result = piped.next().await.unwrap()["result"].clone();
+        assert_eq!(result["isError"] == true, is_refused, "{answer}: {result}");
+    }
+    assert_eq!(piped.end().await, Some(0));
+}
+
+#[tokio::test]
 async fn a_server_asks_the_client_and_tells_it_what_happens() {
     let mut piped = Piped::initialized(&acting(), "2025-11-25", json!({"elicitation": {}})).await;
     let params = json!({"message": "?", "requestedSchema": {"type": "object", "properties": {}}});

@@ -38,7 +38,7 @@ pub fn admit(
         arguments: arguments.as_ref().unwrap_or(&nothing),
     };
     let offered = match client.policy.evaluate(&request) {
-        Verdict::Allow(offered) => offered,
+        Verdict::Allow(offered) | Verdict::Ask(offered) => offered,
         Verdict::Deny { reason, .. } => return Err(CallError::Denied { reason }),
     };
     let arguments = arguments?;

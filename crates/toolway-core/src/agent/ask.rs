@@ -124,6 +124,7 @@ mod tests {
         let server = |name: &str, tools: &[&str]| ServerTools {
             server: ServerId::parse(name).unwrap(),
             stateful: false,
+            risk: Default::default(),
             tools: tools
                 .iter()
                 .map(|name| Tool {

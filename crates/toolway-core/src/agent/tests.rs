@@ -46,6 +46,7 @@ fn catalog() -> Catalog {
     let server = |name: &str, stateful, tools| ServerTools {
         server: ServerId::parse(name).unwrap(),
         stateful,
+        risk: Default::default(),
         tools,
         dropped: Vec::new(),
     };

@@ -11,6 +11,7 @@ fn server(name: &str, tools: &[&str]) -> ServerTools {
     ServerTools {
         server: ServerId::parse(name).unwrap(),
         stateful: false,
+        risk: Default::default(),
         tools: tools.iter().map(tool).collect(),
         dropped: Vec::new(),
     }

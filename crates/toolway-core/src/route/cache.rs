@@ -111,6 +111,7 @@ mod tests {
         let catalog = Catalog::build(&[ServerTools {
             server: ServerId::parse("s").unwrap(),
             stateful: false,
+            risk: Default::default(),
             tools: vec![tool],
             dropped: Vec::new(),
         }]);

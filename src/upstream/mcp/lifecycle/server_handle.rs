@@ -352,6 +352,7 @@ impl ServerHandle {
         ServerTools {
             server: self.config.server.clone(),
             stateful: self.config.stateful,
+            risk: self.config.risk.clone(),
             tools: Vec::new(),
             dropped: Vec::new(),
         }

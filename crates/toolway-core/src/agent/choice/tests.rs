@@ -32,6 +32,7 @@ fn catalog() -> Catalog {
     let server = |name: &str, tools: &[&str]| ServerTools {
         server: ServerId::parse(name).unwrap(),
         stateful: false,
+        risk: Default::default(),
         tools: tools.iter().map(tool).collect(),
         dropped: Vec::new(),
     };

@@ -26,6 +26,10 @@ pub fn to_openai(error: &CallError) -> String {
         CallError::UnknownTool { did_you_mean, .. } => {
             body.insert("did_you_mean".to_owned(), did_you_mean.as_slice().into());
         }
+        CallError::WaitingForApproval { id, .. } => {
+            body.insert("waiting_for_approval".to_owned(), true.into());
+            body.insert("confirmation_id".to_owned(), id.as_str().into());
+        }
         CallError::Protocol { code, data, .. } => {
             body.insert("code".to_owned(), (*code).into());
             if let Some(data) = data.as_ref().and_then(plain_value) {
@@ -76,6 +80,7 @@ fn message(error: &CallError) -> Cow<'_, str> {
         | CallError::Timeout { .. }
         | CallError::Cancelled
         | CallError::Denied { .. }
+        | CallError::WaitingForApproval { .. }
         | CallError::Busy => error.to_string().into(),
     }
 }
@@ -94,6 +99,7 @@ fn is_retryable(error: &CallError) -> Option<bool> {
         | CallError::UnknownTool { .. }
         | CallError::Timeout { .. }
         | CallError::Cancelled
+        | CallError::WaitingForApproval { .. }
         | CallError::UpstreamUnavailable { unsent: false, .. }
         | CallError::Protocol { .. } => None,
     }
