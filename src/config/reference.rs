@@ -3,12 +3,13 @@
 use std::fmt::Write;
 
 /// The tables of the configuration: the struct that describes one, its title and its path.
-const TABLES: [(&str, &str); 11] = [
+const TABLES: [(&str, &str); 12] = [
     ("RawConfig", "Top level"),
     ("RawUpstream", "`[[upstreams]]`"),
     ("RawModel", "`[models.NAME]`"),
     ("RawLoop", "`[loop]`"),
     ("RawServer", "`[servers.NAME]`"),
+    ("RawIsolation", "`isolation` of a server"),
     ("RawFunctions", "`[functions.NAME]`"),
     ("RawProfile", "`[profiles.NAME]`"),
     ("RawKey", "`[keys.NAME]`"),
