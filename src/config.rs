@@ -13,6 +13,7 @@ mod check;
 mod duration;
 mod environment;
 mod functions;
+mod isolation;
 mod jsonc;
 mod keys;
 mod listen;

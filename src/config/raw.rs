@@ -277,13 +277,15 @@ pub struct RawServer {
     /// most `"24h"`; of several patterns that match, the longest counts, and `"0s"` keeps nothing. Not for tools that say
     /// that they change things. Default: as the results of read-only tools say (`ttlMs`).
     pub cache: Option<BTreeMap<String, RawDuration>>,
-    /// How dangerous its tools are: `1` low, calls run; `2` medium, a person is asked first; `3` high, calls run only where
-    /// the server is isolated, which no server is yet, and are refused. A rule of the policy goes before 1 and 2.
+    /// How dangerous its tools are: `1` low, calls run; `2` medium, a person is asked first; `3` high, calls run where the
+    /// server has `isolation`, and are refused elsewhere. A rule of the policy goes before 1 and 2.
     /// Default: the annotations and the default of the policy decide.
     pub risk: Option<i64>,
     /// The risk of tools, by patterns of the server's own names: `{ "delete_*" = 3, "read_*" = 1 }`; of several patterns
     /// that match, the highest level counts. Default: `risk`.
     pub risk_of: Option<BTreeMap<String, i64>>,
+    /// Keeps the process apart from the machine. Only with `command`. Default: it runs as toolway does.
+    pub isolation: Option<RawIsolation>,
     /// Runs its calls one after another, in order; while one waits for a person, the next one runs. Default: `false`.
     pub stateful: Option<bool>,
     /// Longest time from the start of the server to its first tool list. Default: `"60s"`.
@@ -296,6 +298,27 @@ pub struct RawServer {
     pub required: Option<bool>,
     /// `false` switches it off. Default: `true`.
     pub enabled: Option<bool>,
+}
+
+/// What keeps the process of a server apart from the machine (docs/isolation.md).
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawIsolation {
+    /// `"docker"`, `"podman"` or `"bubblewrap"`. Required.
+    pub kind: Option<String>,
+    /// The image of the container, in which `command` runs. Required for `"docker"` and `"podman"`, unknown elsewhere.
+    pub image: Option<String>,
+    /// Most memory, as a number with `k`, `m` or `g`. Default: `"512m"`.
+    pub memory: Option<String>,
+    /// Most processors, 0.01 to 1024. Default: `1.0`.
+    pub cpus: Option<f64>,
+    /// Most processes and threads, 1 to 100000. Default: `128`.
+    pub pids: Option<i64>,
+    /// The network of the container; for `"bubblewrap"` any name is the machine's own. Default: `"none"`.
+    pub network: Option<String>,
+    /// Files and folders of the machine that it sees: `"HOST:INSIDE"`, or `"HOST:INSIDE:ro"` if it must not change them.
+    /// Default: none.
+    pub mounts: Option<Vec<String>>,
 }
 
 /// A group of OpenAI-style functions and one way to run them: a `[functions.NAME]` table. The name is 1–64

@@ -9,6 +9,7 @@ const TABLES: [(&str, &str); 12] = [
     ("RawModel", "`[models.NAME]`"),
     ("RawLoop", "`[loop]`"),
     ("RawServer", "`[servers.NAME]`"),
+    ("RawIsolation", "`isolation` of a server"),
     ("RawFunctions", "`[functions.NAME]`"),
     ("RawProfile", "`[profiles.NAME]`"),
     ("RawKey", "`[keys.NAME]`"),

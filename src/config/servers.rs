@@ -199,6 +199,7 @@ impl Check<'_> {
         ServerRisk {
             server,
             tools: tools.collect(),
+            is_isolated: raw.isolation.is_some() && raw.command.is_some(),
         }
     }
 
@@ -291,6 +292,8 @@ impl Check<'_> {
                 self.unused(path, origin, "cwd", raw.cwd.is_some(), "command");
                 let inherits = raw.inherit_env.is_some();
                 self.unused(path, origin, "inherit_env", inherits, "command");
+                let is_isolated = raw.isolation.is_some();
+                self.unused(path, origin, "isolation", is_isolated, "command");
                 let at = format!("{path}.url");
                 let url = self
                     .text(&at, url, origin)
@@ -350,11 +353,18 @@ impl Check<'_> {
         let mut env = self.inherited(&format!("{path}.inherit_env"), raw.inherit_env.as_deref());
         // What is set here wins, because it comes later.
         env.extend(program.env);
+        let isolation = match &raw.isolation {
+            Some(isolation) => {
+                Some(self.isolation(&format!("{path}.isolation"), isolation, origin)?)
+            }
+            None => None,
+        };
         Some(Transport::Stdio {
             command: program.command,
             args: program.args,
             env,
             cwd: program.cwd,
+            isolation: isolation.map(Box::new),
         })
     }
 

@@ -73,16 +73,18 @@ enum Hold {
 }
 
 /// Starts a program with a clean environment, in a process group of its own. Dropping the future stops it.
+/// When it has ended, `cleanup` is run where there is a [`reaper`]: a program with its arguments, or nothing.
 pub(super) async fn spawn(
     command: &str,
     args: &[String],
     env: &[(String, Secret)],
     cwd: Option<&Path>,
+    cleanup: &[String],
 ) -> std::io::Result<Spawned> {
     #[cfg(unix)]
     if let Some(program) = reaper::program() {
         let mut builder = builder(program, env, cwd);
-        let (child, reaped) = Reaped::spawn(&mut builder, command, args)?;
+        let (child, reaped) = Reaped::spawn(&mut builder, command, args, cleanup)?;
         let mut spawned = Spawned::of(child, Hold::Reaped(reaped))?;
         if let Hold::Reaped(reaped) = &mut spawned.process.hold {
             reaped.started().await?;
@@ -249,6 +251,7 @@ impl Reaped {
         builder: &mut Command,
         command: &str,
         args: &[String],
+        cleanup: &[String],
     ) -> std::io::Result<(Child, Reaped)> {
         /// No other child may inherit the descriptors of this one.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -265,6 +268,8 @@ impl Reaped {
                 .arg0("toolway")
                 .arg(reaper::SUBCOMMAND)
                 .args(numbers.map(|number| number.to_string()))
+                .arg(cleanup.len().to_string())
+                .args(cleanup)
                 .arg(command)
                 .args(args)
                 .spawn()?
@@ -436,7 +441,7 @@ mod tests {
     async fn a_start_that_nobody_reports_is_given_up() {
         let mut builder = builder(OsStr::new("sh"), &[], None);
         builder.args(["-c", "exec sleep 1000"]);
-        let (mut child, mut reaped) = Reaped::spawn(&mut builder, "x", &[]).unwrap();
+        let (mut child, mut reaped) = Reaped::spawn(&mut builder, "x", &[], &[]).unwrap();
         let error = reaped.started().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(!child.wait().await.unwrap().success());

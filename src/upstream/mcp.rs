@@ -47,6 +47,7 @@ pub use self::{
 use crate::{health::ServerHealth, secret::Secret};
 use toolway_core::{
     catalog::{ServerFeatures, ServerRisk, ServerTools, ToolFilter},
+    policy::isolation::Isolation,
     route::cache::CacheRules,
 };
 use toolway_protocol::tool::{CallError, JsonObject, ServerId, ToolResult};
@@ -89,6 +90,8 @@ pub enum Transport {
         env: Vec<(String, Secret)>,
         /// Its working directory. Default: toolway's own.
         cwd: Option<PathBuf>,
+        /// What keeps it apart from the machine.
+        isolation: Option<Box<Isolation>>,
     },
     /// A URL.
     Http {

@@ -61,6 +61,7 @@ async fn a_missing_program_is_a_failure_that_holds_nobody_up() {
         args: Vec::new(),
         env: Vec::new(),
         cwd: None,
+        isolation: None,
     };
     let rig = Rig::start(vec![missing, scripted(json!({}))]).await;
     let health = rig.health();

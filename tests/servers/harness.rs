@@ -35,6 +35,7 @@ pub(crate) fn scripted(script: Value) -> Config {
             args: vec![script.to_string()],
             env: Vec::new(),
             cwd: None,
+            isolation: None,
         },
         stateful: false,
         start_timeout: PATIENCE,

@@ -10,6 +10,7 @@
 //! looks at it.
 
 pub mod condition;
+pub mod isolation;
 
 use std::{
     borrow::Cow,
@@ -18,7 +19,7 @@ use std::{
 };
 
 use self::condition::Condition;
-use crate::catalog::{Offered, Risk, ToolFilter};
+use crate::catalog::{Offered, Risk, ToolFilter, ToolRisk};
 use toolway_protocol::tool::JsonObject;
 
 /// What the configuration says about calls (`[policy]` and `[keys.NAME]`).
@@ -278,8 +279,9 @@ impl Policy {
         let risk = tool.risk.as_ref().map(|risk| Step {
             rule: risk_name(tool).into(),
             action: Some(match risk.level {
-                Risk::Low => Action::Allow,
-                Risk::Medium | Risk::High => Action::Ask,
+                // One of high risk that is not isolated was refused before.
+                Risk::Low | Risk::High => Action::Allow,
+                Risk::Medium => Action::Ask,
             }),
             reason: None,
         });
@@ -322,11 +324,10 @@ impl Policy {
     }
 }
 
-/// A call of high risk runs only where its server is isolated, whatever a rule says. No server is isolated yet: this is
-/// the place that will ask whether it is.
+/// A call of high risk runs only where its server is isolated, whatever a rule says.
 fn not_isolated<'p>(tool: &Offered) -> Option<Step<'p>> {
-    let is_high = tool.risk.as_ref().is_some_and(|it| it.level == Risk::High);
-    is_high.then(|| Step {
+    let is_refused = |it: &ToolRisk| it.level == Risk::High && !it.is_isolated;
+    tool.risk.as_ref().is_some_and(is_refused).then(|| Step {
         rule: risk_name(tool).into(),
         action: Some(Action::Deny),
         reason: Some(
@@ -566,6 +567,7 @@ mod tests {
     fn rules_go_before_risk_risk_before_annotations_and_annotations_before_the_default() {
         let risk = |server, pattern: Option<Risk>| ServerRisk {
             server,
+            is_isolated: false,
             tools: pattern
                 .map(|it| ("wr*".to_owned(), it))
                 .into_iter()
@@ -596,11 +598,19 @@ mod tests {
             by(&ruled, risk(medium, None), true),
             said(Action::Allow, "policy.rules[0]")
         );
-        let isolated = said(Action::Deny, "servers.files.risk");
+        let refused = said(Action::Deny, "servers.files.risk");
         assert_eq!(
             by(&ruled, risk(high, None), true),
-            isolated,
+            refused,
             "no rule lets it out"
+        );
+        let isolated = ServerRisk {
+            is_isolated: true,
+            ..risk(high, None)
+        };
+        assert_eq!(
+            by(&bare, isolated, true),
+            said(Action::Allow, "servers.files.risk")
         );
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::upstream::function::BackendKind;
+use toolway_core::policy::isolation::{Isolation, IsolationKind, Mount};
 
 #[track_caller]
 fn server_refused(keys: &str, problem: &str) {
@@ -199,4 +200,79 @@ fn relative_paths_start_at_the_folder_of_the_file() {
     };
     check("mine.toml", "/w");
     check("etc/mine.toml", "/w/etc");
+}
+
+#[test]
+fn a_server_is_isolated_as_it_says() {
+    let config = ok(
+        "[servers.a]\ncommand = 'x'\nisolation = { kind = 'docker', image = 'i:1', memory = '64m', network = 'none', mounts = ['/srv/d:/d:ro'] }",
+    );
+    let Transport::Stdio {
+        isolation: Some(isolation),
+        ..
+    } = &config.servers[0].transport
+    else {
+        panic!("isolated")
+    };
+    let expected = Isolation {
+        kind: IsolationKind::Docker,
+        image: "i:1".to_owned(),
+        memory: 64 << 20,
+        cpus: 1.0,
+        pids: 128,
+        network: None,
+        mounts: vec![Mount {
+            host: "/srv/d".to_owned(),
+            inside: "/d".to_owned(),
+            read_only: true,
+        }],
+    };
+    assert_eq!(**isolation, expected);
+}
+
+#[test]
+fn a_server_whose_isolation_is_not_understood_is_refused() {
+    for (isolation, problem) in [
+        (
+            "{ image = 'i' }",
+            "kind: is missing: `\"docker\"`, `\"podman\"` or `\"bubblewrap\"`",
+        ),
+        (
+            "{ kind = 'dokcer', image = 'i' }",
+            "kind: unknown kind `dokcer`; did you mean `docker`?",
+        ),
+        (
+            "{ kind = 'docker' }",
+            "image: is missing: the image that the container is made of",
+        ),
+        (
+            "{ kind = 'docker', image = '--privileged' }",
+            "image: must not begin with `-`",
+        ),
+        (
+            "{ kind = 'bubblewrap', image = 'i' }",
+            "image: has no meaning for `bubblewrap`",
+        ),
+        (
+            "{ kind = 'docker', image = 'i', memory = 'much' }",
+            "memory: `much` is no size of 6 MiB or more, such as `512m` or `2g`",
+        ),
+        (
+            "{ kind = 'docker', image = 'i', mounts = ['data'] }",
+            "mounts[0]: is written `HOST:INSIDE` or `HOST:INSIDE:ro`; INSIDE begins with `/`",
+        ),
+        (
+            "{ kind = 'docker', image = 'i', network = '--net' }",
+            "network: is `\"none\"` or the name of a network",
+        ),
+    ] {
+        server_refused(
+            &format!("command = 'x'\nisolation = {isolation}"),
+            &format!("servers.a.isolation.{problem}"),
+        );
+    }
+    server_refused(
+        "url = 'http://x/mcp'\nisolation = { kind = 'docker', image = 'i' }",
+        "servers.a.isolation: belongs to a server with a `command`",
+    );
 }

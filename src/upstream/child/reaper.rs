@@ -16,7 +16,10 @@ use std::{
     os::{fd::RawFd, unix::process::ExitStatusExt},
     path::PathBuf,
     process::{Command, ExitCode, ExitStatus},
-    sync::OnceLock,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -41,6 +44,9 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 /// The number of such looks; what cannot be killed by then never can.
 const MOST_LOOKS: u32 = 1000;
+
+/// Everything that the program has started has ended, so that nothing is to be killed.
+static NOTHING_IS_LEFT: AtomicBool = AtomicBool::new(false);
 
 /// toolway's own program.
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -102,11 +108,15 @@ pub fn run_if_asked() -> Option<ExitCode> {
     Some(run.map_or(ExitCode::from(2), |()| ExitCode::SUCCESS))
 }
 
-/// `ORDERS REPORTS PROGRAM [ARGUMENT…]`, the first two being file descriptors.
+/// `ORDERS REPORTS LENGTH [CLEANUP…] PROGRAM [ARGUMENT…]`: two file descriptors, and the length of the command that is
+/// run when everything has ended.
 fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     let mut next = || args.next().ok_or(io::ErrorKind::InvalidInput);
     let orders = reopen(&next()?, OpenOptions::new().read(true))?;
     let mut reports = reopen(&next()?, OpenOptions::new().write(true))?;
+    let length = next()?.to_str().and_then(|length| length.parse().ok());
+    let length: usize = length.ok_or(io::ErrorKind::InvalidInput)?;
+    let cleanup: Vec<OsString> = (0..length).map(|_| next()).collect::<Result<_, _>>()?;
     let program = next()?;
     #[cfg(target_os = "linux")]
     // If that is forbidden, descendants whose parents still run are found anyway.
@@ -133,11 +143,22 @@ fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
                 is_known = true;
                 let _ = reports.write_all(&Report::Ended(status(ended)).write());
             }
-            Err(Errno::ECHILD) if is_known => return Ok(()),
+            Err(Errno::ECHILD) if is_known => {
+                clean_up(&cleanup);
+                return Ok(());
+            }
             Err(Errno::ECHILD) => return Err(io::ErrorKind::Other.into()),
             // A process that ended by an unnamed signal is an error here too.
             Ok(_) | Err(_) => {}
         }
+    }
+}
+
+fn clean_up(command: &[OsString]) {
+    NOTHING_IS_LEFT.store(true, Ordering::Release);
+    if let Some((program, args)) = command.split_first() {
+        // What it says nobody reads: the standard streams lead nowhere.
+        let _ = Command::new(program).args(args).status();
     }
 }
 
@@ -184,6 +205,9 @@ fn obey(mut orders: File) {
         signal_all(Signal::SIGTERM);
     }
     for _ in 0..MOST_LOOKS {
+        if NOTHING_IS_LEFT.load(Ordering::Acquire) {
+            return;
+        }
         signal_all(Signal::SIGKILL);
         thread::sleep(AGAIN);
     }

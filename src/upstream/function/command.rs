@@ -141,6 +141,7 @@ impl CommandRunner {
             &args,
             &env,
             self.config.cwd.as_deref(),
+            &[],
         )
         .await
     }

@@ -3,7 +3,11 @@
 
 mod stderr;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use rmcp::model::ServerJsonRpcMessage;
 use serde_json::Value;
@@ -28,6 +32,7 @@ use crate::{
         read_text, too_long,
     },
 };
+use toolway_core::policy::isolation::{CommandLine, Isolation};
 use toolway_protocol::{
     mcp::deep::{is_too_deep, read_message},
     tool::ServerId,
@@ -43,6 +48,32 @@ pub(super) struct Program {
     pub(super) args: Vec<String>,
     pub(super) env: Vec<(String, Secret)>,
     pub(super) cwd: Option<PathBuf>,
+    /// See [`CommandLine::cleanup`].
+    pub(super) cleanup: Vec<String>,
+}
+
+impl Program {
+    /// The program that runs this one, confined; it has another name each time.
+    pub(super) fn isolated(self, server: &ServerId, isolation: &Isolation) -> Program {
+        let random = getrandom::u64().unwrap_or_default();
+        let name = format!("toolway-{server}-{random:016x}");
+        let command = [&[self.command][..], &self.args].concat();
+        let env: Vec<&str> = self.env.iter().map(|(name, _)| name.as_str()).collect();
+        let cwd = self.cwd.as_deref().and_then(Path::to_str);
+        let CommandLine {
+            program,
+            args,
+            cleanup,
+        } = isolation.wrap(&name, &command, &env, cwd);
+        Program {
+            command: program,
+            args,
+            env: self.env,
+            // That one is inside.
+            cwd: None,
+            cleanup,
+        }
+    }
 }
 
 /// A child process and the tasks that serve its pipes. Dropping it kills the child and everything that it started.
@@ -74,6 +105,7 @@ pub(super) async fn start(
         &program.args,
         &program.env,
         program.cwd.as_deref(),
+        &program.cleanup,
     )
     .await?;
     let (

@@ -41,6 +41,8 @@ pub struct ServerRisk {
     pub server: Option<Risk>,
     /// Patterns of the server's own tool names; of several that match, the highest level counts.
     pub tools: Vec<(String, Risk)>,
+    /// The server is kept apart from the machine.
+    pub is_isolated: bool,
 }
 
 /// The risk of one tool, and what says so.
@@ -50,20 +52,25 @@ pub struct ToolRisk {
     pub level: Risk,
     /// The pattern of the tool; `None`: it is the server's.
     pub pattern: Option<String>,
+    /// Its server is kept apart from the machine.
+    pub is_isolated: bool,
 }
 
 impl ServerRisk {
     /// The risk of the tool that its server knows by this name, if one is configured.
     pub fn of(&self, tool: &str) -> Option<ToolRisk> {
+        let is_isolated = self.is_isolated;
         let matching = self.tools.iter().filter(|(it, _)| matches(it, tool));
         match matching.max_by_key(|(_, level)| *level) {
             Some((pattern, level)) => Some(ToolRisk {
                 level: *level,
                 pattern: Some(pattern.clone()),
+                is_isolated,
             }),
             None => self.server.map(|level| ToolRisk {
                 level,
                 pattern: None,
+                is_isolated,
             }),
         }
     }
@@ -84,6 +91,7 @@ mod tests {
             ]
             .map(|(pattern, level)| (pattern.to_owned(), level))
             .to_vec(),
+            is_isolated: false,
         };
         let level = |tool| risk.of(tool).map(|it| it.level.number());
         assert_eq!(level("delete_all"), Some(3));

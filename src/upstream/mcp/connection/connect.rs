@@ -73,13 +73,18 @@ async fn attempt(
             args,
             env,
             cwd,
+            isolation,
         } => {
-            let program = Program {
+            let mut program = Program {
                 command: command.clone(),
                 args: args.clone(),
                 env: env.clone(),
                 cwd: cwd.clone(),
+                cleanup: Vec::new(),
             };
+            if let Some(isolation) = isolation {
+                program = program.isolated(&handle.config.server, isolation);
+            }
             attempt_child(handle, &program, era, deadline).await
         }
         Transport::Unavailable { reason, .. } => Err(FailedAttempt {
