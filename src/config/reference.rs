@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// The tables of the configuration: the struct that describes one, its title and its path.
-const TABLES: [(&str, &str); 12] = [
+const TABLES: [(&str, &str); 13] = [
     ("RawConfig", "Top level"),
     ("RawUpstream", "`[[upstreams]]`"),
     ("RawModel", "`[models.NAME]`"),

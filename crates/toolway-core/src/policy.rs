@@ -145,7 +145,7 @@ impl Admitted {
 impl Admitted {
     /// The tool, as long as it is offered as it is.
     pub fn downgrade(&self) -> Weak<Offered> {
-        Arc::downgrade(&self.0)
+        Arc::downgrade(&self.tool)
     }
 }
 
