@@ -315,6 +315,8 @@ struct StoreInner {
     fault: Mutex<Option<String>>,
     /// A task offers what is in `spare` to the store again.
     retries: AtomicBool,
+    /// Held while an entry goes from the memory to the store.
+    moving: tokio::sync::Mutex<()>,
 }
 
 impl Default for StoreEntries {
@@ -365,12 +367,14 @@ impl StoreEntries {
             unopened,
             fault: Mutex::default(),
             retries: AtomicBool::new(false),
+            moving: tokio::sync::Mutex::default(),
         }))
     }
 
     /// Keeps an entry. What the store does not take is kept in memory, and offered to it again every few seconds.
     pub async fn keep(&self, entry: StoreEntry) {
         let entry = Arc::new(entry);
+        let _alone = self.0.while_nothing_moves(entry.kind).await;
         if let Err(error) = self.0.store.keep(&entry).await {
             self.0.spare.add(&entry);
             self.0.failed(&error);
@@ -411,6 +415,7 @@ impl StoreEntries {
 
     /// Removes what this client has under a key. False if there was nothing, or the store fails.
     pub async fn remove(&self, kind: EntryKind, principal: Principal, key: &str) -> bool {
+        let _alone = self.0.while_nothing_moves(kind).await;
         let was_spare = self.0.spare.forget(kind, principal, key);
         match self.0.store.remove(kind, principal, key).await {
             Ok(was_there) => was_there || was_spare,
@@ -440,6 +445,7 @@ impl StoreEntries {
         before: &str,
         after: &str,
     ) -> bool {
+        let _alone = self.0.while_nothing_moves(kind).await;
         if self.0.spare.swap(kind, principal, key, before, after) {
             return true;
         }
@@ -472,6 +478,17 @@ impl StoreEntries {
 }
 
 impl StoreInner {
+    /// Holds up what is on its way from the memory to the store: it would bring back what is changed meanwhile.
+    async fn while_nothing_moves(
+        &self,
+        kind: EntryKind,
+    ) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        match self.spare.is_empty(kind) {
+            true => None,
+            false => Some(self.moving.lock().await),
+        }
+    }
+
     /// Logs when the store begins to fail.
     fn failed(&self, error: &StoreError) {
         let mut fault = self.fault();
@@ -505,7 +522,11 @@ async fn retry(entries: Weak<StoreInner>) {
         let Some(entries) = entries.upgrade() else {
             return;
         };
-        while let Some((number, entry)) = entries.spare.oldest() {
+        loop {
+            let _alone = entries.moving.lock().await;
+            let Some((number, entry)) = entries.spare.oldest() else {
+                break;
+            };
             if entries.store.keep(&entry).await.is_err() {
                 break;
             }
