@@ -367,7 +367,7 @@ impl Gateway {
             silence: self.config.tool_timeout,
             deadline: Instant::now() + self.config.request_timeout,
         };
-        let mut running = RunningCalls::new(self, CallsOf::Nobody, vec![vec![job]], limits, 1);
+        let mut running = RunningCalls::new(self, CallsOf::Command, vec![vec![job]], limits, 1);
         while let Some(event) = running.next().await {
             if let CallEvent::Finished { outcome, .. } = event {
                 return outcome;

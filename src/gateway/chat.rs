@@ -392,9 +392,7 @@ impl Known for Chat<'_> {
         if self.asked_before.is_empty() || self.is_client_tool(name) {
             return None;
         }
-        // As `admit` finds the tool of a call.
-        let is_other = self.selected.find(name).is_some() || self.catalog.find(name).is_some();
-        let tool = self.selected.find_own(name).filter(|_| !is_other)?;
+        let (tool, _) = self.selected.meant(name, &self.catalog)?;
         let is_asked_before = self.asked_before.contains(&tool.name);
         is_asked_before.then(|| tool.name.to_string())
     }

@@ -46,14 +46,14 @@ pub(in crate::gateway) enum CallsOf {
     /// A client's that has approved them.
     Approver(Arc<CallOrigin>),
     /// Those of a command, without a client.
-    Nobody,
+    Command,
 }
 
 impl CallsOf {
     fn origin(&self) -> Option<&CallOrigin> {
         match self {
             CallsOf::Client(origin) | CallsOf::Approver(origin) => Some(origin),
-            CallsOf::Nobody => None,
+            CallsOf::Command => None,
         }
     }
 }
@@ -199,7 +199,7 @@ async fn run_one(
         approval: match calls {
             CallsOf::Client(origin) => Approval::From(&gateway.confirmations, origin),
             CallsOf::Approver(_) => Approval::Given,
-            CallsOf::Nobody => Approval::Impossible,
+            CallsOf::Command => Approval::Impossible,
         },
         repeat_within: Some(limits),
         retries: job.retries,

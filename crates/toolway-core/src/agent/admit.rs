@@ -9,9 +9,6 @@ use crate::{
 use toolway_protocol::tool::{CallError, JsonObject};
 
 /// The tool and the arguments of a call that may be sent; otherwise what the model is told, and nothing is sent.
-///
-/// A name that is not offered may be the one that a server has for its tool, where only one server has it: models drop
-/// prefixes, and programs that knew the tool before it was behind toolway do not have them.
 pub fn admit(
     name: &str,
     arguments: &str,
@@ -19,11 +16,7 @@ pub fn admit(
     catalog: &Catalog,
     client: &ClientPolicy,
 ) -> Result<(Admitted, JsonObject), CallError> {
-    let shown = selected.find(name);
-    let offered = shown.or_else(|| catalog.find(name));
-    let own = || selected.find_own(name);
-    let is_shown = shown.is_some() || offered.is_none();
-    let Some(tool) = offered.or_else(own) else {
+    let Some((tool, is_shown)) = selected.meant(name, catalog) else {
         return Err(CallError::UnknownTool {
             name: name.to_owned(),
             did_you_mean: selected.suggest(name),

@@ -224,6 +224,19 @@ impl Selected {
         self.tools.iter().find(|tool| tool.name.as_str() == name)
     }
 
+    /// The tool that a model means by this name, and whether this request offers it. One that is not offered may be the name that a server has for its tool,
+    /// where only one server has it: models drop prefixes, and programs that knew the tool before it was behind toolway
+    /// do not have them.
+    pub fn meant<'a>(
+        &'a self,
+        name: &str,
+        catalog: &'a Catalog,
+    ) -> Option<(&'a Arc<Offered>, bool)> {
+        let shown = self.find(name).map(|tool| (tool, true));
+        let offered = shown.or_else(|| Some((catalog.find(name)?, false)));
+        offered.or_else(|| Some((self.find_own(name)?, true)))
+    }
+
     /// The tool that its server calls by this name, if it is the only one.
     pub fn find_own(&self, own: &str) -> Option<&Arc<Offered>> {
         let mut found = self.tools.iter().filter(|tool| tool.tool.name == own);
