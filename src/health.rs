@@ -50,6 +50,8 @@ pub struct ServerHealth {
     pub transport: &'static str,
     /// The protocol version it speaks with us; absent until it was ready once.
     pub protocol_version: Option<String>,
+    /// The id of its process, where it is a child that runs.
+    pub pid: Option<u32>,
     /// How many tools it offers.
     pub tools: usize,
     /// How often it was started again.
@@ -131,6 +133,7 @@ mod tests {
             state: ServerState::Restarting,
             transport: "stdio",
             protocol_version: Some("2025-11-25".to_owned()),
+            pid: None,
             tools: 3,
             restarts: 1,
             last_error: None,
@@ -141,7 +144,7 @@ mod tests {
             serde_json::to_value(health).unwrap(),
             serde_json::json!({
                 "name": "files", "required": false, "state": "restarting", "transport": "stdio",
-                "protocol_version": "2025-11-25", "tools": 3, "restarts": 1, "last_error": null,
+                "protocol_version": "2025-11-25", "pid": null, "tools": 3, "restarts": 1, "last_error": null,
                 "stderr_tail": ["boom"], "unmatched_patterns": [],
             })
         );

@@ -7,6 +7,7 @@
 
 mod ask;
 mod call;
+mod direct;
 mod forward;
 mod lists;
 pub(super) mod notification_hub;

@@ -229,8 +229,10 @@ pub(super) type ErrorForm = fn(u16, &ErrorBody) -> Value;
 
 /// How errors are written below this path.
 pub(super) fn form_of(path: &str) -> ErrorForm {
+    let is_servers = path == "/servers" || path.starts_with("/servers/");
     match paths::is_messages(path) {
         true => anthropic::write_error,
+        false if is_servers => |_, error| serde_json::json!({"error": error.message}),
         false => |_, error| error.to_value(),
     }
 }

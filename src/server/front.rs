@@ -36,12 +36,13 @@ use toolway_core::{policy::KeyId, translate::paths};
 const LONGEST_ID: usize = 256;
 
 /// Prefixes of the paths whose bodies are read completely before any work, besides chats and MCP.
-const READ_WHOLE: [&str; 5] = [
+const READ_WHOLE: [&str; 6] = [
     "/v1/responses",
     "/v1/conversations",
     "/v1/messages",
     "/v1/tool_calls",
     "/tools/",
+    "/servers",
 ];
 
 /// Answers a request with `work`, if it is admitted.

@@ -85,6 +85,8 @@ mod progress;
 mod quirks;
 /// HTTP errors of MCP servers: which calls are sent again, and when.
 mod repeats;
+/// MCP servers over REST, as MCP Bridge has them.
+mod rest;
 /// What the model is told of each result and each failed call.
 mod results;
 /// What a client says reaches an upstream of its own API, also beside gateway tools.

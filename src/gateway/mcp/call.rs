@@ -85,7 +85,7 @@ pub(super) async fn call(
 }
 
 /// Calls a tool of a server, or a function.
-async fn run(
+pub(super) async fn run(
     gateway: &Arc<Gateway>,
     context: &RequestContext,
     offered: &Arc<Offered>,
@@ -163,7 +163,7 @@ fn refused(misfit: &CallError, version: Version) -> Result<Value, RpcError> {
 }
 
 /// A failed call, as a result with `isError` and a message.
-fn failed(error: &CallError, version: Version) -> Value {
+pub(super) fn failed(error: &CallError, version: Version) -> Value {
     let result = ToolResult {
         is_error: true,
         ..ToolResult::text(results::error_to_text(error))

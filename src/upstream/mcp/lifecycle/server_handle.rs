@@ -120,6 +120,7 @@ struct Facts {
     state: ServerState,
     transport: &'static str,
     protocol_version: Option<String>,
+    pid: Option<u32>,
     restarts: u32,
     last_error: Option<String>,
     unmatched_patterns: Vec<String>,
@@ -165,6 +166,7 @@ impl ServerHandle {
                 state: ServerState::Starting,
                 transport,
                 protocol_version: None,
+                pid: None,
                 restarts: 0,
                 last_error: None,
                 unmatched_patterns: Vec::new(),
@@ -222,12 +224,14 @@ impl ServerHandle {
         session: ServerSession,
         transport: &'static str,
         version: Option<String>,
+        pid: Option<u32>,
     ) {
         {
             let mut facts = self.facts();
             facts.state = ServerState::Ready;
             facts.transport = transport;
             facts.protocol_version = version;
+            facts.pid = pid;
         }
         self.access.send_replace(Access::Now(Arc::new(session)));
         if !self.was_ready.swap(true, Ordering::AcqRel) {
@@ -257,6 +261,7 @@ impl ServerHandle {
                 ServerState::Failed
             };
             facts.last_error = Some(error);
+            facts.pid = None;
         }
         self.settled.send_replace(true);
         self.acquainted.send_replace(true);
@@ -270,7 +275,11 @@ impl ServerHandle {
     /// The server is not started again.
     pub(super) fn set_stopped(&self) {
         self.access.send_replace(Access::Never);
-        self.facts().state = ServerState::Stopped;
+        {
+            let mut facts = self.facts();
+            facts.state = ServerState::Stopped;
+            facts.pid = None;
+        }
         self.settled.send_replace(true);
         self.acquainted.send_replace(true);
     }
@@ -393,6 +402,7 @@ impl ServerHandle {
             state: facts.state,
             transport: facts.transport,
             protocol_version: facts.protocol_version.clone(),
+            pid: facts.pid,
             tools,
             restarts: facts.restarts,
             last_error: facts.last_error.clone(),

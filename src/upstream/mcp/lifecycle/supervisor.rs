@@ -155,6 +155,7 @@ async fn serve(
         session,
         connection.transport(),
         connection.protocol_version(),
+        connection.pid(),
     );
     let end = tokio::select! {
         () = stop.cancelled() => ServerEnd::Stopped,
