@@ -22,6 +22,7 @@ pub(crate) mod random;
 pub mod record;
 mod request_options;
 mod rounds;
+pub mod servers;
 pub mod sink;
 mod stream;
 
@@ -117,6 +118,8 @@ pub struct Setup {
     pub profiles: Vec<mcp::Profile>,
     /// What clients may call.
     pub policy: Policy,
+    /// Checks servers that are added while it runs.
+    pub server_reader: servers::ServerReader,
     /// What outlives requests.
     pub entries: Arc<StoreEntries>,
 }
@@ -135,6 +138,7 @@ pub struct Gateway {
     config: Config,
     models: Arc<Models>,
     servers: Arc<Servers>,
+    added: servers::AddedServers,
     backends: Backends,
     current: Arc<LiveCatalog>,
     policy: Arc<Policy>,
@@ -191,6 +195,7 @@ impl Gateway {
             config: setup.config,
             models,
             servers,
+            added: servers::AddedServers::new(setup.server_reader),
             backends,
             current,
             views: CatalogViews::new(&policy),
@@ -367,7 +372,8 @@ impl Gateway {
 /// Logs one line with the servers that were not ready within `start_wait`.
 async fn name_missing(servers: Arc<Servers>, start_wait: Duration) {
     let _ = timeout(start_wait, servers.settled()).await;
-    let missing: Vec<&str> = servers.missing().map(ServerId::as_str).collect();
+    let missing = servers.missing();
+    let missing: Vec<&str> = missing.iter().map(ServerId::as_str).collect();
     if !missing.is_empty() {
         tracing::warn!(
             servers = missing.join(", "),

@@ -28,6 +28,7 @@ mod models;
 mod places;
 mod request_log;
 mod responses;
+mod server_changes;
 mod servers;
 mod stalled;
 mod status;
@@ -74,6 +75,8 @@ pub struct ApiKey {
     pub name: String,
     /// The key.
     pub secret: Secret,
+    /// Its clients may change servers.
+    pub admin: bool,
 }
 
 /// The listen address, and which clients are admitted.
@@ -313,8 +316,14 @@ fn routes(app: Arc<App>) -> Router {
         .route("/health", get(status::health))
         .route("/tools", get(status::tools))
         // MCP servers one by one, as MCP Bridge has them.
-        .route("/servers", get(servers::list))
-        .route("/servers/{id}", get(servers::show))
+        .route("/servers", get(servers::list).post(server_changes::add))
+        .route(
+            "/servers/{id}",
+            get(servers::show)
+                .patch(server_changes::change)
+                .delete(server_changes::remove),
+        )
+        .route("/servers/{id}/restart", post(server_changes::restart))
         .route("/servers/{id}/logs", get(servers::logs))
         .route("/servers/{id}/tools", get(servers::tools))
         .route("/servers/{id}/tools/{name}", post(servers::call_tool))

@@ -33,6 +33,7 @@ pub mod approvals;
 pub mod conversations;
 pub mod memory;
 pub mod responses;
+mod servers;
 pub mod sessions;
 pub mod sqlite;
 mod turns;
@@ -54,6 +55,8 @@ pub enum EntryKind {
     Approval,
     /// A conversation with its items.
     Conversation,
+    /// The servers that were added while toolway ran.
+    Servers,
 }
 
 /// How many entries of a kind are kept, and for how long.
@@ -78,6 +81,7 @@ impl EntryKind {
             EntryKind::Response => "response",
             EntryKind::Approval => "approval",
             EntryKind::Conversation => "conversation",
+            EntryKind::Servers => "servers",
         }
     }
 
@@ -89,6 +93,8 @@ impl EntryKind {
             EntryKind::Response => (64 << 20, DAY),
             EntryKind::Approval => (16 << 20, 7 * DAY),
             EntryKind::Conversation => (64 << 20, 30 * DAY),
+            // As long as they are wanted.
+            EntryKind::Servers => (16 << 20, 36_500 * DAY),
         };
         match cfg!(test) {
             true => StoreBounds {

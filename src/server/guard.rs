@@ -8,7 +8,7 @@ use std::{net::IpAddr, sync::atomic::Ordering};
 
 use axum::{
     extract::Request,
-    http::{HeaderMap, HeaderName, Version, header, uri::Authority},
+    http::{HeaderMap, HeaderName, HeaderValue, Version, header, uri::Authority},
 };
 
 use crate::{gateway::RequestClient, secret::Secret};
@@ -52,6 +52,27 @@ pub(super) fn admit(
 /// The request has a valid key, or none is needed.
 pub(super) fn key(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
     holder(config, position(config, headers)).map(|_| ())
+}
+
+/// The request may change servers: it has a key that may, or there are no keys and only this machine reaches toolway;
+/// and it does not come from a page of another origin, not even from one on this machine.
+pub(super) fn administers(config: &Config, headers: &HeaderMap) -> bool {
+    let own = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    let is_fine = |origin: &HeaderValue| {
+        let origin = origin.to_str().unwrap_or_default();
+        let authority = origin.split_once("://").map(|(_, rest)| rest);
+        cors::allows(config, origin) || (own.is_some() && authority == own)
+    };
+    if !headers.get_all(header::ORIGIN).iter().all(is_fine) {
+        return false;
+    }
+    if config.api_keys.is_empty() {
+        return config.bind.ip().to_canonical().is_loopback();
+    }
+    let key = position(config, headers).and_then(|KeyId(at)| config.api_keys.get(usize::from(at)));
+    key.is_some_and(|key| key.admin)
 }
 
 /// The holder for a client with this key.
@@ -194,6 +215,7 @@ mod tests {
         ApiKey {
             name: key.to_owned(),
             secret: Secret::new(key),
+            admin: key == "two",
         }
     }
 

@@ -427,7 +427,7 @@ pub(super) async fn read(
 }
 
 /// A server as `/servers` has it.
-fn described(server: &ServerHealth) -> Value {
+pub(super) fn described(server: &ServerHealth) -> Value {
     let mut described = json!({
         "id": server.server.as_str(),
         "connected": server.state == ServerState::Ready,

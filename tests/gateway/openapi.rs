@@ -157,6 +157,11 @@ async fn every_documented_path_and_method_is_there() {
                 continue;
             }
             let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+            // These changes are looked at in `rest_changes`.
+            let is_server = ["/servers", "/servers/{id}"].contains(&path.as_str());
+            if path.ends_with("/restart") || (is_server && method != Method::GET) {
+                continue;
+            }
             let real = path.replace("/v1/mcp_sessions/{id}", &session(&gw).await);
             let real = real.replace("/servers/{id}", "/servers/odd");
             let real = real.replace("odd/tools/{name}", "odd/tools/add");
