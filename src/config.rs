@@ -46,7 +46,7 @@ pub use self::{
 };
 use crate::{gateway, server, store, telemetry, upstream};
 use toolway_core::policy::Policy;
-use toolway_protocol::tool::ServerId;
+use toolway_protocol::tool::{JsonObject, ServerId};
 
 /// The file that is read when none is named.
 pub const DEFAULT_FILE: &str = "toolway.toml";
@@ -125,6 +125,34 @@ impl Config {
     /// Relative paths in `raw` are taken from `environment.folder`.
     pub fn from_raw(raw: RawConfig, environment: &Environment<'_>) -> Result<Config, Vec<Problem>> {
         Check::new(environment).config(raw, Vec::new(), Vec::new())
+    }
+
+    /// Checks the definition of a server that is added while toolway runs: the keys of `[servers.NAME]`.
+    ///
+    /// # Errors
+    /// Every problem, in one text.
+    pub fn server(
+        name: &str,
+        definition: &JsonObject,
+        environment: &Environment<'_>,
+    ) -> Result<upstream::mcp::Config, String> {
+        if definition.contains_key("cache") {
+            return Err("`cache` is for servers of the configuration file".to_owned());
+        }
+        let raw = serde_json::Value::Object(definition.clone());
+        let raw: RawServer = serde_json::from_value(raw).map_err(|error| error.to_string())?;
+        let mut check = Check::new(environment);
+        let written = WrittenServer::in_toml(name.to_owned(), raw);
+        let mut servers = check.servers(std::iter::once(written));
+        let problems = check.problems.iter();
+        let problems: Vec<_> = problems
+            .map(|it| format!("{}: {}", it.path, it.message))
+            .collect();
+        match servers.pop() {
+            Some(server) if problems.is_empty() => Ok(server),
+            None if problems.is_empty() => Err("`enabled` is false".to_owned()),
+            _ => Err(problems.join("; ")),
+        }
     }
 
     /// Reads the files that are named, or the default one, and checks everything together.

@@ -10,7 +10,6 @@ pub mod chat;
 mod claims;
 mod completions;
 pub mod confirmations;
-mod confirmed;
 pub mod events;
 mod executor;
 pub mod failure;
@@ -24,6 +23,7 @@ pub(crate) mod random;
 pub mod record;
 mod request_options;
 mod rounds;
+pub mod servers;
 pub mod sink;
 mod stream;
 
@@ -58,7 +58,7 @@ use toolway_core::{
 };
 use toolway_protocol::tool::{CallError, ServerId, ToolResult};
 
-pub use self::confirmed::{RestOutcome, risk_description};
+pub use self::mcp::{RestOutcome, risk_description};
 use self::{
     backends::Backends,
     calls::{CallEvent, CallLimits, CallsOf, KeptResults, RunningCalls},
@@ -124,6 +124,8 @@ pub struct Setup {
     pub profiles: Vec<mcp::Profile>,
     /// What clients may call.
     pub policy: Policy,
+    /// Checks servers that are added while it runs.
+    pub server_reader: servers::ServerReader,
     /// What outlives requests.
     pub entries: Arc<StoreEntries>,
 }
@@ -144,6 +146,7 @@ pub struct Gateway {
     config: Config,
     models: Arc<Models>,
     servers: Arc<Servers>,
+    added: servers::AddedServers,
     backends: Backends,
     current: Arc<LiveCatalog>,
     policy: Arc<Policy>,
@@ -203,6 +206,7 @@ impl Gateway {
             config: setup.config,
             models,
             servers,
+            added: servers::AddedServers::new(setup.server_reader),
             backends,
             current,
             views: CatalogViews::new(&policy),
@@ -410,7 +414,8 @@ impl Gateway {
 /// Logs one line with the servers that were not ready within `start_wait`.
 async fn name_missing(servers: Arc<Servers>, start_wait: Duration) {
     let _ = timeout(start_wait, servers.settled()).await;
-    let missing: Vec<&str> = servers.missing().map(ServerId::as_str).collect();
+    let missing = servers.missing();
+    let missing: Vec<&str> = missing.iter().map(ServerId::as_str).collect();
     if !missing.is_empty() {
         tracing::warn!(
             servers = missing.join(", "),

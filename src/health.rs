@@ -50,6 +50,8 @@ pub struct ServerHealth {
     pub transport: &'static str,
     /// The protocol version it speaks with us; absent until it was ready once.
     pub protocol_version: Option<String>,
+    /// The id of its process, where it is a child that runs.
+    pub pid: Option<u32>,
     /// How many tools it offers.
     pub tools: usize,
     /// How often it was started again.
@@ -60,6 +62,9 @@ pub struct ServerHealth {
     pub stderr_tail: Vec<String>,
     /// Patterns in its `tools` and `cache` that match none of its tools.
     pub unmatched_patterns: Vec<String>,
+    /// Its risk, 1 to 3, where one is configured (`risk`).
+    #[serde(rename = "risk_level", skip_serializing_if = "Option::is_none")]
+    pub risk: Option<u8>,
 }
 
 fn as_text<S: Serializer>(server: &ServerId, serializer: S) -> Result<S::Ok, S::Error> {
@@ -131,17 +136,19 @@ mod tests {
             state: ServerState::Restarting,
             transport: "stdio",
             protocol_version: Some("2025-11-25".to_owned()),
+            pid: None,
             tools: 3,
             restarts: 1,
             last_error: None,
             stderr_tail: vec!["boom".to_owned()],
             unmatched_patterns: Vec::new(),
+            risk: None,
         };
         assert_eq!(
             serde_json::to_value(health).unwrap(),
             serde_json::json!({
                 "name": "files", "required": false, "state": "restarting", "transport": "stdio",
-                "protocol_version": "2025-11-25", "tools": 3, "restarts": 1, "last_error": null,
+                "protocol_version": "2025-11-25", "pid": null, "tools": 3, "restarts": 1, "last_error": null,
                 "stderr_tail": ["boom"], "unmatched_patterns": [],
             })
         );

@@ -29,6 +29,8 @@ mod models;
 mod places;
 mod request_log;
 mod responses;
+mod server_changes;
+mod servers;
 mod stalled;
 mod status;
 pub mod stdio;
@@ -51,9 +53,10 @@ use axum::{
     Router,
     extract::Request,
     http::{HeaderName, Uri},
+    response::Response,
     routing::{any, delete, get, head, post},
 };
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::{net::TcpListener, sync::Semaphore, time::Instant};
 
 use crate::gateway::Gateway;
 use crate::{byte_budget::ByteBudget, secret::Secret};
@@ -73,6 +76,8 @@ pub struct ApiKey {
     pub name: String,
     /// The key.
     pub secret: Secret,
+    /// Its clients may change servers.
+    pub admin: bool,
 }
 
 /// The listen address, and which clients are admitted.
@@ -147,6 +152,7 @@ pub(crate) struct App {
     conversations: Conversations,
     /// toolway is shutting down, and new requests are refused.
     is_stopping: AtomicBool,
+    started: Instant,
 }
 
 /// Serves until `shutdown` ends, then lets running requests end for a while; those that do not end with an error.
@@ -214,6 +220,7 @@ fn app(gateway: Arc<Gateway>, config: Config) -> Arc<App> {
         sockets: Sockets::new(),
         conversations: Conversations::default(),
         is_stopping: AtomicBool::new(false),
+        started: Instant::now(),
         gateway,
         config,
     })
@@ -309,6 +316,28 @@ fn routes(app: Arc<App>) -> Router {
         .route("/readyz", get(status::readyz))
         .route("/health", get(status::health))
         .route("/tools", get(status::tools))
+        // MCP servers one by one, as MCP Bridge has them.
+        .route("/servers", get(servers::list).post(server_changes::add))
+        .route(
+            "/servers/{id}",
+            get(servers::show)
+                .patch(server_changes::change)
+                .delete(server_changes::remove),
+        )
+        .route("/servers/{id}/restart", post(server_changes::restart))
+        .route("/servers/{id}/logs", get(servers::logs))
+        .route("/servers/{id}/tools", get(servers::tools))
+        .route("/servers/{id}/tools/{name}", post(servers::call_tool))
+        .route("/servers/{id}/calls", post(servers::call_tools))
+        .route("/servers/{id}/resources", get(servers::resources))
+        .route("/servers/{id}/resources/{uri}", get(servers::read_resource))
+        .route(
+            "/servers/{id}/resource_templates",
+            get(servers::resource_templates),
+        )
+        .route("/servers/{id}/prompts", get(servers::prompts))
+        .route("/servers/{id}/prompts/{name}", post(servers::get_prompt))
+        .route("/servers/{id}/completions", post(servers::complete))
         // Tools for programs that keep their own loop.
         .route("/tools/openapi.json", get(executor::openapi))
         .route("/tools/{name}", post(executor::call))
@@ -324,10 +353,15 @@ fn routes(app: Arc<App>) -> Router {
         .route("/grants", get(confirmations::grants))
         .route("/grants/{id}", delete(confirmations::revoke))
         .fallback(not_found)
-        .method_not_allowed_fallback(async || Refusal::MethodNotAllowed)
+        .method_not_allowed_fallback(method_not_allowed)
         .with_state(app)
 }
 
-async fn not_found(uri: Uri) -> Refusal {
-    Refusal::NotFound(uri.path().to_owned())
+async fn not_found(uri: Uri) -> Response {
+    let form = error::form_of(uri.path());
+    Refusal::NotFound(uri.path().to_owned()).into_response_in(form)
+}
+
+async fn method_not_allowed(uri: Uri) -> Response {
+    Refusal::MethodNotAllowed.into_response_in(error::form_of(uri.path()))
 }

@@ -34,6 +34,7 @@ pub mod confirmations;
 pub mod conversations;
 pub mod memory;
 pub mod responses;
+mod servers;
 pub mod sessions;
 pub mod sqlite;
 mod turns;
@@ -59,6 +60,8 @@ pub enum EntryKind {
     Confirmation,
     /// An approval that holds for later calls.
     Grant,
+    /// The servers that were added while toolway ran.
+    Servers,
 }
 
 /// How many entries of a kind are kept, and for how long.
@@ -85,6 +88,7 @@ impl EntryKind {
             EntryKind::Conversation => "conversation",
             EntryKind::Confirmation => "confirmation",
             EntryKind::Grant => "grant",
+            EntryKind::Servers => "servers",
         }
     }
 
@@ -98,6 +102,8 @@ impl EntryKind {
             EntryKind::Conversation => (64 << 20, 30 * DAY),
             EntryKind::Confirmation => (64 << 20, DAY),
             EntryKind::Grant => (16 << 20, 3650 * DAY),
+            // As long as they are wanted.
+            EntryKind::Servers => (16 << 20, 36_500 * DAY),
         };
         match cfg!(test) {
             true => StoreBounds {

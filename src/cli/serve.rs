@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{announce, open_files};
 use crate::{
-    config::Config,
-    gateway::{Gateway, Setup},
+    config::{Config, Environment},
+    gateway::{Gateway, Setup, servers::ServerReader},
     server,
     store::StoreEntries,
 };
@@ -25,6 +25,7 @@ pub(super) async fn run(mut config: Config, stop: CancellationToken) -> Result<(
     let listener = bind(config.server.bind)?;
     let entries = StoreEntries::open(&config.data)?;
     let gateway = gateway(&config, entries)?;
+    gateway.restore_servers().await;
     say_where(&config, &listener).await?;
     let stopped = stop.cancelled_owned();
     server::serve(listener, gateway.clone(), config.server, stopped).await;
@@ -59,6 +60,9 @@ pub(super) fn gateway(config: &Config, entries: StoreEntries) -> Result<Arc<Gate
         functions: config.functions.clone(),
         profiles: config.profiles.clone(),
         policy: config.policy.clone(),
+        server_reader: ServerReader::new(|name, definition| {
+            Config::server(name, definition, &Environment::real())
+        }),
         entries: Arc::new(entries),
     })
     .context("cannot set up TLS")

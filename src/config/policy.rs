@@ -33,7 +33,12 @@ impl Check<'_> {
                     tools: ToolFilter::default(),
                     servers: ToolFilter::default(),
                 };
-                keys.push((ApiKey { name, secret }, scope));
+                let key = ApiKey {
+                    name,
+                    secret,
+                    admin: false,
+                };
+                keys.push((key, scope));
             }
         }
         for (name, raw) in &raw.client_keys {
@@ -58,8 +63,12 @@ impl Check<'_> {
                 tools,
                 servers,
             };
-            let name = name.clone();
-            keys.push((ApiKey { name, secret }, scope));
+            let key = ApiKey {
+                name: name.clone(),
+                secret,
+                admin: raw.admin.unwrap_or(false),
+            };
+            keys.push((key, scope));
         }
         if u16::try_from(keys.len()).is_err() {
             self.problem("keys", "there are more than 65,535 keys");

@@ -102,6 +102,8 @@ pub struct RawKey {
     pub tools: Option<Vec<String>>,
     /// Patterns of the servers whose tools they see. Default: all.
     pub servers: Option<Vec<String>>,
+    /// Lets its clients add, change, restart and remove servers while toolway runs. Default: `false`.
+    pub admin: Option<bool>,
 }
 
 /// Which calls may run: the `[policy]` table.

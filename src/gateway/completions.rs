@@ -256,9 +256,9 @@ impl Gateway {
         if !self.servers.are_any_missing() {
             return Vec::new();
         }
-        let missing = self.servers.missing();
-        let wanted = missing.filter(|server| selection.may_select_of(server));
-        wanted.cloned().collect()
+        let mut missing = self.servers.missing();
+        missing.retain(|server| selection.may_select_of(server));
+        missing
     }
 
     /// There may be a turn to restore, or a mark to remove.

@@ -184,7 +184,7 @@ impl Confirmations {
         arguments: &JsonObject,
     ) -> Result<Looked, CallError> {
         let hashes = Hashes::of(tool, arguments);
-        if self.is_granted(origin, &hashes).await {
+        if self.has_grant(origin, &hashes).await {
             return Ok(Looked::Approved);
         }
         match self.decision(origin.principal, &hashes.call).await? {
@@ -402,7 +402,17 @@ impl Confirmations {
         self.entries.keep_grant(&grant).await;
     }
 
-    async fn is_granted(&self, origin: &CallOrigin, hashes: &Hashes) -> bool {
+    /// An approval for later calls holds for this one.
+    pub(super) async fn is_granted(
+        &self,
+        origin: &CallOrigin,
+        tool: &Admitted,
+        arguments: &JsonObject,
+    ) -> bool {
+        self.has_grant(origin, &Hashes::of(tool, arguments)).await
+    }
+
+    async fn has_grant(&self, origin: &CallOrigin, hashes: &Hashes) -> bool {
         let hashes = [hashes.call.clone(), hashes.definition.clone()];
         let grants = self.entries.grants_of(origin.principal, hashes).await;
         let mut grants = grants.iter();

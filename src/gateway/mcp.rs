@@ -11,6 +11,7 @@ mod call;
 mod forward;
 mod lists;
 pub(super) mod notification_hub;
+mod over_rest;
 pub(super) mod parked;
 mod view;
 
@@ -24,6 +25,7 @@ use tokio::{
 
 pub use self::{
     notification_hub::{BackendEvent, LogInterest, ResourceSubscription},
+    over_rest::{RestOutcome, risk_description},
     view::{Profile, ProfileShows, View},
 };
 use super::{Gateway, confirmations};

@@ -36,13 +36,14 @@ use toolway_core::{policy::KeyId, translate::paths};
 const LONGEST_ID: usize = 256;
 
 /// Prefixes of the paths whose bodies are read completely before any work, besides chats and MCP.
-const READ_WHOLE: [&str; 6] = [
+const READ_WHOLE: [&str; 7] = [
     "/confirmations/",
     "/v1/responses",
     "/v1/conversations",
     "/v1/messages",
     "/v1/tool_calls",
     "/tools/",
+    "/servers",
 ];
 
 /// Answers a request with `work`, if it is admitted.

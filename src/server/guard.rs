@@ -8,7 +8,7 @@ use std::{net::IpAddr, sync::atomic::Ordering};
 
 use axum::{
     extract::Request,
-    http::{HeaderMap, HeaderName, Version, header, uri::Authority},
+    http::{HeaderMap, HeaderName, HeaderValue, Version, header, uri::Authority},
 };
 
 use crate::{
@@ -57,6 +57,27 @@ pub(super) fn key(config: &Config, headers: &HeaderMap) -> Result<(), Refusal> {
     holder(config, position(config, headers)).map(|_| ())
 }
 
+/// The request may change servers and decide on the calls of all clients: it has a key that may, or there are no keys and only this machine reaches toolway;
+/// and it does not come from a page of another origin, not even from one on this machine.
+pub(super) fn administers(config: &Config, headers: &HeaderMap) -> bool {
+    let own = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    let is_fine = |origin: &HeaderValue| {
+        let origin = origin.to_str().unwrap_or_default();
+        let authority = origin.split_once("://").map(|(_, rest)| rest);
+        cors::allows(config, origin) || (own.is_some() && authority == own)
+    };
+    if !headers.get_all(header::ORIGIN).iter().all(is_fine) {
+        return false;
+    }
+    if config.api_keys.is_empty() {
+        return config.bind.ip().to_canonical().is_loopback();
+    }
+    let key = position(config, headers).and_then(|KeyId(at)| config.api_keys.get(usize::from(at)));
+    key.is_some_and(|key| key.admin)
+}
+
 /// The holder for a client with this key.
 fn holder(config: &Config, key: Option<KeyId>) -> Result<Holder, Refusal> {
     if config.api_keys.is_empty() {
@@ -83,11 +104,9 @@ pub(super) fn client(config: &Config, headers: &HeaderMap) -> RequestClient {
     }
 }
 
-/// The confirmations that a client may see and decide on: its own, and without keys on loopback, where everyone is the
-/// user of the machine, all.
+/// The confirmations that a client may see and decide on: all for who may change servers, else its own.
 pub(super) fn scope(config: &Config, headers: &HeaderMap) -> Scope {
-    let is_near = config.bind.ip().to_canonical().is_loopback();
-    match config.api_keys.is_empty() && is_near {
+    match administers(config, headers) {
         true => Scope::All,
         false => Scope::Own(principal(headers)),
     }
@@ -217,6 +236,7 @@ mod tests {
         ApiKey {
             name: key.to_owned(),
             secret: Secret::new(key),
+            admin: key == "two",
         }
     }
 

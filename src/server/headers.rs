@@ -215,6 +215,7 @@ mod tests {
             api_keys: vec![crate::server::ApiKey {
                 name: "k".to_owned(),
                 secret: crate::secret::Secret::new("k"),
+                admin: false,
             }],
             ..Config::default()
         };

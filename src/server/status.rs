@@ -9,7 +9,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use super::{App, guard};
+use super::{App, guard, servers};
 
 /// 200 while the process runs.
 pub(super) async fn livez() -> &'static str {
@@ -36,7 +36,11 @@ pub(super) async fn health(State(app): State<Arc<App>>, headers: HeaderMap) -> J
             .iter()
             .map(|upstream| json!({"name": upstream.config.name}));
         answer["upstreams"] = upstreams.collect();
-        answer["servers"] = json!(app.gateway.health());
+        let servers = app.gateway.health();
+        // As MCP Bridge counts and names them.
+        answer["uptime"] = json!(app.started.elapsed().as_secs_f64());
+        answer["serverCount"] = json!(servers.len());
+        answer["servers"] = servers.iter().map(servers::in_health).collect();
         answer["functions"] = json!(app.gateway.functions());
         answer["store"] = json!(app.gateway.store());
         let (sessions, streams) = app.mcp.counts();

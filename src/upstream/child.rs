@@ -184,6 +184,11 @@ impl Spawned {
 }
 
 impl Process {
+    /// The id of the process that was started, while it runs.
+    pub(super) fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Waits until the program exits without a signal of ours, and returns how. Cancel safe.
     pub(super) async fn ended(&mut self) -> String {
         match self.wait().await {

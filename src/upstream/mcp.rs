@@ -29,6 +29,7 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use serde_json::Value;
 use tokio::{
     sync::{broadcast, watch},
@@ -124,9 +125,11 @@ pub enum HttpKind {
 ///
 /// Dropping it kills the child processes at once; [`Servers::shutdown`] ends them in order.
 pub struct Servers {
-    handles: Vec<Arc<ServerHandle>>,
-    tools: watch::Receiver<Arc<Vec<ServerTools>>>,
-    features: watch::Receiver<Arc<Vec<ServerFeatures>>>,
+    handles: ArcSwap<Vec<Arc<ServerHandle>>>,
+    /// Held while the list of servers changes.
+    changing: Mutex<()>,
+    tools: watch::Sender<Arc<Vec<ServerTools>>>,
+    features: watch::Sender<Arc<Vec<ServerFeatures>>>,
     later: Arc<Later>,
     missing: Arc<AtomicUsize>,
     events: broadcast::Sender<ServerEvent>,
@@ -146,61 +149,116 @@ impl Servers {
     ///
     /// Must be called within a Tokio runtime.
     pub fn start(configs: Vec<Config>) -> Servers {
-        let (publisher, tools) = watch::channel(Arc::default());
-        let (features_publisher, features) = watch::channel(Arc::default());
-        let events = broadcast::Sender::new(EVENTS);
-        let log_level = watch::Sender::new(None);
-        let later = Arc::new(Later::new(configs.len()));
-        let missing = Arc::new(AtomicUsize::new(configs.len()));
-        let handles: Vec<_> = configs
-            .into_iter()
-            .enumerate()
-            .map(|(place, config)| {
-                let offer = OfferPublisher {
-                    place,
-                    tools: publisher.clone(),
-                    features: features_publisher.clone(),
-                    later: Arc::clone(&later),
-                    missing: Arc::clone(&missing),
-                };
-                let log_level = log_level.subscribe();
-                Arc::new(ServerHandle::new(config, offer, events.clone(), log_level))
-            })
-            .collect();
-        publisher.send_replace(Arc::new(
-            handles.iter().map(|handle| handle.no_tools()).collect(),
-        ));
-        features_publisher.send_replace(Arc::new(
-            handles.iter().map(|handle| handle.no_features()).collect(),
-        ));
-        let stop = CancellationToken::new();
-        let mut supervisors = JoinSet::new();
-        for handle in &handles {
-            supervisors.spawn(lifecycle::run(Arc::clone(handle), stop.clone()));
+        let servers = Servers {
+            handles: ArcSwap::default(),
+            changing: Mutex::default(),
+            tools: watch::Sender::default(),
+            features: watch::Sender::default(),
+            later: Arc::default(),
+            missing: Arc::default(),
+            events: broadcast::Sender::new(EVENTS),
+            log_level: watch::Sender::new(None),
+            stop: CancellationToken::new(),
+            supervisors: Mutex::default(),
+        };
+        servers.start_all(configs);
+        servers
+    }
+
+    /// Starts one more server and returns at once. False if its name is taken.
+    ///
+    /// Must be called within a Tokio runtime.
+    pub fn add(&self, config: Config) -> bool {
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_free = self.handle(&config.server).is_err();
+        if is_free {
+            self.start_all(vec![config]);
         }
-        Servers {
-            handles,
-            tools,
-            features,
-            later,
-            missing,
-            events,
-            log_level,
-            stop,
-            supervisors: Mutex::new(supervisors),
+        is_free
+    }
+
+    /// Stops a server; nothing of it is left then, and nothing of it is offered. Its calls that are running fail. False if
+    /// there is no such server.
+    pub async fn remove(&self, server: &ServerId) -> bool {
+        let Ok(handle) = self.handle(server) else {
+            return false;
+        };
+        handle.stop.cancel();
+        handle.stopped().await;
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut handles = Vec::clone(&self.handles.load());
+        let before = handles.len();
+        handles.retain(|it| !Arc::ptr_eq(it, &handle));
+        if handles.len() == before {
+            return false;
+        }
+        self.handles.store(Arc::new(handles));
+        if handle.is_missing() {
+            self.missing.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.tools
+            .send_modify(|all| Arc::make_mut(all).retain(|it| it.server != *server));
+        self.features
+            .send_modify(|all| Arc::make_mut(all).retain(|it| it.server != *server));
+        true
+    }
+
+    /// Ends a server's connection, or its process, and starts it again at once. False if there is no such server.
+    pub fn restart(&self, server: &ServerId) -> bool {
+        let handle = self.handle(server);
+        handle.is_ok_and(|handle| {
+            handle.restart.notify_one();
+            true
+        })
+    }
+
+    fn start_all(&self, configs: Vec<Config>) {
+        let started = configs.into_iter().map(|config| {
+            let offer = OfferPublisher {
+                tools: self.tools.clone(),
+                features: self.features.clone(),
+                later: Arc::clone(&self.later),
+                missing: Arc::clone(&self.missing),
+            };
+            Arc::new(ServerHandle::new(
+                config,
+                offer,
+                self.events.clone(),
+                self.log_level.subscribe(),
+                self.stop.child_token(),
+            ))
+        });
+        let started: Vec<_> = started.collect();
+        self.missing.fetch_add(started.len(), Ordering::AcqRel);
+        self.tools
+            .send_modify(|all| Arc::make_mut(all).extend(started.iter().map(|it| it.no_tools())));
+        self.features.send_modify(|all| {
+            Arc::make_mut(all).extend(started.iter().map(|it| it.no_features()));
+        });
+        let mut handles = Vec::clone(&self.handles.load());
+        handles.extend(started.iter().cloned());
+        self.handles.store(Arc::new(handles));
+        let mut supervisors = self
+            .supervisors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // Those of removed servers have ended.
+        while supervisors.try_join_next().is_some() {}
+        for handle in started {
+            supervisors.spawn(lifecycle::run(handle));
         }
     }
 
     /// The tools of every server in the order of the configuration, now and whenever they change. A server
     /// that was not listed yet has no tools; one that died keeps those it had.
     pub fn subscribe(&self) -> watch::Receiver<Arc<Vec<ServerTools>>> {
-        self.tools.clone()
+        self.tools.subscribe()
     }
 
     /// What every server has besides tools, in the order of the configuration, now and whenever it changes. A server
     /// that was never ready has nothing; one that died keeps what it had.
     pub fn features(&self) -> watch::Receiver<Arc<Vec<ServerFeatures>>> {
-        self.features.clone()
+        self.features.subscribe()
     }
 
     /// Separates later changes from what servers list at the start.
@@ -234,17 +292,18 @@ impl Servers {
         server: &ServerId,
         uri: &str,
     ) -> Result<ResourceWatch, CallError> {
-        lifecycle::watch(self.handle(server)?, uri).await
+        lifecycle::watch(&self.handle(server)?, uri).await
     }
 
     /// What is known about every server, in the order of the configuration.
     pub fn health(&self) -> Vec<ServerHealth> {
-        self.handles.iter().map(|handle| handle.health()).collect()
+        let handles = self.handles.load();
+        handles.iter().map(|handle| handle.health()).collect()
     }
 
     /// Waits until every server is ready or has failed at least once. The caller sets the deadline.
     pub async fn settled(&self) {
-        for handle in &self.handles {
+        for handle in self.handles.load_full().iter() {
             handle.settled().await;
         }
     }
@@ -255,9 +314,10 @@ impl Servers {
     }
 
     /// The servers that were never ready, in the order of the configuration.
-    pub fn missing(&self) -> impl Iterator<Item = &ServerId> {
-        let missing = self.handles.iter().filter(|handle| handle.is_missing());
-        missing.map(|handle| &handle.config.server)
+    pub fn missing(&self) -> Vec<ServerId> {
+        let handles = self.handles.load();
+        let missing = handles.iter().filter(|handle| handle.is_missing());
+        missing.map(|handle| handle.config.server.clone()).collect()
     }
 
     /// Waits until each of these servers is ready or has failed at least once. The caller sets the deadline.
@@ -272,7 +332,7 @@ impl Servers {
     /// Waits until every server's prompts and resources are known, too, or it has failed at least once. The caller
     /// sets the deadline.
     pub async fn acquainted(&self) {
-        for handle in &self.handles {
+        for handle in self.handles.load_full().iter() {
             handle.acquainted().await;
         }
     }
@@ -327,10 +387,12 @@ impl Servers {
         })
     }
 
-    fn handle(&self, server: &ServerId) -> Result<&Arc<ServerHandle>, CallError> {
-        let mut handles = self.handles.iter();
+    fn handle(&self, server: &ServerId) -> Result<Arc<ServerHandle>, CallError> {
+        let handles = self.handles.load();
+        let mut handles = handles.iter();
         handles
             .find(|handle| handle.config.server == *server)
+            .cloned()
             .ok_or_else(|| CallError::UpstreamUnavailable {
                 message: format!("there is no server `{server}`"),
                 unsent: true,

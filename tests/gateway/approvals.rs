@@ -6,6 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use toolway::gateway::{RequestClient, RestOutcome};
+use toolway_protocol::tool::ServerId;
 
 use crate::{
     functions::definitions,
@@ -407,15 +408,18 @@ async fn a_call_waits_on_every_face_and_goes_through_on_each_once_after_the_yes(
 #[tokio::test]
 async fn a_call_over_rest_is_made_once_by_the_request_that_confirms_it() {
     let gw = start("", Vec::new()).await;
-    let catalog = gw.gateway.catalog();
-    let tool = catalog.find("files__write").unwrap();
     let client = RequestClient {
         principal: 1,
         key: None,
         has_approved: false,
     };
     let arguments = json!({"path": "/x"}).as_object().cloned().unwrap();
-    let called = gw.gateway.call_over_rest(tool, arguments, client).await;
+    let server = ServerId::parse("files").unwrap();
+    let context = gw.gateway.rest_context(&server, client);
+    let called = gw
+        .gateway
+        .call_over_rest(&context, "write", arguments)
+        .await;
     let answer = called.map(RestOutcome::into_json).unwrap();
     assert_eq!(answer["requires_confirmation"], true);
     assert_eq!(

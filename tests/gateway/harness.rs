@@ -13,7 +13,7 @@ use tokio::{
 };
 use toolway::{
     config::{Config, Environment, RawConfig},
-    gateway::{Gateway, Setup},
+    gateway::{Gateway, Setup, servers::ServerReader},
     server,
     store::{DataDir, StoreEntries},
 };
@@ -104,6 +104,9 @@ impl Builder {
             functions: config.functions,
             profiles: Vec::new(),
             policy: config.policy,
+            server_reader: ServerReader::new(|name, definition| {
+                Config::server(name, definition, &Environment::real())
+            }),
             entries: Arc::new(entries),
         };
         let gateway = Gateway::start(setup).unwrap();

@@ -87,6 +87,10 @@ mod progress;
 mod quirks;
 /// HTTP errors of MCP servers: which calls are sent again, and when.
 mod repeats;
+/// MCP servers over REST, as MCP Bridge has them.
+mod rest;
+/// Servers that are changed over REST.
+mod rest_changes;
 /// What the model is told of each result and each failed call.
 mod results;
 /// What a client says reaches an upstream of its own API, also beside gateway tools.

@@ -1,7 +1,7 @@
 //! toolway as an MCP server, over real sockets and pipes, with scripted MCP servers behind it.
 
 mod client;
-mod harness;
+pub(crate) mod harness;
 
 /// Malformed messages, wrong headers, wrong methods: the status and the code of each.
 mod bad_input;

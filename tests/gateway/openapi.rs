@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use toolway::gateway::RequestClient;
+use toolway_protocol::tool::ServerId;
 
 use crate::{
     functions::definitions,
@@ -52,7 +53,7 @@ async fn start(config: &str) -> Toolway {
     let upstream = format!(
         "{config}\n[functions.town]\n{definitions}endpoint = \"http://127.0.0.1:9\"\n[[upstreams]]\nname = \"u\"\nbase_url = \"{}\"\nmax_tools = 2\n\
          [[policy.rules]]\ntools = [\"odd__either\"]\naction = \"ask\"\n\
-         [servers.gone]\ncommand = \"/no/such/program\"\n",
+         [servers.gone]\nrisk = 1\ncommand = \"/no/such/program\"\n",
         model.base
     );
     let odd = tools()
@@ -81,15 +82,15 @@ async fn session(gw: &Toolway) -> String {
 
 /// A call of `odd__add` that waits for approval.
 async fn waiting(gw: &Toolway) -> String {
-    let catalog = gw.gateway.catalog();
-    let tool = catalog.find("odd__either").unwrap();
     let client = RequestClient {
         principal: 0,
         key: None,
         has_approved: false,
     };
     let arguments = json!({"a": 1}).as_object().cloned().unwrap();
-    let called = gw.gateway.call_over_rest(tool, arguments, client);
+    let server = ServerId::parse("odd").unwrap();
+    let context = gw.gateway.rest_context(&server, client);
+    let called = gw.gateway.call_over_rest(&context, "either", arguments);
     let answer = called.await.unwrap().into_json();
     format!(
         "/confirmations/{}",
@@ -114,7 +115,8 @@ fn body_for(path: &str) -> Value {
         path if path.ends_with("/tool_responses") => json!({"tool_responses": []}),
         "/v1/tool_calls" => json!({"tool_calls": []}),
         "/v1/events" => json!([]),
-        "/tools/odd__add" => json!({"a": 1, "b": 2}),
+        "/tools/odd__add" | "/servers/odd/tools/add" => json!({"a": 1, "b": 2}),
+        "/servers/odd/calls" => json!({"calls": []}),
         "/v1/responses" | "/v1/responses/input_tokens" | "/v1/responses/compact" => {
             json!({"model": "m", "input": "hello"})
         }
@@ -173,15 +175,33 @@ async fn every_documented_path_and_method_is_there() {
         if path.starts_with("/mcp") || path.starts_with("/sse") {
             continue;
         }
+        // Its prompts and resources are looked at in `rest`.
+        if ["/resources/{uri}", "/prompts/{name}", "/completions"]
+            .iter()
+            .any(|end| path.ends_with(end))
+        {
+            continue;
+        }
         for method in ["get", "post", "put", "patch", "delete"] {
             let documented = &item[method];
             if documented.is_null() {
                 continue;
             }
             let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+            // These changes are looked at in `rest_changes`.
+            let is_server = ["/servers", "/servers/{id}"].contains(&path.as_str());
+            if path.ends_with("/restart") || (is_server && method != Method::GET) {
+                continue;
+            }
             let real = path.replace("/v1/mcp_sessions/{id}", &session(&gw).await);
-            let real = real.replace("/confirmations/{id}", &waiting(&gw).await);
-            let real = real.replace("/grants/{id}", &granted(&gw).await);
+            let real = match &*real {
+                "/confirmations/{id}" => waiting(&gw).await,
+                // It approves the calls that would wait afterwards.
+                "/grants/{id}" => granted(&gw).await,
+                _ => real,
+            };
+            let real = real.replace("/servers/{id}", "/servers/odd");
+            let real = real.replace("odd/tools/{name}", "odd/tools/add");
             let real = real.replace("{id}", "m").replace("{path}", "embeddings");
             let real = real.replace("{name}", "odd__add");
             let (status, code) = ask(&gw, method.clone(), &real).await;
@@ -290,6 +310,7 @@ async fn what_is_toolways_own_knows_no_other_path_or_method() {
             "/tools",
             "/confirmations",
             "/grants",
+            "/servers",
         ]
         .iter()
         .any(|start| path.starts_with(start))
@@ -447,7 +468,7 @@ async fn confirmations_are_as_documented() {
     let one = gw.json(&waiting(&gw).await).await;
     check_is("Confirmation", &one);
     check_fits("Confirmations", &gw.json("/confirmations").await);
-    check_is("BridgeError", &gw.json("/confirmations/none").await);
+    check_fits("RestError", &gw.json("/confirmations/none").await);
     granted(&gw).await;
     check_is("Grants", &gw.json("/grants").await);
     gw.join().await;

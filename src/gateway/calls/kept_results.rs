@@ -122,6 +122,11 @@ impl KeptResults {
         ForgetGuard(server.filter(|server| server.rules.may_change(tool)))
     }
 
+    /// Forgets every result of a server.
+    pub(in crate::gateway) fn forget(&self, server: &ServerId) {
+        drop(ForgetGuard(self.0.get(server)));
+    }
+
     fn server_that_keeps(&self, tool: &Offered) -> Option<&ServerResults> {
         let server = self.0.get(&tool.server)?;
         server.rules.may_keep(tool).then_some(server)

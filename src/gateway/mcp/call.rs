@@ -21,6 +21,7 @@ use crate::{
 };
 use toolway_core::{
     catalog::Offered,
+    policy::Admitted,
     route::Retries,
     translate::{era, results, uris},
 };
@@ -91,7 +92,7 @@ pub(super) async fn call(
 }
 
 /// Calls a tool of a server, or a function.
-async fn run(
+pub(super) async fn run(
     gateway: &Arc<Gateway>,
     context: &RequestContext,
     offered: &Arc<Offered>,
@@ -103,10 +104,6 @@ async fn run(
     if let Some(validator) = &offered.validator {
         validator.check(&arguments)?;
     }
-    let limits = CallLimits {
-        silence: gateway.config.tool_timeout,
-        deadline: Instant::now() + gateway.config.request_timeout,
-    };
     let origin = CallOrigin {
         session: context.session_name(),
         when_asked: WhenAsked::Ends,
@@ -131,16 +128,68 @@ async fn run(
             Asking::Result(question) => return Ok(question),
         };
     }
-    let made = |arguments, approval, repeat_within| AdmittedCall {
-        tool: &tool,
-        arguments,
+    let way = Way {
         approval,
-        repeat_within,
+        is_repeated: !is_resumed,
+        progress,
+    };
+    let shown = is_asked.then(|| arguments.clone());
+    let outcome = make(gateway, context, &tool, way, (arguments, params)).await;
+    if let (Some(shown), Ok(raw)) = (&shown, &outcome)
+        && asks_for_input(raw)
+        && !raw["requestState"].as_str().is_some_and(ParkedCall::is_key)
+    {
+        let list = &gateway.confirmations;
+        list.let_continue(&origin, &tool, shown).await;
+    }
+    outcome
+}
+
+/// Makes a call that was approved where that was necessary.
+pub(super) async fn make_approved(
+    gateway: &Arc<Gateway>,
+    context: &RequestContext,
+    tool: &Admitted,
+    arguments: JsonObject,
+) -> Result<Value, CallError> {
+    let way = Way {
+        approval: Approval::Given,
+        is_repeated: true,
+        progress: None,
+    };
+    make(gateway, context, tool, way, (arguments, JsonObject::new())).await
+}
+
+/// How a call is made.
+struct Way<'a> {
+    approval: Approval<'a>,
+    /// It may be sent again after a failure that allows it.
+    is_repeated: bool,
+    progress: Option<mpsc::Sender<Progress>>,
+}
+
+/// Makes a call with these arguments and the other members of its params.
+async fn make(
+    gateway: &Arc<Gateway>,
+    context: &RequestContext,
+    tool: &Admitted,
+    way: Way<'_>,
+    (arguments, mut params): (JsonObject, JsonObject),
+) -> Result<Value, CallError> {
+    let limits = CallLimits {
+        silence: gateway.config.tool_timeout,
+        deadline: Instant::now() + gateway.config.request_timeout,
+    };
+    let made = |arguments| AdmittedCall {
+        tool,
+        arguments,
+        approval: way.approval,
+        repeat_within: Some(limits).filter(|_| way.is_repeated),
         retries: Retries::default(),
         session: None,
         kept: Some(&gateway.kept_results),
     };
-    if is_function {
+    if gateway.backends.functions().has(&tool.server) {
         // A function sends no questions and no notifications.
         let options = |sends| CallOptions {
             silence: limits.silence,
@@ -150,8 +199,8 @@ async fn run(
             sends,
         };
         let functions = &gateway.backends;
-        let call = made(&arguments, approval, Some(limits));
-        let ended = call.run(|sends| functions.call_function(&tool, &arguments, options(sends)));
+        let call = made(&arguments);
+        let ended = call.run(|sends| functions.call_function(tool, &arguments, options(sends)));
         return ended.await.outcome.map(write_result);
     }
     context.ask_for_logs(&mut params);
@@ -161,26 +210,18 @@ async fn run(
     let arguments = params.get("arguments").and_then(Value::as_object);
     let nothing = JsonObject::new();
     let arguments = arguments.unwrap_or(&nothing);
-    let call = made(arguments, approval, Some(limits).filter(|_| !is_resumed));
+    let call = made(arguments);
     let attempt = |sends| {
         let inquiry = Inquiry {
             method: Method::CallTool(tool.clone()),
             params: Arc::clone(&params),
-            progress: progress.clone(),
+            progress: way.progress.clone(),
             deadline: limits.deadline,
             sends,
         };
         inquiry.make(gateway, context)
     };
-    let outcome = call.run(attempt).await.outcome;
-    if let (true, Ok(raw)) = (is_asked, &outcome)
-        && asks_for_input(raw)
-        && !raw["requestState"].as_str().is_some_and(ParkedCall::is_key)
-    {
-        let list = &gateway.confirmations;
-        list.let_continue(&origin, &tool, arguments).await;
-    }
-    outcome
+    call.run(attempt).await.outcome
 }
 
 /// Arguments that do not fit. Nothing was sent.
@@ -201,7 +242,7 @@ fn refused(misfit: &CallError, version: Version) -> Result<Value, RpcError> {
 }
 
 /// A failed call, as a result with `isError` and a message.
-fn failed(error: &CallError, version: Version) -> Value {
+pub(super) fn failed(error: &CallError, version: Version) -> Value {
     let result = ToolResult {
         is_error: true,
         ..ToolResult::text(results::error_to_text(error))

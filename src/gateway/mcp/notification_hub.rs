@@ -1,7 +1,7 @@
 //! Forwards events of servers to all faces: changed lists, changed resources, log messages.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -15,7 +15,10 @@ use crate::{
     upstream::mcp::{ResourceWatch, ServerEvent, Servers},
 };
 use toolway_core::catalog::{ServerFeatures, ServerTools};
-use toolway_protocol::{mcp::level::Level, tool::ServerId};
+use toolway_protocol::{
+    mcp::level::Level,
+    tool::{JsonObject, ServerId},
+};
 
 /// Events that wait for a slow face.
 const WAITING: usize = 1024;
@@ -161,10 +164,7 @@ async fn listen(
                 let now = tools.borrow_and_update().clone();
                 let mut who = changed_tools(&tools_known, &now);
                 let counts = later.tools();
-                who.retain(|server| {
-                    let place = now.iter().position(|it| it.server == *server);
-                    is_later(place, start_ends, &counts, &later_tools)
-                });
+                who.retain(|server| is_later(server, start_ends, &counts, &later_tools));
                 later_tools = counts;
                 tools_known = now;
                 // A notified client lists at once, and must get the new list.
@@ -178,16 +178,13 @@ async fn listen(
                     return;
                 }
                 let now = features.borrow_and_update().clone();
-                let mut prompts = changed_features(&features_known, &now, |a, b| a.prompts == b.prompts);
-                let mut resources = changed_features(&features_known, &now, |a, b| {
-                    a.resources == b.resources && a.templates == b.templates
+                let mut prompts = changed_features(&features_known, &now, |it| it.prompts.iter().collect());
+                let mut resources = changed_features(&features_known, &now, |it| {
+                    it.resources.iter().chain(&it.templates).collect()
                 });
                 let counts = later.features();
                 for who in [&mut prompts, &mut resources] {
-                    who.retain(|server| {
-                        let place = now.iter().position(|it| it.server == *server);
-                        is_later(place, start_ends, &counts, &later_features)
-                    });
+                    who.retain(|server| is_later(server, start_ends, &counts, &later_features));
                 }
                 later_features = counts;
                 features_known = now;
@@ -211,29 +208,43 @@ async fn listen(
 }
 
 /// A server has changed what a client may have listed: not only what it offered when it was started with toolway.
-fn is_later(place: Option<usize>, start_ends: Instant, counts: &[u64], before: &[u64]) -> bool {
-    let has_changed = place.is_some_and(|place| counts.get(place) != before.get(place));
-    has_changed || Instant::now() >= start_ends
+fn is_later(
+    server: &ServerId,
+    start_ends: Instant,
+    counts: &HashMap<ServerId, u64>,
+    before: &HashMap<ServerId, u64>,
+) -> bool {
+    counts.get(server) != before.get(server) || Instant::now() >= start_ends
 }
 
+/// The servers whose tools differ; one that came or went had none.
 fn changed_tools(before: &[ServerTools], now: &[ServerTools]) -> Vec<ServerId> {
-    let pairs = before.iter().zip(now);
-    pairs
-        .filter(|(before, now)| before.tools != now.tools)
-        .map(|(_, now)| now.server.clone())
-        .collect()
+    let servers = before.iter().chain(now).map(|it| &it.server);
+    let tools = |of: &[ServerTools], server: &ServerId| -> Vec<_> {
+        let of_server = of.iter().filter(|it| it.server == *server);
+        of_server.flat_map(|it| it.tools.clone()).collect()
+    };
+    let servers: BTreeSet<&ServerId> = servers.collect();
+    let differ = |server: &&ServerId| tools(before, server) != tools(now, server);
+    servers.into_iter().filter(differ).cloned().collect()
 }
 
+/// The servers for which these lists differ, likewise.
 fn changed_features(
     before: &[ServerFeatures],
     now: &[ServerFeatures],
-    same: fn(&ServerFeatures, &ServerFeatures) -> bool,
+    lists: fn(&ServerFeatures) -> Vec<&JsonObject>,
 ) -> Vec<ServerId> {
-    let pairs = before.iter().zip(now);
-    pairs
-        .filter(|(before, now)| !same(before, now))
-        .map(|(_, now)| now.server.clone())
-        .collect()
+    let servers = before.iter().chain(now).map(|it| &it.server);
+    let servers: BTreeSet<&ServerId> = servers.collect();
+    let differ = |server: &&ServerId| {
+        let entries = |of: &'_ [ServerFeatures]| -> Vec<JsonObject> {
+            let of_server = of.iter().filter(|it| it.server == **server);
+            of_server.flat_map(lists).cloned().collect()
+        };
+        entries(before) != entries(now)
+    };
+    servers.into_iter().filter(differ).cloned().collect()
 }
 
 /// Keeps a resource watched at its server while it lives.

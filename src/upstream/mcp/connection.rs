@@ -272,6 +272,14 @@ impl ServerConnection {
         self.link.close(ended_by_itself).await
     }
 
+    /// The id of the server's process, if it is a child.
+    pub(super) fn pid(&self) -> Option<u32> {
+        match &self.link {
+            Link::Child(child) => child.pid,
+            Link::EventStream(_) | Link::Streamable(_) => None,
+        }
+    }
+
     /// What the handshake says about the server.
     pub(super) fn era(&self) -> Era {
         let info: Option<Arc<_>> = self.session.peer.peer_info();

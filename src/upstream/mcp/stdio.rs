@@ -78,6 +78,8 @@ impl Program {
 
 /// A child process and the tasks that serve its pipes. Dropping it kills the child and everything that it started.
 pub(super) struct ChildLink {
+    /// The id of the process that was started.
+    pub(super) pid: Option<u32>,
     tasks: JoinSet<()>,
     minder: JoinHandle<()>,
     stop: CancellationToken,
@@ -134,6 +136,7 @@ pub(super) async fn start(
         }
     });
     tasks.spawn(Arc::clone(stderr_tail).read(server.clone(), stderr));
+    let pid = process.id();
     let minder = tokio::spawn(mind(
         process,
         stop.clone(),
@@ -143,6 +146,7 @@ pub(super) async fn start(
     Ok((
         pipe,
         ChildLink {
+            pid,
             tasks,
             minder,
             stop,

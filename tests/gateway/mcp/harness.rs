@@ -11,8 +11,9 @@ use tokio::{
 };
 use toolway::{
     config::{Config, Environment, RawConfig},
-    gateway::{Gateway, Setup},
+    gateway::{Gateway, Setup, servers::ServerReader},
     server,
+    store::{DataDir, StoreEntries},
 };
 
 /// Longer than anything here takes on a machine that is busy with other things.
@@ -49,9 +50,17 @@ pub async fn tuned(toml: &str, tune: impl FnOnce(&mut server::Config)) -> Toolwa
         functions: config.functions,
         profiles: config.profiles,
         policy: config.policy,
+        server_reader: ServerReader::new(|name, definition| {
+            Config::server(name, definition, &Environment::real())
+        }),
+        entries: Arc::new(match &config.data {
+            DataDir::Default => StoreEntries::default(),
+            place => StoreEntries::open(place).unwrap(),
+        }),
         ..Setup::default()
     })
     .unwrap();
+    gateway.restore_servers().await;
     let settled = gateway.settled(Instant::now() + PATIENCE).await;
     assert!(settled, "the servers did not settle");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

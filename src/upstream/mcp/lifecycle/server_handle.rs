@@ -1,18 +1,20 @@
 //! One server's record, written by its supervisor and read by all others.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use serde_json::Value;
 use tokio::{
-    sync::{broadcast, watch},
+    sync::{Notify, broadcast, watch},
     time::{Instant, timeout_at},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::watched::Watched;
 use crate::{
@@ -31,7 +33,7 @@ use crate::{
 use toolway_core::catalog::{DroppedTool, ServerFeatures, ServerTools};
 use toolway_protocol::{
     mcp::tools::Listing,
-    tool::{CallError, JsonObject},
+    tool::{CallError, JsonObject, ServerId},
 };
 
 /// How long a call waits for a server that is being started.
@@ -47,6 +49,10 @@ pub(in crate::upstream::mcp) struct ServerHandle {
     /// The most verbose log level that a client asks for.
     pub(in crate::upstream::mcp) log_level: watch::Receiver<Option<String>>,
     pub(super) watched: Watched,
+    /// Cancelled when the server is to be stopped for good.
+    pub(in crate::upstream::mcp) stop: CancellationToken,
+    /// Notified when it is to be started again.
+    pub(in crate::upstream::mcp) restart: Notify,
     offer: OfferPublisher,
     access: watch::Sender<Access>,
     was_ready: AtomicBool,
@@ -59,8 +65,6 @@ pub(in crate::upstream::mcp) struct ServerHandle {
 /// Publishes what a server offers.
 #[derive(Debug)]
 pub(in crate::upstream::mcp) struct OfferPublisher {
-    /// The server's place in both lists.
-    pub(in crate::upstream::mcp) place: usize,
     pub(in crate::upstream::mcp) tools: watch::Sender<Arc<Vec<ServerTools>>>,
     pub(in crate::upstream::mcp) features: watch::Sender<Arc<Vec<ServerFeatures>>>,
     pub(in crate::upstream::mcp) later: Arc<Later>,
@@ -68,39 +72,28 @@ pub(in crate::upstream::mcp) struct OfferPublisher {
     pub(in crate::upstream::mcp) missing: Arc<AtomicUsize>,
 }
 
-/// Counts for each server, in the order of the configuration, how often it changed what it had offered before. The
-/// first lists after its start are not a change.
-#[derive(Debug)]
+/// Counts for each server how often it changed what it had offered before. The first lists after its start are not a
+/// change.
+#[derive(Debug, Default)]
 pub struct Later {
-    tools: Vec<AtomicU64>,
-    features: Vec<AtomicU64>,
+    tools: Mutex<HashMap<ServerId, u64>>,
+    features: Mutex<HashMap<ServerId, u64>>,
 }
 
 impl Later {
-    /// Nothing has changed at so many servers.
-    pub(in crate::upstream::mcp) fn new(servers: usize) -> Later {
-        let none = || (0..servers).map(|_| AtomicU64::new(0)).collect();
-        Later {
-            tools: none(),
-            features: none(),
-        }
+    /// How often the tools of each server have changed; servers without a change are left out.
+    pub fn tools(&self) -> HashMap<ServerId, u64> {
+        counts(&self.tools).clone()
     }
 
-    /// How often the tools of each server have changed.
-    pub fn tools(&self) -> Vec<u64> {
-        self.tools
-            .iter()
-            .map(|it| it.load(Ordering::Acquire))
-            .collect()
+    /// How often the prompts and resources of each server have changed, likewise.
+    pub fn features(&self) -> HashMap<ServerId, u64> {
+        counts(&self.features).clone()
     }
+}
 
-    /// How often the prompts and resources of each server have changed.
-    pub fn features(&self) -> Vec<u64> {
-        self.features
-            .iter()
-            .map(|it| it.load(Ordering::Acquire))
-            .collect()
-    }
+fn counts(of: &Mutex<HashMap<ServerId, u64>>) -> MutexGuard<'_, HashMap<ServerId, u64>> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether calls can be made.
@@ -120,6 +113,7 @@ struct Facts {
     state: ServerState,
     transport: &'static str,
     protocol_version: Option<String>,
+    pid: Option<u32>,
     restarts: u32,
     last_error: Option<String>,
     unmatched_patterns: Vec<String>,
@@ -132,6 +126,7 @@ impl ServerHandle {
         offer: OfferPublisher,
         events: broadcast::Sender<ServerEvent>,
         log_level: watch::Receiver<Option<String>>,
+        stop: CancellationToken,
     ) -> ServerHandle {
         let (transport, secrets) = match &config.transport {
             Transport::Stdio { env, .. } => (
@@ -155,6 +150,8 @@ impl ServerHandle {
             events,
             log_level,
             watched: Watched::default(),
+            stop,
+            restart: Notify::new(),
             offer,
             access: watch::Sender::new(Access::Later),
             was_ready: AtomicBool::new(false),
@@ -165,6 +162,7 @@ impl ServerHandle {
                 state: ServerState::Starting,
                 transport,
                 protocol_version: None,
+                pid: None,
                 restarts: 0,
                 last_error: None,
                 unmatched_patterns: Vec::new(),
@@ -222,12 +220,14 @@ impl ServerHandle {
         session: ServerSession,
         transport: &'static str,
         version: Option<String>,
+        pid: Option<u32>,
     ) {
         {
             let mut facts = self.facts();
             facts.state = ServerState::Ready;
             facts.transport = transport;
             facts.protocol_version = version;
+            facts.pid = pid;
         }
         self.access.send_replace(Access::Now(Arc::new(session)));
         if !self.was_ready.swap(true, Ordering::AcqRel) {
@@ -257,6 +257,7 @@ impl ServerHandle {
                 ServerState::Failed
             };
             facts.last_error = Some(error);
+            facts.pid = None;
         }
         self.settled.send_replace(true);
         self.acquainted.send_replace(true);
@@ -270,7 +271,11 @@ impl ServerHandle {
     /// The server is not started again.
     pub(super) fn set_stopped(&self) {
         self.access.send_replace(Access::Never);
-        self.facts().state = ServerState::Stopped;
+        {
+            let mut facts = self.facts();
+            facts.state = ServerState::Stopped;
+            facts.pid = None;
+        }
         self.settled.send_replace(true);
         self.acquainted.send_replace(true);
     }
@@ -297,11 +302,13 @@ impl ServerHandle {
             ..self.no_tools()
         };
         self.offer.tools.send_if_modified(|all| {
-            match Arc::make_mut(all).get_mut(self.offer.place) {
+            let mut all = Arc::make_mut(all).iter_mut();
+            match all.find(|it| it.server == offered.server) {
                 Some(mine) if *mine != offered => {
                     *mine = offered;
-                    let is_later = u64::from(*self.settled.borrow());
-                    self.offer.later.tools[self.offer.place].fetch_add(is_later, Ordering::AcqRel);
+                    if *self.settled.borrow() {
+                        self.count(&self.offer.later.tools);
+                    }
                     true
                 }
                 _ => false,
@@ -327,19 +334,34 @@ impl ServerHandle {
     /// Changes what is known of the server's features. If nothing changed, it wakes no task and returns false.
     pub(super) fn change_features(&self, change: impl FnOnce(&mut ServerFeatures)) -> bool {
         self.offer.features.send_if_modified(|all| {
-            match Arc::make_mut(all).get_mut(self.offer.place) {
+            let mut all = Arc::make_mut(all).iter_mut();
+            match all.find(|it| it.server == self.config.server) {
                 Some(mine) => {
                     let before = mine.clone();
                     change(mine);
                     let is_changed = *mine != before;
-                    let is_later = u64::from(is_changed && *self.acquainted.borrow());
-                    self.offer.later.features[self.offer.place]
-                        .fetch_add(is_later, Ordering::AcqRel);
+                    if is_changed && *self.acquainted.borrow() {
+                        self.count(&self.offer.later.features);
+                    }
                     is_changed
                 }
                 None => false,
             }
         })
+    }
+
+    fn count(&self, changes: &Mutex<HashMap<ServerId, u64>>) {
+        *counts(changes)
+            .entry(self.config.server.clone())
+            .or_default() += 1;
+    }
+
+    /// Nothing of the server is left.
+    pub(in crate::upstream::mcp) async fn stopped(&self) {
+        let mut access = self.access.subscribe();
+        let _ = access
+            .wait_for(|access| matches!(access, Access::Never))
+            .await;
     }
 
     /// What is known of the server's features before it was ready.
@@ -381,12 +403,11 @@ impl ServerHandle {
 
     /// What is known about the server now.
     pub(in crate::upstream::mcp) fn health(&self) -> ServerHealth {
-        let tools = self
-            .offer
-            .tools
-            .borrow()
-            .get(self.offer.place)
-            .map_or(0, |mine| mine.tools.len());
+        let tools = {
+            let all = self.offer.tools.borrow();
+            let mine = all.iter().find(|it| it.server == self.config.server);
+            mine.map_or(0, |mine| mine.tools.len())
+        };
         let facts = self.facts();
         ServerHealth {
             server: self.config.server.clone(),
@@ -394,11 +415,13 @@ impl ServerHandle {
             state: facts.state,
             transport: facts.transport,
             protocol_version: facts.protocol_version.clone(),
+            pid: facts.pid,
             tools,
             restarts: facts.restarts,
             last_error: facts.last_error.clone(),
             stderr_tail: self.stderr.lines(),
             unmatched_patterns: facts.unmatched_patterns.clone(),
+            risk: self.config.risk.server.map(|risk| risk.number()),
         }
     }
 

@@ -28,12 +28,14 @@ use toolway_protocol::tool::millis;
 /// Why a running server is not used any more.
 enum ServerEnd {
     Stopped,
+    /// It is to be started again at once.
+    Restarted,
     Lost(Outage),
 }
 
-/// Runs until `stop`. Nothing of the server is left running then.
-pub(in crate::upstream::mcp) async fn run(handle: Arc<ServerHandle>, stop: CancellationToken) {
-    let server = &handle.config.server;
+/// Runs until the server is to be stopped. Nothing of it is left running then.
+pub(in crate::upstream::mcp) async fn run(handle: Arc<ServerHandle>) {
+    let (server, stop) = (&handle.config.server, &handle.stop);
     if let Transport::Unavailable { reason, .. } = &handle.config.transport {
         warn!(server.id = %server, reason, "A server is not started");
         handle.set_failed(reason.clone());
@@ -49,8 +51,13 @@ pub(in crate::upstream::mcp) async fn run(handle: Arc<ServerHandle>, stop: Cance
         let (up, error, what) = match started {
             Ok(connection) => {
                 let since = Instant::now();
-                match serve(&handle, connection, &stop).await {
+                match serve(&handle, connection, stop).await {
                     ServerEnd::Stopped => break,
+                    ServerEnd::Restarted => {
+                        info!(server.id = %server, "A server is started again, as asked");
+                        handle.count_restart();
+                        continue;
+                    }
                     ServerEnd::Lost(error) => (since.elapsed(), error, "is gone"),
                 }
             }
@@ -62,8 +69,10 @@ pub(in crate::upstream::mcp) async fn run(handle: Arc<ServerHandle>, stop: Cance
         let stderr = (!stderr.is_empty()).then_some(stderr);
         warn!(server.id = %server, error = error.what, pause_ms, stderr, "A server {what}; starting it again");
         handle.set_failed(error.to_string());
-        if stop.run_until_cancelled(sleep(pause)).await.is_none() {
-            break;
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = sleep(pause) => {}
+            () = handle.restart.notified() => {}
         }
         handle.count_restart();
     }
@@ -155,9 +164,11 @@ async fn serve(
         session,
         connection.transport(),
         connection.protocol_version(),
+        connection.pid(),
     );
     let end = tokio::select! {
         () = stop.cancelled() => ServerEnd::Stopped,
+        () = handle.restart.notified() => ServerEnd::Restarted,
         () = connection.ended() => ServerEnd::Lost("the connection ended".to_owned().into()),
         () = absence.notified() => ServerEnd::Lost("the server cannot be reached".to_owned().into()),
     };
