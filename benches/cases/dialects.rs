@@ -1,5 +1,6 @@
 //! Streams of 100 pieces of text in the other APIs: what a client of one costs, and what a model of one costs.
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 use toolway_core::translate::{
     dialect::{
@@ -10,6 +11,7 @@ use toolway_core::translate::{
     },
     ids::Ids,
 };
+use toolway_protocol::sse::Framer;
 
 use super::{Body, Table, body, streams};
 
@@ -39,18 +41,22 @@ pub(super) const CASES: Table = &[
 
 /// The stream of a chat is written for a client.
 fn write<W: AnswerWriter>(writer: impl Fn() -> W + 'static) -> Body {
-    let chunks = streams::text();
-    let data: Vec<String> = chunks
-        .iter()
-        .filter_map(|event| event.strip_prefix("data: "))
-        .map(|data| data.trim_end().to_owned())
-        .collect();
+    let pieces: Vec<Bytes> = streams::text().into_iter().map(Bytes::from).collect();
     body(move || {
         let (mut reader, mut writer, mut out) = (ChunkReader::default(), writer(), Vec::new());
-        for data in data.iter().filter(|data| *data != "[DONE]") {
-            let deltas = reader.read_event(data).expect("a chunk");
-            for delta in deltas {
-                writer.write(delta, &mut out);
+        let mut framer = Framer::new(1 << 20);
+        for piece in &pieces {
+            framer.push(piece.clone());
+            if let Some((raw, text)) = reader.alike().peek(&mut framer) {
+                let (length, text) = (raw.len(), text.into_owned());
+                framer.skip(length);
+                writer.write(Delta::Text(text), &mut out);
+                continue;
+            }
+            while let Some(Ok(event)) = framer.next() {
+                for delta in reader.read_event(&event).into_iter().flatten() {
+                    writer.write(delta, &mut out);
+                }
             }
         }
         writer.finish(&mut out);
@@ -60,22 +66,39 @@ fn write<W: AnswerWriter>(writer: impl Fn() -> W + 'static) -> Body {
 
 /// A stream of a model's becomes that of a chat.
 fn read<R: AnswerReader>(events: &[Value], reader: impl Fn() -> R + 'static) -> Body {
-    let events: Vec<String> = events.iter().map(Value::to_string).collect();
+    let written = |event: &Value| match event["type"].as_str() {
+        Some(kind) => format!("event: {kind}\ndata: {event}\n\n"),
+        None => format!("data: {event}\n\n"),
+    };
+    let pieces: Vec<Bytes> = events.iter().map(|event| written(event).into()).collect();
     body(move || {
         let (mut reader, mut writer) = (reader(), ChunkWriter::new(true, 1_760_000_000));
-        let mut out = Vec::new();
-        let mut write = |deltas: Vec<Delta>| {
-            for delta in deltas {
-                writer.write(delta, &mut out);
+        let (mut framer, mut out) = (Framer::new(1 << 20), Vec::new());
+        for piece in &pieces {
+            framer.push(piece.clone());
+            let alike = reader.alike().and_then(|alike| alike.peek(&mut framer));
+            if let Some((raw, text)) = alike {
+                let (length, text) = (raw.len(), text.into_owned());
+                framer.skip(length);
+                writer.write(Delta::Text(text), &mut out);
+                continue;
             }
-        };
-        for event in &events {
-            write(match reader.read_text(event) {
-                Some(delta) => vec![delta],
-                None => reader.read(serde_json::from_str(event).expect("an event")),
-            });
+            while let Some(Ok(event)) = framer.next() {
+                let deltas = match reader.read_quickly(&event) {
+                    Some(deltas) => deltas,
+                    None => {
+                        let data = event.data().expect("data");
+                        reader.read(serde_json::from_str(&data).expect("an event"))
+                    }
+                };
+                for delta in deltas {
+                    writer.write(delta, &mut out);
+                }
+            }
         }
-        write(reader.end());
+        for delta in reader.end() {
+            writer.write(delta, &mut out);
+        }
         writer.finish(&mut out);
         out
     })

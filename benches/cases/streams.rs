@@ -3,10 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 use toolway_core::translate::stream::{ChatStream, Mode, Settings, TextCalls};
-use toolway_protocol::{
-    openai::FinishReason,
-    sse::{Framer, SseEvent},
-};
+use toolway_protocol::{openai::FinishReason, sse::Framer};
 
 use super::{Body, Table, body, tools::OneOwner};
 
@@ -49,17 +46,17 @@ fn framing(at_a_time: usize) -> Body {
 
 /// A whole answer in one round, from its events to what the client reads.
 fn read(stream: &[String], mode: Mode) -> Body {
-    let mut framer = Framer::new(MAX_EVENT_BYTES);
-    framer.push(stream.concat().into());
-    let events: Vec<SseEvent> = std::iter::from_fn(|| framer.next())
-        .map(|event| event.expect("a good event"))
-        .collect();
+    let pieces: Vec<Bytes> = stream.iter().cloned().map(Bytes::from).collect();
     body(move || {
         let known = OneOwner::of(mode);
         let mut stream = ChatStream::new(settings(mode));
+        let mut framer = Framer::new(MAX_EVENT_BYTES);
         let mut out = Vec::new();
-        for event in &events {
-            stream.push(event, &known, &mut out).expect("a good event");
+        for piece in &pieces {
+            framer.push(piece.clone());
+            while let Some(pushed) = stream.push_next(&mut framer, &known, &mut out) {
+                pushed.expect("a good event");
+            }
         }
         let round = stream.end_round(&known, &mut out).expect("a whole round");
         stream.finish(FinishReason::Stop, round.usage.as_ref(), &mut out);

@@ -59,8 +59,8 @@ fuzz_target!(|input: (u8, &[u8])| {
 fn read(stream: &mut ChatStream, bytes: &[u8], out: &mut Vec<u8>) -> Result<Round, StreamError> {
     let mut framer = Framer::new(1 << 16);
     framer.push(Bytes::copy_from_slice(bytes));
-    while let Some(event) = framer.next() {
-        if stream.push(&event?, &Tools, out)? == Pushed::Done {
+    while let Some(pushed) = stream.push_next(&mut framer, &Tools, out) {
+        if pushed? == Pushed::Done {
             break;
         }
     }

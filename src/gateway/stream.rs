@@ -160,8 +160,8 @@ impl<'a> Streamed<'a> {
         framer.push(first);
         let mut is_done = false;
         'reading: loop {
-            while let Some(event) = framer.next() {
-                if self.push(event)? == Pushed::Done {
+            while let Some(pushed) = self.push_next(&mut framer) {
+                if pushed? == Pushed::Done {
                     is_done = true;
                     break 'reading;
                 }
@@ -285,6 +285,11 @@ impl<'a> Streamed<'a> {
             .fail(&(self.chat.input.tell)(failure), &mut self.out);
         self.flush().await;
         Ok(None)
+    }
+
+    fn push_next(&mut self, framer: &mut Framer) -> Option<Result<Pushed, Failure>> {
+        let pushed = self.writer.push_next(framer, self.chat, &mut self.out)?;
+        Some(pushed.map_err(|error| self.chat.faulty(error)))
     }
 
     fn push(&mut self, event: Result<SseEvent, FrameError>) -> Result<Pushed, Failure> {

@@ -29,7 +29,7 @@ pub(super) fn read_chat(body: Bytes) -> Vec<Delta> {
         let mut framer = Framer::new(MAX_EVENT_BYTES);
         framer.push(body);
         let events = std::iter::from_fn(|| framer.next()?.ok());
-        let deltas = events.filter_map(|event| reader.read_event(&event.data()?));
+        let deltas = events.filter_map(|event| reader.read_event(&event));
         return deltas.flatten().collect();
     }
     match serde_json::from_slice(&body) {
@@ -117,7 +117,18 @@ impl ChatEvents {
         let Ok(piece) = self.body.next().await?;
         self.framer.push(piece);
         let mut events = Vec::new();
-        while let Some(Ok(event)) = self.framer.next() {
+        loop {
+            if let Some((raw, text)) = self.reader.alike().peek(&mut self.framer) {
+                let (length, text) = (raw.len(), text.into_owned());
+                self.framer.skip(length);
+                if !text.is_empty() {
+                    events.push(ChatEvent::Deltas(vec![Delta::Text(text)]));
+                }
+                continue;
+            }
+            let Some(Ok(event)) = self.framer.next() else {
+                break;
+            };
             events.extend(self.read(event));
         }
         Some(events)
@@ -131,7 +142,7 @@ impl ChatEvents {
         if data == "[DONE]" {
             return Some(ChatEvent::Done);
         }
-        self.reader.read_event(&data).map(ChatEvent::Deltas)
+        self.reader.read_event(&event).map(ChatEvent::Deltas)
     }
 }
 
@@ -145,7 +156,8 @@ pub(super) struct Translated {
 
 impl Translated {
     pub(super) fn into_stream(self) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
-        stream::unfold(self, |mut translated| async {
+        // In a box, because it is moved for every piece.
+        stream::unfold(Box::new(self), |mut translated| async {
             let piece = translated.next().await?;
             Some((Ok(piece), translated))
         })

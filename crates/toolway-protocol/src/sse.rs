@@ -6,10 +6,14 @@
 //!
 //! Every byte is looked at a fixed number of times, however small the chunks are. Nothing here knows JSON.
 
+mod pattern;
+
 use std::{borrow::Cow, collections::VecDeque, ops::Range};
 
 use bytes::Bytes;
 use memchr::{memchr, memchr2};
+
+pub use self::pattern::{AlikeEvents, EventPattern};
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
@@ -290,6 +294,29 @@ impl Framer {
             }
         }
         None
+    }
+
+    /// The next event and its text, if it fits the pattern and is in one piece. It is still the next one until it is
+    /// [skipped](Framer::skip).
+    pub fn peek_like(&mut self, pattern: &EventPattern) -> Option<(&[u8], Cow<'_, str>)> {
+        let is_between = self.line_is_empty && !self.block_has_lines && !self.after_cr;
+        let is_plain = self.bom.is_none() && !self.is_discarding && !self.broken;
+        if !is_between || !is_plain || !self.carry.is_empty() || self.start != self.at {
+            return None;
+        }
+        if self.at == self.chunk.len() {
+            self.chunk = self.waiting.pop_front()?;
+            (self.start, self.at) = (0, 0);
+        }
+        let (length, text) = pattern.find(&self.chunk[self.at..])?;
+        let raw = &self.chunk[self.at..self.at + length];
+        (length <= self.max_event_bytes).then_some((raw, text))
+    }
+
+    /// Goes on after the event of this length that [`peek_like`](Framer::peek_like) gave.
+    pub fn skip(&mut self, length: usize) {
+        self.at = (self.at + length).min(self.chunk.len());
+        self.start = self.at;
     }
 
     /// The event that the stream ended in the middle of, if there is one.

@@ -474,8 +474,8 @@ fn read(event: Result<SseEvent, FrameError>, reader: &mut dyn AnswerReader) -> V
     match event {
         Ok(event) => match event.data() {
             Some(data) if !data.trim().is_empty() && data.trim() != "[DONE]" => {
-                if let Some(delta) = reader.read_text(&data) {
-                    return vec![delta];
+                if let Some(deltas) = reader.read_quickly(&event) {
+                    return deltas;
                 }
                 match parse(data.as_bytes()) {
                     Ok(event) => reader.read(event),
@@ -525,7 +525,8 @@ struct TranslatedAnswer {
 
 impl TranslatedAnswer {
     fn into_stream(self) -> stream::BoxStream<'static, Result<Bytes, HttpError>> {
-        stream::unfold(self, |mut answer| async {
+        // In a box, because it is moved for every piece.
+        stream::unfold(Box::new(self), |mut answer| async {
             let piece = answer.next().await?;
             Some((piece, answer))
         })
@@ -544,7 +545,13 @@ impl TranslatedAnswer {
         match self.body.next().await {
             Some(Ok(piece)) => {
                 self.framer.push(piece);
-                while let Some(event) = self.framer.next() {
+                loop {
+                    if self.write_alike(&mut out) {
+                        continue;
+                    }
+                    let Some(event) = self.framer.next() else {
+                        break;
+                    };
                     self.write(event, &mut out);
                 }
             }
@@ -571,6 +578,20 @@ impl TranslatedAnswer {
     fn write(&mut self, event: Result<SseEvent, FrameError>, out: &mut Vec<u8>) {
         let deltas = read(event, &mut *self.reader);
         self.add(deltas, out);
+    }
+
+    /// Reads the next event if only its text differs from an earlier one, as of most it does.
+    fn write_alike(&mut self, out: &mut Vec<u8>) -> bool {
+        let alike = self.reader.alike();
+        let Some((raw, text)) = alike.and_then(|alike| alike.peek(&mut self.framer)) else {
+            return false;
+        };
+        let (length, text) = (raw.len(), text.into_owned());
+        self.framer.skip(length);
+        if !text.is_empty() {
+            self.add(vec![Delta::Text(text)], out);
+        }
+        true
     }
 
     fn add(&mut self, deltas: Vec<Delta>, out: &mut Vec<u8>) {

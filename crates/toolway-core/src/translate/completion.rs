@@ -137,8 +137,8 @@ fn read_stream(
     let mut framer = Framer::new(body.len());
     let mut out = Vec::new();
     framer.push(Bytes::copy_from_slice(body));
-    while let Some(event) = framer.next() {
-        if stream.push(&event?, known, &mut out)? == Pushed::Done {
+    while let Some(pushed) = stream.push_next(&mut framer, known, &mut out) {
+        if pushed? == Pushed::Done {
             break;
         }
         out.clear();

@@ -16,6 +16,7 @@ use serde_json::{Map, Number, Value};
 
 use toolway_protocol::{
     openai::{ErrorBody, FinishReason},
+    sse::{AlikeEvents, SseEvent},
     tool::JsonObject,
 };
 
@@ -443,9 +444,14 @@ pub trait AnswerReader: Send {
     /// What an event of a stream adds to the answer; an unknown event adds nothing.
     fn read(&mut self, event: JsonObject) -> Vec<Delta>;
 
-    /// Reads the data of an event that adds a piece of text and nothing else, as most events do, without building its
-    /// values. `None` if [`read`](AnswerReader::read) is needed.
-    fn read_text(&mut self, _data: &str) -> Option<Delta> {
+    /// What an event adds that needs no values built: a piece of text and nothing else, as most events do. `None` if
+    /// [`read`](AnswerReader::read) is needed.
+    fn read_quickly(&mut self, _event: &SseEvent) -> Option<Vec<Delta>> {
+        None
+    }
+
+    /// What the next events look like that add a piece of text and nothing else.
+    fn alike(&mut self) -> Option<&mut AlikeEvents> {
         None
     }
 

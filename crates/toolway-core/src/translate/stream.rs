@@ -42,7 +42,7 @@ use super::ids::Ids;
 use toolway_protocol::{
     json_size::{MAX_VALUES, check_values},
     openai::{FinishReason, error::ErrorBody},
-    sse::{self, SseEvent},
+    sse::{self, AlikeEvents, Framer, SseEvent},
     tool::{JsonObject, ToolCall},
 };
 
@@ -301,7 +301,7 @@ impl StreamError {
 
 /// One streamed answer to a client, over all its rounds.
 ///
-/// Per round: [`push`](ChatStream::push) every event until `Done` or the end of the upstream's stream, then
+/// Per round: [`push_next`](ChatStream::push_next), or [`push`](ChatStream::push) every event, until `Done` or the end of the upstream's stream, then
 /// [`end_round`](ChatStream::end_round). Last comes [`finish`](ChatStream::finish) or
 /// [`fail`](ChatStream::fail); after that nothing goes out any more. Everything that is appended to `out`
 /// is whole events.
@@ -311,6 +311,10 @@ pub struct ChatStream {
     identity: Identity,
     /// The identity as JSON; empty until it is settled.
     pinned: Pinned,
+    /// What chunks look like that go on as they come.
+    alike: AlikeEvents,
+    /// The choice that they are of.
+    alike_choice: u64,
     /// The one `role` delta went out.
     role_shown: bool,
     /// A good event was seen.
@@ -330,6 +334,8 @@ impl ChatStream {
         ChatStream {
             identity: Identity::default(),
             pinned: Pinned::default(),
+            alike: AlikeEvents::default(),
+            alike_choice: 0,
             role_shown: false,
             begun: false,
             early: Vec::new(),
@@ -345,11 +351,30 @@ impl ChatStream {
     pub fn read_as(&mut self, settings: Settings) {
         self.round = RoundReader::new(&settings);
         self.settings = settings;
+        self.alike = AlikeEvents::default();
     }
 
     /// A good event was seen in this answer, so that its HTTP status is decided.
     pub fn has_begun(&self) -> bool {
         self.begun
+    }
+
+    /// Reads the next event of the upstream's stream, as [`push`](ChatStream::push). `None` if the framer has none.
+    pub fn push_next(
+        &mut self,
+        framer: &mut Framer,
+        known: &dyn Known,
+        out: &mut Vec<u8>,
+    ) -> Option<Result<Pushed, StreamError>> {
+        match self.push_alike(framer, out) {
+            Ok(true) => Some(Ok(Pushed::More)),
+            Ok(false) => {
+                let event = framer.next()?;
+                let pushed = event.map_err(StreamError::from);
+                Some(pushed.and_then(|event| self.push(&event, known, out)))
+            }
+            Err(error) => Some(Err(error)),
+        }
     }
 
     /// Reads one event of the upstream and appends to `out` what the client is to see of it.

@@ -11,7 +11,11 @@ use toolway_core::translate::dialect::{
     responses::{self, Earlier, ResponseWriter},
 };
 use toolway_core::translate::{ids::Ids, stream::CallKind};
-use toolway_protocol::{openai::FinishReason, tool::JsonObject};
+use toolway_protocol::{
+    openai::FinishReason,
+    sse::{Framer, SseEvent},
+    tool::JsonObject,
+};
 
 fn text() -> impl Strategy<Value = String> {
     "[ -~é☀:]{1,12}"
@@ -357,18 +361,28 @@ proptest! {
 
     #[test]
     fn pieces_of_text_are_read_the_same_without_building_values(pieces in vec("[ -~é☀\\n]{1,12}", 1..5)) {
-        let mut chunks = ChunkReader::default();
-        for event in written(&pieces, &mut ChunkWriter::new(true, 1)) {
-            let mut other = chunks.clone();
-            let alike = chunks.read_event(&event.to_string());
-            prop_assert_eq!(alike, Some(other.read(object(event))));
+        let (mut chunks, mut other) = (ChunkReader::default(), ChunkReader::default());
+        let mut framer = framer(&written(&pieces, &mut ChunkWriter::new(true, 1)));
+        loop {
+            if let Some((raw, text)) = chunks.alike().peek(&mut framer) {
+                let (length, text) = (raw.len(), text.into_owned());
+                let event = SseEvent::from_data(std::str::from_utf8(&raw[6..]).unwrap().trim_end());
+                prop_assert_eq!(vec![Delta::Text(text)], other.read(data_of(&event)));
+                framer.skip(length);
+                continue;
+            }
+            let Some(event) = framer.next() else { break };
+            let event = event.unwrap();
+            if event.data().unwrap() != "[DONE]" {
+                prop_assert_eq!(chunks.read_event(&event), Some(other.read(data_of(&event))));
+            }
         }
         let names = responses::ToolNames::default();
         let mut writer = ResponseWriter::new(JsonObject::new(), names, "r".to_owned(), 1);
         let events = written(&pieces, &mut writer);
-        check_both_ways(events, || Box::new(responses::EventReader::default()))?;
+        check_both_ways(&events, || Box::new(responses::EventReader::default()))?;
         let events = written(&pieces, &mut MessageWriter::default());
-        check_both_ways(events, || Box::new(anthropic::EventReader::default()))?;
+        check_both_ways(&events, || Box::new(anthropic::EventReader::default()))?;
     }
 
     #[test]
@@ -424,8 +438,8 @@ proptest! {
     }
 }
 
-/// The data of the events of an answer of these texts.
-fn written(pieces: &[String], writer: &mut dyn AnswerWriter) -> Vec<Value> {
+/// The stream of an answer of these texts.
+fn written(pieces: &[String], writer: &mut dyn AnswerWriter) -> String {
     let mut out = Vec::new();
     writer.write(Delta::Begin(Head::default()), &mut out);
     for piece in pieces {
@@ -433,25 +447,40 @@ fn written(pieces: &[String], writer: &mut dyn AnswerWriter) -> Vec<Value> {
     }
     writer.write(Delta::Finish(FinishReason::Stop), &mut out);
     writer.finish(&mut out);
-    let text = String::from_utf8(out).expect("events are text");
-    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
-    data.filter(|data| *data != "[DONE]")
-        .map(|data| serde_json::from_str(data).expect("data is JSON"))
-        .collect()
+    String::from_utf8(out).expect("events are text")
 }
 
-/// Reads events with and without `read_text`.
+fn framer(stream: &str) -> Framer {
+    let mut framer = Framer::new(1 << 20);
+    framer.push(stream.to_owned().into());
+    framer
+}
+
+fn data_of(event: &SseEvent) -> JsonObject {
+    serde_json::from_str(&event.data().expect("an event has data")).expect("data is JSON")
+}
+
+/// Reads events by their values, quickly, and as texts like those before.
 fn check_both_ways(
-    events: Vec<Value>,
+    stream: &str,
     reader: impl Fn() -> Box<dyn AnswerReader>,
 ) -> Result<(), TestCaseError> {
     let (mut by_values, mut by_text) = (reader(), reader());
+    let (mut all, mut rest) = (framer(stream), framer(stream));
     let mut texts = 0;
-    for event in events {
-        let alike = by_text.read_text(&event.to_string());
-        texts += usize::from(alike.is_some());
-        let alike = alike.map_or_else(|| by_text.read(object(event.clone())), |delta| vec![delta]);
-        prop_assert_eq!(alike, by_values.read(object(event)));
+    while let Some(Ok(event)) = all.next() {
+        let alike = by_text.alike().and_then(|alike| alike.peek(&mut rest));
+        let alike = alike.map(|(raw, text)| (raw.len(), Delta::Text(text.into_owned())));
+        let read = match alike {
+            Some((length, delta)) => {
+                rest.skip(length);
+                Some(vec![delta])
+            }
+            None => by_text.read_quickly(&rest.next().expect("the same events").expect("an event")),
+        };
+        texts += usize::from(read.is_some());
+        let read = read.unwrap_or_else(|| by_text.read(data_of(&event)));
+        prop_assert_eq!(read, by_values.read(data_of(&event)));
     }
     prop_assert!(texts > 0);
     Ok(())

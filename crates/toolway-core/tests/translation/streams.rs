@@ -388,8 +388,8 @@ fn read_bytes(body: &[u8], settings: Settings) -> Vec<u8> {
     let mut read = || {
         let mut framer = Framer::new(1 << 16);
         framer.push(Bytes::copy_from_slice(body));
-        while let Some(event) = framer.next() {
-            if stream.push(&event?, &Tools, &mut out)? == Pushed::Done {
+        while let Some(pushed) = stream.push_next(&mut framer, &Tools, &mut out) {
+            if pushed? == Pushed::Done {
                 return stream.end_round(&Tools, &mut out);
             }
         }
@@ -539,9 +539,12 @@ proptest! {
         cuts in vec(any::<prop::sample::Index>(), 0..8),
     ) {
         let mut body = ": hello\n\n".to_owned();
-        for text in &texts {
-            let chunk = chunk(&json!({"role": "assistant", "content": text}), None);
-            body.push_str(&format!("data: {chunk}\n\n"));
+        for (at, text) in texts.iter().enumerate() {
+            let delta = match at {
+                0 => json!({"role": "assistant", "content": text}),
+                _ => json!({"content": text}),
+            };
+            body.push_str(&format!("data: {}\n\n", chunk(&delta, None)));
         }
         body.push_str(&format!("data: {}\n\ndata: [DONE]\n\n", chunk(&json!({}), Some("stop"))));
         let mut stream = ChatStream::new(settings(Mode::PassThrough, TextCalls::default(), false));
@@ -549,13 +552,53 @@ proptest! {
         let mut out = Vec::new();
         for piece in cut(body.as_bytes(), &cuts) {
             framer.push(Bytes::copy_from_slice(piece));
-            while let Some(event) = framer.next() {
-                stream.push(&event.expect("an event"), &Tools, &mut out).expect("it is clean");
+            while let Some(pushed) = stream.push_next(&mut framer, &Tools, &mut out) {
+                pushed.expect("it is clean");
             }
         }
         let round = stream.end_round(&Tools, &mut out).expect("a round");
         stream.finish(round.finish, None, &mut out);
         prop_assert_eq!(String::from_utf8_lossy(&out), body);
+    }
+
+    #[test]
+    fn chunks_that_are_alike_are_read_as_each_of_them_alone(
+        texts in vec(prop_oneof!["[a-z<\\[`\"\\\\ä\n ]{0,12}", marked_text()], 1..12),
+        noise in vec(proptest::option::of("[a-z]{0,5}"), 12),
+        mode in select(vec![Mode::Loop, Mode::PassThrough]),
+        think in any::<bool>(),
+        forms in select(vec![TextCalls::default(), ALL_FORMS]),
+    ) {
+        let mut body = format!("data: {}\n\n", chunk(&json!({"role": "assistant", "content": ""}), None));
+        for (text, noise) in texts.iter().zip(noise) {
+            let mut chunk: Value = serde_json::from_str(&chunk(&json!({"content": text}), None)).unwrap();
+            if let Some(noise) = noise {
+                chunk["obfuscation"] = noise.into();
+            }
+            body.push_str(&format!("data: {chunk}\n\n"));
+        }
+        body.push_str(&format!("data: {}\n\ndata: [DONE]\n\n", chunk(&json!({}), Some("stop"))));
+        let settings = settings(mode, forms, think);
+        let read = |is_alone: bool| {
+            let mut stream = ChatStream::new(settings.clone());
+            let mut framer = Framer::new(1 << 16);
+            framer.push(Bytes::copy_from_slice(body.as_bytes()));
+            let mut out = Vec::new();
+            loop {
+                let pushed = match is_alone {
+                    true => framer.next().map(|event| stream.push(&event.unwrap(), &Tools, &mut out)),
+                    false => stream.push_next(&mut framer, &Tools, &mut out),
+                };
+                match pushed {
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => return (out, Err(error)),
+                    None => break,
+                }
+            }
+            let round = stream.end_round(&Tools, &mut out);
+            (out, round)
+        };
+        prop_assert_eq!(read(false), read(true));
     }
 
     #[test]

@@ -5,8 +5,11 @@ use std::{borrow::Cow, fmt};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
-use super::{ChatStream, StreamError, identity::Identity, write_raw};
-use toolway_protocol::{sse::SseEvent, tool::JsonObject};
+use super::{ChatStream, Mode, StreamError, identity::Identity, write_raw};
+use toolway_protocol::{
+    sse::{EventPattern, Framer, SseEvent},
+    tool::JsonObject,
+};
 
 /// A chunk as far as the fast path has to know it. Whatever does not fit goes the slow way.
 #[derive(Debug, Deserialize)]
@@ -21,6 +24,9 @@ pub(super) struct FastChunk<'a> {
     model: &'a RawValue,
     #[serde(borrow)]
     choices: [ChunkChoice<'a>; 1],
+    /// Random letters that hide the length of the text.
+    #[serde(borrow, default)]
+    obfuscation: Option<&'a RawValue>,
     #[serde(default)]
     usage: Option<de::IgnoredAny>,
     #[serde(default)]
@@ -132,6 +138,23 @@ impl<'a> FastChunk<'a> {
         !self.content().is_empty() || refusal.is_some_and(|text| !text.0.is_empty())
     }
 
+    /// What the chunks look like that have another text and are the same otherwise.
+    fn pattern(&self, event: &SseEvent) -> Option<EventPattern> {
+        let ChunkDelta {
+            role: None,
+            content: Some(ChunkText(Cow::Borrowed(text))),
+            refusal: None,
+            reasoning_content: None,
+            reasoning: None,
+            ..
+        } = self.delta()
+        else {
+            return None;
+        };
+        let noise = self.obfuscation.map(RawValue::get);
+        EventPattern::of(event, text, noise.as_slice())
+    }
+
     /// Token counts are there.
     pub(super) fn counts(&self) -> bool {
         self.usage.is_some()
@@ -202,10 +225,56 @@ impl ChatStream {
             .all(|(is, pin)| is.get() == pin);
         if same && event.is_plain() {
             write_raw(event.raw(), out);
+            self.learn(fast_path, event);
         } else {
             self.splice(fast_path, data, out);
         }
         Ok(true)
+    }
+
+    /// Reads the framer's next event, if it differs from a chunk that went on as it came in its text alone, and appends it
+    /// to `out`. False if [`push`](ChatStream::push) has to read the next event.
+    pub(super) fn push_alike(
+        &mut self,
+        framer: &mut Framer,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, StreamError> {
+        if self.round.done || self.over {
+            return Ok(false);
+        }
+        let Some((raw, text)) = self.alike.peek(framer) else {
+            return Ok(false);
+        };
+        match self.settings.mode {
+            Mode::Loop => {
+                if !self.round.filter.lets_through(&text) {
+                    return Ok(false);
+                }
+                self.round.add_content(&text)?;
+            }
+            Mode::PassThrough => {
+                if !self.lets_through(self.alike_choice, &text)? {
+                    return Ok(false);
+                }
+                self.release(out);
+            }
+        }
+        out.extend_from_slice(raw);
+        let length = raw.len();
+        framer.skip(length);
+        Ok(true)
+    }
+
+    /// Keeps what a chunk looks like that went on as it came.
+    pub(super) fn learn(&mut self, fast_path: &FastChunk<'_>, event: &SseEvent) {
+        if event.is_plain() {
+            let choice = &mut self.alike_choice;
+            self.alike.learn(|| {
+                let pattern = fast_path.pattern(event)?;
+                *choice = fast_path.choice();
+                Some(pattern)
+            });
+        }
     }
 
     /// Settles the identity of the answer, if this is its first chunk.

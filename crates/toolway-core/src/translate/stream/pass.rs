@@ -82,7 +82,16 @@ impl ChatStream {
         self.settle(fast_path);
         self.release(out);
         write_raw(event.raw(), out);
+        self.learn(fast_path, event);
         Ok(true)
+    }
+
+    /// A text of this choice, coming next, is text and nothing else.
+    pub(super) fn lets_through(&mut self, choice: u64, text: &str) -> Result<bool, StreamError> {
+        let choice = self.pass.choice(choice, &self.settings)?;
+        let is_text = choice.filter.lets_through(text);
+        choice.says_something |= is_text && !text.is_empty();
+        Ok(is_text)
     }
 
     /// Looks at every part of a chunk, and passes it on mended if anything was wrong, as it came if not.

@@ -179,8 +179,8 @@ fn read(
     let mut framer = Framer::new(1 << 20);
     for piece in pieces {
         framer.push(Bytes::copy_from_slice(piece));
-        while let Some(event) = framer.next() {
-            if stream.push(&event?, tools, out)? == Pushed::Done {
+        while let Some(pushed) = stream.push_next(&mut framer, tools, out) {
+            if pushed? == Pushed::Done {
                 return stream.end_round(tools, out);
             }
         }

@@ -15,6 +15,7 @@ use crate::translate::{
 };
 use toolway_protocol::{
     openai::{ErrorBody, FinishReason},
+    sse::{AlikeEvents, EventPattern, SseEvent},
     tool::JsonObject,
 };
 
@@ -26,6 +27,8 @@ pub struct EventReader {
     calls: usize,
     /// The counts of the start, which later ones replace one by one.
     usage: JsonObject,
+    /// What the deltas of the running text look like.
+    alike: AlikeEvents,
 }
 
 /// A block that is open.
@@ -59,12 +62,20 @@ struct BlockText<'a> {
 }
 
 impl AnswerReader for EventReader {
-    fn read_text(&mut self, data: &str) -> Option<Delta> {
-        let BlockTextEvent { kind, index, delta } = serde_json::from_str(data).ok()?;
+    fn read_quickly(&mut self, event: &SseEvent) -> Option<Vec<Delta>> {
+        let data = event.data()?;
+        let BlockTextEvent { kind, index, delta } = serde_json::from_str(&data).ok()?;
         let is_text = kind == "content_block_delta"
             && delta.kind == "text_delta"
             && matches!(self.blocks.get(&index), Some(Block::Text));
-        is_text.then(|| Delta::Text(delta.text.into_owned()))
+        if let (true, Cow::Borrowed(text)) = (is_text, &delta.text) {
+            self.alike.learn(|| EventPattern::of(event, text, &[]));
+        }
+        is_text.then(|| vec![Delta::Text(delta.text.into_owned())])
+    }
+
+    fn alike(&mut self) -> Option<&mut AlikeEvents> {
+        Some(&mut self.alike)
     }
 
     fn read(&mut self, mut event: JsonObject) -> Vec<Delta> {
@@ -82,7 +93,10 @@ impl AnswerReader for EventReader {
             }
             "content_block_start" => self.start(at, &part("content_block")),
             "content_block_delta" => self.more(at, &part("delta")),
-            "content_block_stop" => self.stop(at),
+            "content_block_stop" => {
+                self.alike = AlikeEvents::default();
+                self.stop(at)
+            }
             "message_delta" => {
                 self.count(Some(part("usage").into()));
                 self.finish(&part("delta"))

@@ -15,6 +15,7 @@ use crate::translate::{
 };
 use toolway_protocol::{
     openai::{ErrorBody, FinishReason},
+    sse::{AlikeEvents, EventPattern, SseEvent},
     tool::JsonObject,
 };
 
@@ -255,11 +256,9 @@ pub fn write_answer(deltas: Vec<Delta>, created: u64) -> Result<JsonObject, Box<
 #[derive(Clone, Debug, Default)]
 pub struct ChunkReader {
     has_begun: bool,
-    /// What was around the text of a chunk.
-    around_text: Option<(String, String)>,
+    /// What chunks with a text alone look like.
+    alike: AlikeEvents,
 }
-
-const CONTENT: &str = "\"content\":";
 
 /// A chunk with a piece of text and nothing else.
 #[derive(Deserialize)]
@@ -303,37 +302,27 @@ struct TextOfDelta<'a> {
 }
 
 impl ChunkReader {
-    /// What the data of an event adds. `None` if it is no JSON object.
-    pub fn read_event(&mut self, data: &str) -> Option<Vec<Delta>> {
-        let text = match self.text_like_before(data) {
-            Some(text) => Some(text),
-            None if self.has_begun => self.text_alone(data),
-            None => None,
-        };
-        match text {
-            Some(text) if text.is_empty() => Some(Vec::new()),
-            Some(text) => Some(vec![Delta::Text(text)]),
-            None => Some(self.read(serde_json::from_str(data).ok()?)),
+    /// What an event adds. `None` if its data is no JSON object.
+    pub fn read_event(&mut self, event: &SseEvent) -> Option<Vec<Delta>> {
+        let data = event.data()?;
+        match self.has_begun.then(|| self.text_alone(event, &data)) {
+            Some(Some(text)) if text.is_empty() => Some(Vec::new()),
+            Some(Some(text)) => Some(vec![Delta::Text(text)]),
+            _ => Some(self.read(serde_json::from_str(&data).ok()?)),
         }
     }
 
-    /// The text of a chunk that differs from an earlier one in nothing else.
-    fn text_like_before(&self, data: &str) -> Option<String> {
-        let (before, after) = self.around_text.as_ref()?;
-        let text = data.strip_prefix(before)?.strip_suffix(after)?;
-        serde_json::from_str(text).ok()
+    /// What the next events look like that add a piece of text and nothing else.
+    pub fn alike(&mut self) -> &mut AlikeEvents {
+        &mut self.alike
     }
 
     /// The text of a chunk that has nothing else.
-    fn text_alone(&mut self, data: &str) -> Option<String> {
+    fn text_alone(&mut self, event: &SseEvent, data: &str) -> Option<String> {
         let TextChunk { choices, .. } = serde_json::from_str(data).ok()?;
         let [TextChoice { delta, .. }] = choices;
-        let mut around = data.split(CONTENT);
-        if let (Some(before), Some(rest), None) = (around.next(), around.next(), around.next())
-            && let Cow::Borrowed(text) = delta.content
-            && let Some(after) = rest.strip_prefix(&format!("\"{text}\""))
-        {
-            self.around_text = Some((format!("{before}{CONTENT}"), after.to_owned()));
+        if let Cow::Borrowed(text) = delta.content {
+            self.alike.learn(|| EventPattern::of(event, text, &[]));
         }
         Some(delta.content.into_owned())
     }

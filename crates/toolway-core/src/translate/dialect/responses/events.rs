@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 
 use crate::translate::{
     dialect::{
@@ -14,6 +14,7 @@ use crate::translate::{
 };
 use toolway_protocol::{
     openai::{ErrorBody, FinishReason},
+    sse::{AlikeEvents, EventPattern, SseEvent},
     tool::JsonObject,
 };
 
@@ -29,6 +30,8 @@ pub struct EventReader {
     has_begun: bool,
     /// Texts of thoughts came, so that a further one is another paragraph.
     has_thought: bool,
+    /// What the deltas of the running text look like.
+    alike: AlikeEvents,
 }
 
 /// What tells an item from others.
@@ -49,24 +52,42 @@ struct Seen {
     has_deltas: bool,
 }
 
-/// An event with a piece of text.
+/// An event as far as pieces of text need it.
 #[derive(Deserialize)]
 struct OutputTextEvent<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
-    output_index: u64,
+    output_index: Option<u64>,
     #[serde(borrow)]
-    delta: Cow<'a, str>,
+    delta: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    sequence_number: Option<&'a RawValue>,
+    #[serde(borrow)]
+    obfuscation: Option<&'a RawValue>,
 }
 
 impl AnswerReader for EventReader {
-    fn read_text(&mut self, data: &str) -> Option<Delta> {
-        let event: OutputTextEvent<'_> = serde_json::from_str(data).ok()?;
-        if event.kind != "response.output_text.delta" || event.delta.is_empty() {
+    fn read_quickly(&mut self, event: &SseEvent) -> Option<Vec<Delta>> {
+        let data = event.data()?;
+        let read: OutputTextEvent<'_> = serde_json::from_str(&data).ok()?;
+        if self.repeats(read.kind) {
+            return Some(Vec::new());
+        }
+        let (index, delta) = (read.output_index?, read.delta?);
+        if read.kind != "response.output_text.delta" || delta.is_empty() {
             return None;
         }
-        self.note_delta(ItemKey::Index(event.output_index));
-        Some(Delta::Text(event.delta.into_owned()))
+        self.note_delta(ItemKey::Index(index));
+        if let Cow::Borrowed(text) = delta {
+            let others = [read.sequence_number, read.obfuscation];
+            let others: Vec<&str> = others.into_iter().flatten().map(RawValue::get).collect();
+            self.alike.learn(|| EventPattern::of(event, text, &others));
+        }
+        Some(vec![Delta::Text(delta.into_owned())])
+    }
+
+    fn alike(&mut self) -> Option<&mut AlikeEvents> {
+        Some(&mut self.alike)
     }
 
     fn read(&mut self, mut event: JsonObject) -> Vec<Delta> {
@@ -77,8 +98,14 @@ impl AnswerReader for EventReader {
                 let response = taken(&mut event, "response");
                 self.begin(&response).into_iter().collect()
             }
-            "response.output_item.added" => self.added(at, &taken(&mut event, "item")),
-            "response.output_item.done" => self.done(&at, taken(&mut event, "item")),
+            "response.output_item.added" => {
+                self.alike = AlikeEvents::default();
+                self.added(at, &taken(&mut event, "item"))
+            }
+            "response.output_item.done" => {
+                self.alike = AlikeEvents::default();
+                self.done(&at, taken(&mut event, "item"))
+            }
             "response.output_text.delta" => self.piece(at, event, Delta::Text),
             "response.refusal.delta" => self.piece(at, event, Delta::Refusal),
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
@@ -132,6 +159,15 @@ impl AnswerReader for EventReader {
 }
 
 impl EventReader {
+    /// An event of this kind says nothing that other events do not say.
+    fn repeats(&self, kind: &str) -> bool {
+        match kind {
+            "response.in_progress" => self.has_begun,
+            "response.content_part.added" => true,
+            _ => kind.ends_with(".done") && kind != "response.output_item.done",
+        }
+    }
+
     /// Items that come whole.
     fn output(&mut self, response: &mut JsonObject) -> Vec<Delta> {
         let items = (0..).zip(take_list(response, "output"));

@@ -1,7 +1,5 @@
 //! Answers for clients that speak Responses.
 
-use std::io::Write;
-
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -44,6 +42,11 @@ struct NumberedEvent<'a, D> {
     #[serde(rename = "type")]
     kind: &'a str,
     sequence_number: u64,
+}
+
+#[derive(Serialize)]
+struct ResponseEvent<'a> {
+    response: &'a JsonObject,
 }
 
 /// What the events of one item have.
@@ -117,8 +120,9 @@ impl ResponseWriter {
     pub fn queue(&mut self, model: &str, out: &mut Vec<u8>) {
         self.resource.insert("model".to_owned(), model.into());
         self.resource.insert("status".to_owned(), "queued".into());
+        let response = self.response();
         for name in ["response.created", "response.queued"] {
-            self.event(name, json!({"response": self.response()}), out);
+            self.response_event(name, &response, out);
         }
     }
 
@@ -132,8 +136,7 @@ impl ResponseWriter {
         self.resource
             .insert("status".to_owned(), "cancelled".into());
         // There is no event of that name.
-        let response = self.response();
-        self.event("response.incomplete", json!({"response": response}), out);
+        self.response_event("response.incomplete", &self.response(), out);
         self.is_over = true;
     }
 
@@ -149,15 +152,11 @@ impl ResponseWriter {
         }
         self.resource
             .insert("status".to_owned(), "in_progress".into());
-        if !is_queued {
-            self.event(
-                "response.created",
-                json!({"response": self.response()}),
-                out,
-            );
-        }
         let response = self.response();
-        self.event("response.in_progress", json!({"response": response}), out);
+        if !is_queued {
+            self.response_event("response.created", &response, out);
+        }
+        self.response_event("response.in_progress", &response, out);
         self.write_lists(out);
     }
 
@@ -169,6 +168,10 @@ impl ResponseWriter {
         };
         self.events += 1;
         write_event(Some(name), &event, out);
+    }
+
+    fn response_event(&mut self, name: &str, response: &JsonObject, out: &mut Vec<u8>) {
+        self.event(name, ResponseEvent { response }, out);
     }
 
     /// An event of the item at this place.
@@ -195,11 +198,11 @@ impl ResponseWriter {
         write_json(&piece, out);
         out.extend_from_slice(b",\"logprobs\":[],\"item_id\":");
         write_json(&self.output[at].id, out);
-        let rest = format_args!(
-            ",\"output_index\":{at},\"type\":\"response.output_text.delta\",\"sequence_number\":{}}}\n\n",
-            self.events
-        );
-        out.write_fmt(rest).expect("a buffer takes every byte");
+        out.extend_from_slice(b",\"output_index\":");
+        write_json(&at, out);
+        out.extend_from_slice(b",\"type\":\"response.output_text.delta\",\"sequence_number\":");
+        write_json(&self.events, out);
+        out.extend_from_slice(b"}\n\n");
         self.events += 1;
     }
 
@@ -467,12 +470,8 @@ impl ResponseWriter {
 
     fn end(&mut self, status: &str, out: &mut Vec<u8>) {
         self.resource.insert("status".to_owned(), status.into());
-        let response = self.response();
-        self.event(
-            &format!("response.{status}"),
-            json!({"response": response}),
-            out,
-        );
+        let name = format!("response.{status}");
+        self.response_event(&name, &self.response(), out);
         self.is_over = true;
     }
 }
