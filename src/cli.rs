@@ -9,6 +9,7 @@
 mod announce;
 mod approvals;
 mod args;
+mod audit;
 mod call_output;
 mod client_config;
 mod demo;
@@ -106,6 +107,13 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
                 .decide(&asked.id, false, None, asked.running.json)
                 .await
         }),
+        Command::Audit(asked) => {
+            with_config(&asked.files.given(), &log.silent_by_default(), |config| {
+                let work = audit::run(&config, &asked);
+                let done = until(serve::signalled(), work)?;
+                Ok(done.map_or(Exit::Stopped, |()| Exit::Done))
+            })
+        }
         Command::Demo(asked) => {
             start_log(&log.quiet_by_default(), telemetry::Config::default())?;
             until_told_twice(|stop| demo::run(asked.bind, asked.once, stop))

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::{run, terminal};
-use crate::config::Config;
+use crate::{audit::Audit, config::Config};
 use toolway_core::{
     policy::{Action, CallRequest, KeyId, Step},
     translate::calls,
@@ -28,7 +28,7 @@ pub(super) async fn explain(config: &Config, asked: Question<'_>, as_json: bool)
         found.with_context(|| format!("there is no key `{name}`, only: {}", names.join(", ")))
     };
     let key = asked.key.map(place).transpose()?;
-    let gateway = run::settled(config).await?;
+    let gateway = run::settled(config, Audit::default()).await?;
     let catalog = gateway.catalog();
     let Some(tool) = catalog.find(asked.tool) else {
         let alike = catalog.suggest(asked.tool);

@@ -75,6 +75,31 @@ pub struct RawConfig {
     pub policy: RawPolicy,
     /// How a person is asked before a call.
     pub approvals: RawApprovals,
+    /// What is recorded of calls.
+    pub audit: RawAudit,
+}
+
+/// What is recorded of calls, decisions and servers (docs/audit.md): the `[audit]` table.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawAudit {
+    /// `false` switches it off. Default: `true`, because who called what is asked afterwards; nothing that a call holds is
+    /// kept.
+    pub enabled: Option<bool>,
+    /// The folder of its files, `audit-TIME.jsonl`. Default: `audit` in `data_dir`.
+    pub folder: Option<String>,
+    /// How long records are kept, in days, 1 to 3650. Default: `30`.
+    pub keep_days: Option<i64>,
+    /// Most bytes of all files together, 1 MiB to 1 TiB; the oldest are deleted. Default: `268435456` (256 MiB).
+    pub max_bytes: Option<i64>,
+    /// Keeps the arguments of calls, without values under names such as `password`, `token`, `api_key` and
+    /// `authorization`, and without the secrets of the configuration. Default: `false`.
+    pub arguments: Option<bool>,
+    /// Keeps the results of calls, likewise. Default: `false`.
+    pub results: Option<bool>,
+    /// Longest arguments and longest result that are kept of a call, in bytes, 16 to 1 MiB; the rest is cut off.
+    /// Default: `4096`.
+    pub max_value_bytes: Option<i64>,
 }
 
 /// How a person is asked before calls for which the policy says `ask`: the `[approvals]` table.

@@ -24,7 +24,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     extract::{Path, Request, State},
-    http::{HeaderMap, Method, StatusCode},
+    http::{HeaderMap, HeaderValue, Method, StatusCode},
     response::Response,
 };
 use serde_json::Value;
@@ -129,6 +129,16 @@ impl McpFace {
     /// Ends the lasting streams.
     pub(super) fn stop(&self) {
         self.stopping.cancel();
+    }
+
+    /// Free places for lasting streams.
+    pub(super) fn streams(&self) -> &Arc<Places> {
+        &self.streams
+    }
+
+    /// Cancelled when lasting streams have to end.
+    pub(super) fn stopping(&self) -> &CancellationToken {
+        &self.stopping
     }
 
     /// toolway is shutting down.
@@ -358,6 +368,23 @@ fn place_of_stream(app: &App, path: &str, headers: &HeaderMap) -> Result<HeldPla
 pub(super) fn client_name(params: &JsonObject) -> &str {
     let name = params.get("clientInfo").and_then(|it| it.get("name"));
     head(name.and_then(Value::as_str).unwrap_or_default())
+}
+
+/// What the client of a request of 2026-07-28 calls itself in it.
+pub(super) fn client_of_request(params: &JsonObject) -> Option<HeaderValue> {
+    let meta = params.get("_meta")?;
+    client_info(meta.get("io.modelcontextprotocol/clientInfo"))
+}
+
+/// The name and version of `Implementation`.
+fn client_info(info: Option<&Value>) -> Option<HeaderValue> {
+    let word = |name: &str| info?.get(name)?.as_str();
+    let name = head(word("name")?);
+    let text = match word("version") {
+        Some(version) => format!("{name}/{}", head(version)),
+        None => name.to_owned(),
+    };
+    HeaderValue::try_from(text).ok()
 }
 
 /// A client's word, shortened for the log.

@@ -378,7 +378,7 @@ fn found(app: &App, id: &str) -> Result<ServerHealth, RestError> {
 }
 
 fn context(app: &App, server: &ServerId, headers: &HeaderMap) -> RequestContext {
-    let client = guard::client(&app.config, headers);
+    let client = guard::client(&app.config, headers, "rest");
     app.gateway.rest_context(server, client)
 }
 
