@@ -42,7 +42,7 @@ use super::{
     places::{HeldPlace, Places},
     values,
 };
-use crate::gateway::{Gateway, mcp::View};
+use crate::gateway::{Gateway, mcp::View, record::Record};
 use crate::{byte_budget::Reservation, quota::Sharing};
 use toolway_protocol::{
     json_size::JsonSize,
@@ -110,6 +110,8 @@ struct RequestHead {
     owner: SessionOwner,
     headers: HeaderMap,
     accepts: Accepts,
+    /// What is noted of it for the log.
+    record: Option<Arc<Record>>,
 }
 
 impl McpFace {
@@ -230,6 +232,7 @@ pub(super) async fn answer(app: &App, view: Arc<View>, request: Request) -> Resp
             account,
         },
         accepts: Accepts::read(&parts.headers),
+        record: parts.extensions.get().cloned(),
         headers: parts.headers,
     };
     match parts.method {
@@ -318,6 +321,9 @@ async fn dispatch(
     incoming: MessageOrBatch,
     reservation: Option<Arc<Reservation>>,
 ) -> Response {
+    if let Some(record) = &head.record {
+        note_request(record, &incoming);
+    }
     match incoming {
         MessageOrBatch::One(RpcMessage::Request(request))
             if is_stateless(&head.headers, &request) =>
@@ -355,6 +361,27 @@ fn is_stateless_version(headers: &HeaderMap) -> bool {
     let version = headers.get(headers::PROTOCOL_VERSION);
     let version = version.and_then(|it| Version::parse(it.to_str().ok()?));
     version.is_some_and(|it| !it.has_handshake())
+}
+
+/// Notes the method of a request, and how many tools it calls.
+fn note_request(record: &Record, incoming: &MessageOrBatch) {
+    let method = |message: &RpcMessage| match message {
+        RpcMessage::Request(request) => Some(head(&request.method).to_owned()),
+        RpcMessage::Notification(notification) => Some(head(&notification.method).to_owned()),
+        RpcMessage::Response(_) => None,
+    };
+    let is_call = |message: &RpcMessage| matches!(message, RpcMessage::Request(it) if it.method == "tools/call");
+    let (method, calls) = match incoming {
+        MessageOrBatch::One(message) => (method(message), usize::from(is_call(message))),
+        MessageOrBatch::Batch(batch) => {
+            let calls = batch.iter().flatten().filter(|it| is_call(it)).count();
+            (Some("batch".to_owned()), calls)
+        }
+    };
+    record.note(|details| details.method = method);
+    if calls > 0 {
+        record.add_calls(calls);
+    }
 }
 
 /// A place for a lasting stream, or the refusal if there is none.
