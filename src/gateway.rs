@@ -41,7 +41,7 @@ use std::{
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use crate::health::{ServerHealth, ServerState};
+use crate::health::{ServerHealth, ServerState, StateObserver};
 use crate::{
     audit::Audit,
     store::{Principal, StoreEntries, StoreHealth, sessions::SessionStates},
@@ -54,7 +54,7 @@ use crate::{
 };
 use toolway_core::{
     agent::{Job, RefusedCall, admit::admit},
-    audit::AuditVerdict,
+    audit::{AuditEvent, AuditRecord, AuditVerdict},
     catalog::{Catalog, Selected, Selection},
     policy::{Action, CallRequest, ClientPolicy, KeyId, Policy, Step},
     route::Retries,
@@ -207,7 +207,10 @@ impl Gateway {
         let confirmations = Arc::new(confirmations);
         let mcp_sessions = McpSessions::start(Arc::clone(&policy), Arc::clone(&confirmations));
         let kept_results = KeptResults::new(rules);
-        let servers = Arc::new(Servers::start(setup.servers));
+        let servers = Arc::new(Servers::observed(
+            setup.servers,
+            recorded_states(setup.audit.clone()),
+        ));
         let functions = Functions::start(setup.functions, &models)?;
         let backends = Backends::new(servers.clone(), functions);
         let current = LiveCatalog::follow(servers.clone(), backends.functions(), models.clone());
@@ -469,6 +472,19 @@ impl Gateway {
             .map(|since| since.as_secs())
             .unwrap_or_default()
     }
+}
+
+/// Records the states of servers.
+fn recorded_states(audit: Audit) -> StateObserver {
+    StateObserver::new(move |server, state, error| {
+        audit.record(|| AuditRecord {
+            event: AuditEvent::Server,
+            server: Some(server.to_string()),
+            outcome: Some(state.as_str().into()),
+            error: error.map(str::to_owned),
+            ..AuditRecord::default()
+        });
+    })
 }
 
 /// Logs one line with the servers that were not ready within `start_wait`.

@@ -2,7 +2,7 @@
 //!
 //! Time is passed in. Nothing here starts or asks a server; `upstream::mcp` does and keeps the record.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use serde::{Serialize, Serializer};
 
@@ -24,15 +24,51 @@ pub enum ServerState {
     Stopped,
 }
 
-impl fmt::Display for ServerState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl ServerState {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
             ServerState::Starting => "starting",
             ServerState::Ready => "ready",
             ServerState::Restarting => "restarting",
             ServerState::Failed => "failed",
             ServerState::Stopped => "stopped",
-        })
+        }
+    }
+}
+
+impl fmt::Display for ServerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A change of a server's state: which server, its state, and why, where it failed.
+type OnState = dyn Fn(&ServerId, ServerState, Option<&str>) + Send + Sync;
+
+/// Hears of every change of a server's state.
+#[derive(Clone, Default)]
+pub struct StateObserver(Option<Arc<OnState>>);
+
+impl StateObserver {
+    /// Calls this, which must not wait.
+    pub fn new(
+        on_state: impl Fn(&ServerId, ServerState, Option<&str>) + Send + Sync + 'static,
+    ) -> StateObserver {
+        StateObserver(Some(Arc::new(on_state)))
+    }
+
+    /// Tells of a change.
+    pub fn tell(&self, server: &ServerId, state: ServerState, error: Option<&str>) {
+        if let Some(on_state) = &self.0 {
+            on_state(server, state, error);
+        }
+    }
+}
+
+impl fmt::Debug for StateObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StateObserver")
     }
 }
 

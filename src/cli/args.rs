@@ -112,6 +112,8 @@ Examples:
 pub(super) struct McpArgs {
     #[command(flatten)]
     pub(super) files: FileArgs,
+    #[command(flatten)]
+    pub(super) data: DataArgs,
     /// A file of OpenAI-style functions (a `tools` array) to add. Without any server they keep their own names.
     #[arg(short, long, value_name = "FILE", requires = "endpoint")]
     pub(super) functions: Option<PathBuf>,
@@ -163,6 +165,16 @@ pub(super) struct ListenArgs {
     /// The address to listen on [default: 127.0.0.1:4242].
     #[arg(short, long, value_name = "ADDR")]
     bind: Option<String>,
+    #[command(flatten)]
+    data: DataArgs,
+    /// The model provider, in place of those in the file; without a path it gets `/v1`, as `base_url` does.
+    #[arg(short, long, value_name = "URL")]
+    upstream: Option<String>,
+}
+
+// Where what is kept is. (No doc comment, see above.)
+#[derive(Clone, Debug, Args)]
+pub(super) struct DataArgs {
     /// The folder for what toolway keeps between requests; `:memory:` keeps it in memory.
     #[arg(
         long,
@@ -170,10 +182,7 @@ pub(super) struct ListenArgs {
         env = "TOOLWAY_DATA_DIR",
         hide_env_values = true
     )]
-    data_dir: Option<PathBuf>,
-    /// The model provider, in place of those in the file; without a path it gets `/v1`, as `base_url` does.
-    #[arg(short, long, value_name = "URL")]
-    upstream: Option<String>,
+    pub(super) data_dir: Option<PathBuf>,
 }
 
 /// Check the configuration, the servers, the upstreams and the webhooks.
@@ -236,6 +245,8 @@ Examples:
 pub(super) struct CallArgs {
     #[command(flatten)]
     pub(super) files: FileArgs,
+    #[command(flatten)]
+    data: DataArgs,
     /// The tool's name, as `toolway tools` lists it.
     pub(super) name: String,
     /// The arguments, a JSON object.
@@ -333,7 +344,9 @@ Examples:
   toolway audit --verdict denied --csv > denied.csv")]
 pub(super) struct AuditArgs {
     #[command(flatten)]
-    pub(super) files: FileArgs,
+    files: FileArgs,
+    #[command(flatten)]
+    data: DataArgs,
     /// The URL of the running gateway [default: `bind` of the configuration].
     #[arg(long, value_name = "URL")]
     pub(super) url: Option<String>,
@@ -405,7 +418,24 @@ impl McpArgs {
         Given {
             functions: self.functions.clone(),
             endpoint: self.endpoint.clone(),
-            ..self.files.given()
+            ..self.data.over(&self.files)
+        }
+    }
+}
+
+impl CallArgs {
+    /// The overrides for the configuration.
+    pub(super) fn given(&self) -> Given {
+        self.data.over(&self.files)
+    }
+}
+
+impl DataArgs {
+    /// The same, with what overrides the files.
+    fn over(&self, files: &FileArgs) -> Given {
+        Given {
+            data_dir: self.data_dir.clone(),
+            ..files.given()
         }
     }
 }
@@ -444,6 +474,11 @@ impl McpArgs {
 }
 
 impl AuditArgs {
+    /// The overrides for the configuration.
+    pub(super) fn given(&self) -> Given {
+        self.data.over(&self.files)
+    }
+
     /// What is asked for.
     ///
     /// # Errors
@@ -488,7 +523,7 @@ impl ListenArgs {
     pub(super) fn over(&self, files: &FileArgs) -> Given {
         Given {
             bind: self.bind.clone(),
-            data_dir: self.data_dir.clone(),
+            data_dir: self.data.data_dir.clone(),
             upstream: self.upstream.clone(),
             keys: Keys::All,
             ..files.given()

@@ -45,7 +45,10 @@ pub use self::{
     lifecycle::{Later, ResourceWatch},
     raw_messages::ServerEvent,
 };
-use crate::{health::ServerHealth, secret::Secret};
+use crate::{
+    health::{ServerHealth, StateObserver},
+    secret::Secret,
+};
 use toolway_core::{
     catalog::{ServerFeatures, ServerRisk, ServerTools, ToolFilter},
     policy::isolation::Isolation,
@@ -136,6 +139,7 @@ pub struct Servers {
     log_level: watch::Sender<Option<String>>,
     stop: CancellationToken,
     supervisors: Mutex<JoinSet<()>>,
+    observer: StateObserver,
 }
 
 /// Events that wait for a slow listener.
@@ -149,6 +153,11 @@ impl Servers {
     ///
     /// Must be called within a Tokio runtime.
     pub fn start(configs: Vec<Config>) -> Servers {
+        Servers::observed(configs, StateObserver::default())
+    }
+
+    /// The same, and `observer` hears of their states.
+    pub fn observed(configs: Vec<Config>, observer: StateObserver) -> Servers {
         let servers = Servers {
             handles: ArcSwap::default(),
             changing: Mutex::default(),
@@ -160,6 +169,7 @@ impl Servers {
             log_level: watch::Sender::new(None),
             stop: CancellationToken::new(),
             supervisors: Mutex::default(),
+            observer,
         };
         servers.start_all(configs);
         servers
@@ -226,6 +236,7 @@ impl Servers {
                 self.events.clone(),
                 self.log_level.subscribe(),
                 self.stop.child_token(),
+                self.observer.clone(),
             ))
         });
         let started: Vec<_> = started.collect();

@@ -513,3 +513,36 @@ async fn an_audit_that_is_off_has_no_records() {
     assert!(records(&gw, "").await.is_empty());
     gw.join().await;
 }
+
+#[tokio::test]
+async fn the_states_of_servers_are_recorded() {
+    let gone = "[servers.gone]\ncommand = \"/no/such/program\"\n";
+    let gw = start(gone, Vec::new()).await;
+    let states = |records: &[Value], server: &str| -> Vec<String> {
+        let of_server = records.iter().filter(|it| it["server"] == server);
+        of_server
+            .map(|it| it["outcome"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let at_start = records(&gw, "event=server").await;
+    assert_eq!(states(&at_start, "files"), ["ready"]);
+    assert_eq!(states(&at_start, "gone"), ["failed"]);
+    let failed = at_start.iter().find(|it| it["server"] == "gone").unwrap();
+    assert!(failed["error"].is_string(), "{failed}");
+    let url = format!("{}/audit?server=files&follow=true", gw.base);
+    let response = gw.http.get(url).bearer_auth(ADMIN).send().await.unwrap();
+    let mut live = Live::of(response);
+    ask(
+        &gw,
+        Method::POST,
+        "/servers/files/restart",
+        ADMIN,
+        json!({}),
+    )
+    .await;
+    live.until("\"restarting\"").await;
+    live.until("\"ready\"").await;
+    let later = records(&gw, "event=server&server=files").await;
+    assert_eq!(states(&later, "files"), ["ready", "restarting", "ready"]);
+    gw.join().await;
+}

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::watched::Watched;
 use crate::{
-    health::{ServerHealth, ServerState},
+    health::{ServerHealth, ServerState, StateObserver},
     upstream::{
         mcp::{
             CallOptions, Config, HttpKind, ServerEvent, Transport,
@@ -59,6 +59,7 @@ pub(in crate::upstream::mcp) struct ServerHandle {
     settled: watch::Sender<bool>,
     acquainted: watch::Sender<bool>,
     queue: Arc<Queue>,
+    observer: StateObserver,
     facts: Mutex<Facts>,
 }
 
@@ -111,6 +112,8 @@ enum Access {
 #[derive(Debug)]
 struct Facts {
     state: ServerState,
+    /// What the observer knows.
+    told: ServerState,
     transport: &'static str,
     protocol_version: Option<String>,
     pid: Option<u32>,
@@ -127,6 +130,7 @@ impl ServerHandle {
         events: broadcast::Sender<ServerEvent>,
         log_level: watch::Receiver<Option<String>>,
         stop: CancellationToken,
+        observer: StateObserver,
     ) -> ServerHandle {
         let (transport, secrets) = match &config.transport {
             Transport::Stdio { env, .. } => (
@@ -158,8 +162,10 @@ impl ServerHandle {
             settled: watch::Sender::new(false),
             acquainted: watch::Sender::new(false),
             queue: Queue::new(parallel),
+            observer,
             facts: Mutex::new(Facts {
                 state: ServerState::Starting,
+                told: ServerState::Starting,
                 transport,
                 protocol_version: None,
                 pid: None,
@@ -228,6 +234,7 @@ impl ServerHandle {
             facts.transport = transport;
             facts.protocol_version = version;
             facts.pid = pid;
+            self.tell(&mut facts);
         }
         self.access.send_replace(Access::Now(Arc::new(session)));
         if !self.was_ready.swap(true, Ordering::AcqRel) {
@@ -258,6 +265,7 @@ impl ServerHandle {
             };
             facts.last_error = Some(error);
             facts.pid = None;
+            self.tell(&mut facts);
         }
         self.settled.send_replace(true);
         self.acquainted.send_replace(true);
@@ -265,7 +273,19 @@ impl ServerHandle {
 
     /// The server is about to be started again.
     pub(super) fn count_restart(&self) {
-        self.facts().restarts += 1;
+        let mut facts = self.facts();
+        facts.restarts += 1;
+        self.tell(&mut facts);
+    }
+
+    /// Tells the observer of a new state.
+    fn tell(&self, facts: &mut Facts) {
+        if facts.told != facts.state {
+            facts.told = facts.state;
+            let is_fault = matches!(facts.state, ServerState::Restarting | ServerState::Failed);
+            let error = facts.last_error.as_deref().filter(|_| is_fault);
+            self.observer.tell(&self.config.server, facts.state, error);
+        }
     }
 
     /// The server is not started again.
@@ -275,6 +295,7 @@ impl ServerHandle {
             let mut facts = self.facts();
             facts.state = ServerState::Stopped;
             facts.pid = None;
+            self.tell(&mut facts);
         }
         self.settled.send_replace(true);
         self.acquainted.send_replace(true);
