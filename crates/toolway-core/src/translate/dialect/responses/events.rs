@@ -59,12 +59,16 @@ struct OutputTextEvent<'a> {
     kind: &'a str,
     output_index: Option<u64>,
     #[serde(borrow)]
-    delta: Option<Cow<'a, str>>,
+    delta: Option<DeltaText<'a>>,
     #[serde(borrow)]
     sequence_number: Option<&'a RawValue>,
     #[serde(borrow)]
     obfuscation: Option<&'a RawValue>,
 }
+
+/// A text of its own type, because an optional `Cow` is never borrowed.
+#[derive(Deserialize)]
+struct DeltaText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl AnswerReader for EventReader {
     fn read_quickly(&mut self, event: &SseEvent) -> Option<Vec<Delta>> {
@@ -73,7 +77,7 @@ impl AnswerReader for EventReader {
         if self.repeats(read.kind) {
             return Some(Vec::new());
         }
-        let (index, delta) = (read.output_index?, read.delta?);
+        let (index, DeltaText(delta)) = (read.output_index?, read.delta?);
         if read.kind != "response.output_text.delta" || delta.is_empty() {
             return None;
         }
