@@ -9,6 +9,7 @@
 mod announce;
 mod approvals;
 mod args;
+mod audit;
 mod call_output;
 mod client_config;
 mod demo;
@@ -105,6 +106,11 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
             gateway
                 .decide(&asked.id, false, None, asked.running.json)
                 .await
+        }),
+        Command::Audit(asked) => with_config(&asked.given(), &log.silent_by_default(), |config| {
+            let work = audit::run(&config, &asked);
+            let done = until(serve::signalled(), work)?;
+            Ok(done.map_or(Exit::Stopped, |()| Exit::Done))
         }),
         Command::Demo(asked) => {
             start_log(&log.quiet_by_default(), telemetry::Config::default())?;
@@ -204,7 +210,7 @@ fn list_tools(asked: &args::ToolsArgs, log: &args::LogArgs) -> anyhow::Result<Ex
 
 /// `toolway call`: one call of one tool.
 fn call(asked: &args::CallArgs, log: &args::LogArgs) -> anyhow::Result<Exit> {
-    with_config(&asked.files.given(), &log.silent_by_default(), |config| {
+    with_config(&asked.given(), &log.silent_by_default(), |config| {
         let work = async {
             let (outcome, servers) = run::call(&config, &asked.name, &asked.arguments).await?;
             if asked.json {

@@ -9,6 +9,7 @@
 //! Where to read next: `raw` has every key with its meaning, `servers` and `upstreams` the rules,
 //! `mcp_json` the files of other MCP clients.
 
+mod audit;
 mod check;
 mod duration;
 mod environment;
@@ -39,8 +40,8 @@ pub use self::{
     environment::{Environment, FileText},
     problem::Problem,
     raw::{
-        RawApprovals, RawCondition, RawConfig, RawDuration, RawFunctions, RawKey, RawLoop,
-        RawModel, RawPolicy, RawProfile, RawRule, RawServer, RawUpstream,
+        RawApprovals, RawAudit, RawCondition, RawConfig, RawDuration, RawFunctions, RawKey,
+        RawLoop, RawModel, RawPolicy, RawProfile, RawRule, RawServer, RawUpstream,
     },
     reference::reference,
 };
@@ -75,6 +76,8 @@ pub struct Config {
     pub gateway: gateway::Config,
     /// Where is kept what outlives requests.
     pub data: store::DataDir,
+    /// What is recorded of calls.
+    pub audit: crate::audit::Config,
     /// What is logged, and how.
     pub telemetry: telemetry::Config,
     /// The files that were read.
@@ -263,6 +266,7 @@ impl Check<'_> {
         self.settle_missing();
         let telemetry = self.telemetry(&raw);
         let data = self.data(raw.data_dir.as_deref());
+        let audit = self.audit(&raw.audit);
         let upstreams = self.upstreams(raw.upstreams, &raw.models);
         let models = self.named_models(raw.models, &upstreams);
         self.settle_missing();
@@ -296,7 +300,7 @@ impl Check<'_> {
             self.compare_keys(&server, &upstreams);
         }
         if self.problems.is_empty() {
-            Ok(Config {
+            let mut config = Config {
                 server,
                 upstreams,
                 models,
@@ -306,12 +310,15 @@ impl Check<'_> {
                 policy,
                 gateway,
                 data,
+                audit,
                 telemetry,
                 files,
                 warnings: self.warnings,
                 notes: self.notes,
                 unset: self.unset,
-            })
+            };
+            config.audit.redaction.secrets = config.secrets();
+            Ok(config)
         } else {
             Err(self.problems)
         }

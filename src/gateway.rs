@@ -26,6 +26,7 @@ mod request_options;
 mod rounds;
 pub mod servers;
 pub mod sink;
+mod source;
 mod stream;
 
 use std::{
@@ -41,8 +42,9 @@ use std::{
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use crate::health::{ServerHealth, ServerState};
+use crate::health::{ServerHealth, ServerState, StateObserver};
 use crate::{
+    audit::Audit,
     store::{Principal, StoreEntries, StoreHealth, sessions::SessionStates},
     upstream::{
         self,
@@ -52,21 +54,26 @@ use crate::{
     },
 };
 use toolway_core::{
-    agent::{Job, admit::admit},
-    catalog::{Catalog, Selection},
-    policy::{ClientPolicy, KeyId, Policy},
+    agent::{Job, RefusedCall, admit::admit},
+    audit::{AuditEvent, AuditRecord, AuditVerdict},
+    catalog::{Catalog, Selected, Selection},
+    policy::{Action, CallRequest, ClientPolicy, KeyId, Policy, Step},
     route::Retries,
+    translate::calls::parse_arguments,
 };
-use toolway_protocol::tool::{CallError, ServerId, ToolResult};
+use toolway_protocol::tool::{CallError, JsonObject, ServerId, ToolResult};
 
-pub use self::mcp::{RestOutcome, risk_description};
 use self::{
     backends::Backends,
-    calls::{CallEvent, CallLimits, CallsOf, KeptResults, RunningCalls},
+    calls::{CallEvent, CallLimits, CallsOf, KeptResults, RunningCalls, Unsent},
     claims::ClaimedIds,
     confirmations::{CallOrigin, Confirmations},
     live_catalog::{CatalogViews, LiveCatalog},
     mcp_sessions::McpSessions,
+};
+pub use self::{
+    mcp::{RestOutcome, risk_description},
+    source::RequestSource,
 };
 
 /// The bounds of the tool loop (`[loop]` in the configuration).
@@ -129,10 +136,12 @@ pub struct Setup {
     pub server_reader: servers::ServerReader,
     /// What outlives requests.
     pub entries: Arc<StoreEntries>,
+    /// What is recorded of calls.
+    pub audit: Audit,
 }
 
 /// A client of this gateway.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RequestClient {
     /// Whose results and conversations are its own.
     pub principal: Principal,
@@ -140,6 +149,10 @@ pub struct RequestClient {
     pub key: Option<KeyId>,
     /// It has approved the calls that it makes.
     pub has_approved: bool,
+    /// The face that it came through.
+    pub face: &'static str,
+    /// Where its request comes from.
+    pub source: RequestSource,
 }
 
 /// Everything between the faces and the outside world.
@@ -155,6 +168,7 @@ pub struct Gateway {
     views: CatalogViews,
     entries: Arc<StoreEntries>,
     confirmations: Arc<Confirmations>,
+    audit: Audit,
     claimed: ClaimedIds,
     kept_results: KeptResults,
     /// What tools and clients keep of sessions.
@@ -189,10 +203,15 @@ impl Gateway {
         let rules = rules.map(|it| (it.server.clone(), it.cache.clone()));
         let policy = Arc::new(setup.policy);
         let approvals = setup.config.approvals.clone();
-        let confirmations = Arc::new(Confirmations::new(approvals, Arc::clone(&setup.entries)));
+        let confirmations =
+            Confirmations::new(approvals, Arc::clone(&setup.entries), setup.audit.clone());
+        let confirmations = Arc::new(confirmations);
         let mcp_sessions = McpSessions::start(Arc::clone(&policy), Arc::clone(&confirmations));
         let kept_results = KeptResults::new(rules);
-        let servers = Arc::new(Servers::start(setup.servers));
+        let servers = Arc::new(Servers::observed(
+            setup.servers,
+            recorded_states(setup.audit.clone()),
+        ));
         let functions = Functions::start(setup.functions, &models)?;
         let backends = Backends::new(servers.clone(), functions);
         let current = LiveCatalog::follow(servers.clone(), backends.functions(), models.clone());
@@ -214,6 +233,7 @@ impl Gateway {
             policy,
             entries: setup.entries,
             confirmations,
+            audit: setup.audit,
             claimed: ClaimedIds::default(),
             kept_results,
             sessions: SessionStates::default(),
@@ -294,25 +314,63 @@ impl Gateway {
         &self.confirmations
     }
 
-    /// A client, as the list of confirmations names it.
-    fn origin_of(
-        &self,
-        principal: Principal,
-        key: Option<KeyId>,
-        face: &'static str,
-    ) -> CallOrigin {
+    /// What is recorded of calls.
+    pub fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// A client, as the list of confirmations and the audit name it.
+    pub fn origin_of(&self, client: &RequestClient) -> CallOrigin {
         CallOrigin {
-            principal,
-            key: self.policy.key_name(key).map(str::to_owned),
-            face,
+            principal: client.principal,
+            key: self.policy.key_name(client.key).map(str::to_owned),
+            face: client.face,
             session: None,
             when_asked: self.confirmations.of_chats(),
+            source: client.source.clone(),
         }
     }
 
+    /// Records a call that was not sent.
+    fn record_refused(
+        &self,
+        origin: &CallOrigin,
+        refused: &RefusedCall,
+        selected: &Selected,
+        catalog: &Catalog,
+    ) {
+        let arguments = parse_arguments(&refused.arguments).ok();
+        let meant = selected.meant(&refused.name, catalog);
+        let rule = meant.and_then(|(tool, is_shown)| {
+            let nothing = JsonObject::new();
+            let request = CallRequest {
+                tool,
+                is_shown,
+                key: self.policy.key_of(origin.key.as_deref()),
+                arguments: arguments.as_ref().unwrap_or(&nothing),
+            };
+            self.policy.explain(&request).pop()
+        });
+        let is_denied = meant.is_none() || refused.status == "denied";
+        let decides = |step: &Step<'_>| is_denied == (step.action == Some(Action::Deny));
+        let unsent = Unsent {
+            name: meant.map_or(&*refused.name, |(tool, _)| tool.name.as_str()),
+            tool: meant.map(|(tool, _)| &**tool),
+            arguments: arguments.as_ref(),
+            verdict: match is_denied {
+                true => AuditVerdict::Denied,
+                false => AuditVerdict::Allowed,
+            },
+            rule: rule.as_ref().filter(|it| decides(it)).map(|it| &*it.rule),
+            outcome: refused.status,
+            error: &refused.error,
+        };
+        unsent.record(&self.audit, origin);
+    }
+
     /// Whose the calls of a request without a chat are.
-    fn calls_of(&self, client: RequestClient, face: &'static str) -> CallsOf {
-        let origin = Arc::new(self.origin_of(client.principal, client.key, face));
+    fn calls_of(&self, client: &RequestClient) -> CallsOf {
+        let origin = Arc::new(self.origin_of(client));
         match client.has_approved {
             true => CallsOf::Approver(origin),
             false => CallsOf::Client(origin),
@@ -328,7 +386,7 @@ impl Gateway {
     pub fn is_ready(&self) -> bool {
         let health = self.servers.health();
         let has_settled = health.iter().all(|it| it.state != ServerState::Starting);
-        let is_up = |it: &ServerHealth| !it.required || it.state == ServerState::Ready;
+        let is_up = |it: &ServerHealth| !it.required || it.state.is_up();
         (has_settled || Instant::now() >= self.start_ends)
             && health.iter().all(is_up)
             && !self.current.is_behind()
@@ -353,13 +411,16 @@ impl Gateway {
     pub async fn call_tool(&self, name: &str, arguments: &str) -> Result<ToolResult, CallError> {
         let catalog = self.catalog();
         let everything = catalog.select(&Selection::everything(), &[], usize::MAX);
-        let (offered, arguments) = admit(
-            name,
-            arguments,
-            &everything,
-            &catalog,
-            &self.policy_of(None),
-        )?;
+        let origin = Arc::new(self.origin_of(&RequestClient {
+            face: "cli",
+            ..RequestClient::default()
+        }));
+        let policy = self.policy_of(None);
+        let admitted = admit(name, arguments, &everything, &catalog, &policy);
+        let (offered, arguments) = admitted.inspect_err(|error| {
+            let refused = RefusedCall::new(name, arguments, error);
+            self.record_refused(&origin, &refused, &everything, &catalog);
+        })?;
         let job = Job {
             place: 0,
             id: String::new(),
@@ -372,7 +433,8 @@ impl Gateway {
             silence: self.config.tool_timeout,
             deadline: Instant::now() + self.config.request_timeout,
         };
-        let mut running = RunningCalls::new(self, CallsOf::Command, vec![vec![job]], limits, 1);
+        let mut running =
+            RunningCalls::new(self, CallsOf::Command(origin), vec![vec![job]], limits, 1);
         while let Some(event) = running.next().await {
             if let CallEvent::Finished { outcome, .. } = event {
                 return outcome;
@@ -395,6 +457,7 @@ impl Gateway {
     pub async fn shutdown(&self) {
         self.mcp_sessions.close();
         self.servers.shutdown().await;
+        self.audit.flush().await;
     }
 
     /// A number that is very unlikely to repeat, within this process or another.
@@ -410,6 +473,19 @@ impl Gateway {
             .map(|since| since.as_secs())
             .unwrap_or_default()
     }
+}
+
+/// Records the states of servers.
+fn recorded_states(audit: Audit) -> StateObserver {
+    StateObserver::new(move |server, state, error| {
+        audit.record(|| AuditRecord {
+            event: AuditEvent::Server,
+            server: Some(server.to_string()),
+            outcome: Some(state.as_str().into()),
+            error: error.map(str::to_owned),
+            ..AuditRecord::default()
+        });
+    })
 }
 
 /// Logs one line with the servers that were not ready within `start_wait`.

@@ -2,7 +2,7 @@
 //!
 //! Time is passed in. Nothing here starts or asks a server; `upstream::mcp` does and keeps the record.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use serde::{Serialize, Serializer};
 
@@ -18,21 +18,79 @@ pub enum ServerState {
     Ready,
     /// It was ready once and is being started again; its last known tools stay offered.
     Restarting,
+    /// It was ready, nothing has used it for a while, and the next call starts it (`start = "on_demand"`).
+    Idle,
     /// It never got ready; it is tried again in growing intervals.
     Failed,
     /// toolway is shutting down.
     Stopped,
 }
 
-impl fmt::Display for ServerState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl ServerState {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
             ServerState::Starting => "starting",
             ServerState::Ready => "ready",
             ServerState::Restarting => "restarting",
+            ServerState::Idle => "idle",
             ServerState::Failed => "failed",
             ServerState::Stopped => "stopped",
-        })
+        }
+    }
+}
+
+impl ServerState {
+    /// Calls can be made: at once, or after the start that they cause.
+    pub fn is_up(self) -> bool {
+        matches!(self, ServerState::Ready | ServerState::Idle)
+    }
+
+    /// The best state has the lowest number.
+    pub fn rank(self) -> u8 {
+        match self {
+            ServerState::Ready => 0,
+            ServerState::Idle => 1,
+            ServerState::Restarting => 2,
+            ServerState::Starting => 3,
+            ServerState::Failed => 4,
+            ServerState::Stopped => 5,
+        }
+    }
+}
+
+impl fmt::Display for ServerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A change of a server's state: which server, its state, and why, where it failed.
+type OnState = dyn Fn(&ServerId, ServerState, Option<&str>) + Send + Sync;
+
+/// Hears of every change of a server's state.
+#[derive(Clone, Default)]
+pub struct StateObserver(Option<Arc<OnState>>);
+
+impl StateObserver {
+    /// Calls this, which must not wait.
+    pub fn new(
+        on_state: impl Fn(&ServerId, ServerState, Option<&str>) + Send + Sync + 'static,
+    ) -> StateObserver {
+        StateObserver(Some(Arc::new(on_state)))
+    }
+
+    /// Tells of a change.
+    pub fn tell(&self, server: &ServerId, state: ServerState, error: Option<&str>) {
+        if let Some(on_state) = &self.0 {
+            on_state(server, state, error);
+        }
+    }
+}
+
+impl fmt::Debug for StateObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StateObserver")
     }
 }
 

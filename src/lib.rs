@@ -18,6 +18,7 @@
 //! `toolway_protocol` has the wire types, `toolway_core` the decisions; both do no IO. This crate acts: ARCHITECTURE.md
 //! has the order of its modules, and `tests/cli/layers.rs` checks it.
 
+pub mod audit;
 mod body_buffer;
 mod byte_budget;
 pub mod cli;

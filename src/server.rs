@@ -5,6 +5,7 @@
 mod admission;
 mod answer_stream;
 mod asked;
+mod audit;
 mod body;
 mod chat;
 mod confirmations;
@@ -354,6 +355,7 @@ fn routes(app: Arc<App>) -> Router {
         )
         .route("/grants", get(confirmations::grants))
         .route("/grants/{id}", delete(confirmations::revoke))
+        .route("/audit", get(audit::list))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(app)

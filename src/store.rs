@@ -547,7 +547,7 @@ async fn retry(entries: Weak<StoreInner>) {
 }
 
 /// The platform's folder for data of programs.
-fn default_folder() -> Result<PathBuf, OpenError> {
+pub(crate) fn default_folder() -> Result<PathBuf, OpenError> {
     let strategy = etcetera::choose_base_strategy().map_err(|error| OpenError::Io {
         path: "the user's data folder".to_owned(),
         error: error.to_string(),

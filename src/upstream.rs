@@ -17,6 +17,7 @@ use toolway_protocol::json_size::{self, MAX_VALUES};
 
 #[cfg(unix)]
 pub use self::child::reaper;
+pub use self::queue::MAX_WAITING;
 pub use self::wire::SetupError;
 #[cfg(fuzzing)]
 pub use self::wire::differential;

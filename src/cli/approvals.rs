@@ -1,7 +1,7 @@
 //! `toolway approvals`, `approve` and `deny`: the calls that wait for a person, asked for at the running gateway.
 
 use anyhow::{Context, Result, bail};
-use reqwest::Method;
+use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
 use super::terminal;
@@ -142,7 +142,27 @@ impl Running {
         }
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value> {
+    /// The JSON of an answer.
+    ///
+    /// # Errors
+    /// When no gateway answers, or it answers with an error.
+    pub(super) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Value> {
+        let text = self.send(method, path, body).await?.text().await?;
+        Ok(serde_json::from_str(&text).unwrap_or_default())
+    }
+
+    /// An answer, see [`Running::ask`].
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Response> {
         let mut request = self.http.request(method, format!("{}{path}", self.base));
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
@@ -162,9 +182,9 @@ impl Running {
         };
         let response = sent.with_context(unreachable)?;
         let status = response.status();
-        let text = response.text().await?;
-        let answer: Value = serde_json::from_str(&text).unwrap_or_default();
         if !status.is_success() {
+            let answer = response.text().await?;
+            let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
             let error = &answer["error"];
             let message = error.as_str().or_else(|| error["message"].as_str());
             bail!(
@@ -172,7 +192,7 @@ impl Running {
                 message.unwrap_or_default()
             );
         }
-        Ok(answer)
+        Ok(response)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{
     config::{Given, Keys},
     telemetry::LogFilter,
 };
+use toolway_core::audit::params::AuditParams;
 
 /// One gateway between OpenAI tool calls and the Model Context Protocol.
 ///
@@ -65,6 +66,7 @@ pub(super) enum Command {
     Approvals(ApprovalsArgs),
     Approve(ApproveArgs),
     Deny(DenyArgs),
+    Audit(AuditArgs),
     Demo(DemoArgs),
     /// Print a completion script for a shell.
     #[command(after_help = "\
@@ -110,6 +112,8 @@ Examples:
 pub(super) struct McpArgs {
     #[command(flatten)]
     pub(super) files: FileArgs,
+    #[command(flatten)]
+    pub(super) data: DataArgs,
     /// A file of OpenAI-style functions (a `tools` array) to add. Without any server they keep their own names.
     #[arg(short, long, value_name = "FILE", requires = "endpoint")]
     pub(super) functions: Option<PathBuf>,
@@ -161,6 +165,16 @@ pub(super) struct ListenArgs {
     /// The address to listen on [default: 127.0.0.1:4242].
     #[arg(short, long, value_name = "ADDR")]
     bind: Option<String>,
+    #[command(flatten)]
+    data: DataArgs,
+    /// The model provider, in place of those in the file; without a path it gets `/v1`, as `base_url` does.
+    #[arg(short, long, value_name = "URL")]
+    upstream: Option<String>,
+}
+
+// Where what is kept is. (No doc comment, see above.)
+#[derive(Clone, Debug, Args)]
+pub(super) struct DataArgs {
     /// The folder for what toolway keeps between requests; `:memory:` keeps it in memory.
     #[arg(
         long,
@@ -168,10 +182,7 @@ pub(super) struct ListenArgs {
         env = "TOOLWAY_DATA_DIR",
         hide_env_values = true
     )]
-    data_dir: Option<PathBuf>,
-    /// The model provider, in place of those in the file; without a path it gets `/v1`, as `base_url` does.
-    #[arg(short, long, value_name = "URL")]
-    upstream: Option<String>,
+    pub(super) data_dir: Option<PathBuf>,
 }
 
 /// Check the configuration, the servers, the upstreams and the webhooks.
@@ -234,6 +245,8 @@ Examples:
 pub(super) struct CallArgs {
     #[command(flatten)]
     pub(super) files: FileArgs,
+    #[command(flatten)]
+    data: DataArgs,
     /// The tool's name, as `toolway tools` lists it.
     pub(super) name: String,
     /// The arguments, a JSON object.
@@ -320,6 +333,67 @@ pub(super) struct DenyArgs {
     pub(super) id: String,
 }
 
+/// Show who called what: the records of calls, decisions and servers, the newest last.
+///
+/// Asks the running gateway; where none runs, reads the files of the audit. docs/audit.md tells more.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolway audit --since 1h
+  toolway audit --follow --tool 'files__*'
+  toolway audit --verdict denied --csv > denied.csv")]
+pub(super) struct AuditArgs {
+    #[command(flatten)]
+    files: FileArgs,
+    #[command(flatten)]
+    data: DataArgs,
+    /// The URL of the running gateway [default: `bind` of the configuration].
+    #[arg(long, value_name = "URL")]
+    pub(super) url: Option<String>,
+    /// The name of the key to ask with, of `[keys.NAME]` or `api_keys[0]` [default: the first].
+    #[arg(long = "as", value_name = "NAME")]
+    pub(super) own_key: Option<String>,
+    /// Only records from this time on: `2026-11-23T18:00:00Z`, or so long ago: `30m`, `1h`, `7d`.
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only records before this time.
+    #[arg(long, value_name = "TIME", conflicts_with = "follow")]
+    until: Option<String>,
+    /// Only tools that match, by their offered names.
+    #[arg(long, value_name = "PATTERN")]
+    tool: Option<String>,
+    /// Only servers that match.
+    #[arg(long, value_name = "PATTERN")]
+    server: Option<String>,
+    /// Only requests with this key.
+    #[arg(long, value_name = "NAME")]
+    key: Option<String>,
+    /// Only this face: chat, responses, messages, mcp, mcp_session, rest, tool_calls, events, cli.
+    #[arg(long, value_name = "FACE")]
+    face: Option<String>,
+    /// Only this verdict: allowed, denied, asked, confirmed, refused, expired.
+    #[arg(long, value_name = "VERDICT")]
+    verdict: Option<String>,
+    /// Only this outcome, such as ok, tool_error or timeout.
+    #[arg(long, value_name = "OUTCOME")]
+    outcome: Option<String>,
+    /// Only the request of this id.
+    #[arg(long, value_name = "ID")]
+    request: Option<String>,
+    /// Most records; the newest are shown.
+    #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) limit: u32,
+    /// Show new records as they come.
+    #[arg(long)]
+    pub(super) follow: bool,
+    /// Print JSON, one record a line.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print a table for spreadsheets.
+    #[arg(long, conflicts_with_all = ["json", "follow"])]
+    pub(super) csv: bool,
+}
+
 /// Try toolway with a built-in model and a built-in MCP server; needs no key and no network.
 ///
 /// Sends a streamed chat completion through the gateway's own port, shows each step, and prints the commands
@@ -344,7 +418,24 @@ impl McpArgs {
         Given {
             functions: self.functions.clone(),
             endpoint: self.endpoint.clone(),
-            ..self.files.given()
+            ..self.data.over(&self.files)
+        }
+    }
+}
+
+impl CallArgs {
+    /// The overrides for the configuration.
+    pub(super) fn given(&self) -> Given {
+        self.data.over(&self.files)
+    }
+}
+
+impl DataArgs {
+    /// The same, with what overrides the files.
+    fn over(&self, files: &FileArgs) -> Given {
+        Given {
+            data_dir: self.data_dir.clone(),
+            ..files.given()
         }
     }
 }
@@ -382,6 +473,36 @@ impl McpArgs {
     }
 }
 
+impl AuditArgs {
+    /// The overrides for the configuration.
+    pub(super) fn given(&self) -> Given {
+        self.data.over(&self.files)
+    }
+
+    /// What is asked for.
+    ///
+    /// # Errors
+    /// When there is no such verdict.
+    pub(super) fn params(&self) -> anyhow::Result<AuditParams> {
+        let verdict = self.verdict.as_deref().map(|verdict| {
+            serde_json::from_value(verdict.into())
+                .map_err(|_| anyhow::anyhow!("there is no verdict `{verdict}`"))
+        });
+        Ok(AuditParams {
+            since: self.since.clone(),
+            until: self.until.clone(),
+            key: self.key.clone(),
+            face: self.face.clone(),
+            server: self.server.clone(),
+            tool: self.tool.clone(),
+            verdict: verdict.transpose()?,
+            outcome: self.outcome.clone(),
+            request: self.request.clone(),
+            ..AuditParams::default()
+        })
+    }
+}
+
 impl ApproveArgs {
     /// Which later calls are approved as well.
     pub(super) fn remembered(&self) -> Option<Remembered> {
@@ -402,7 +523,7 @@ impl ListenArgs {
     pub(super) fn over(&self, files: &FileArgs) -> Given {
         Given {
             bind: self.bind.clone(),
-            data_dir: self.data_dir.clone(),
+            data_dir: self.data.data_dir.clone(),
             upstream: self.upstream.clone(),
             keys: Keys::All,
             ..files.given()

@@ -79,7 +79,7 @@ fn variables(given: &Given, environment: &Environment<'_>) -> BTreeSet<String> {
 /// The arguments with which a client starts it, from any folder.
 fn arguments(asked: &McpArgs, folder: &Path) -> Result<Vec<String>> {
     let mut args = vec!["mcp".to_owned()];
-    let mut add = |option: &str, file: &Path| -> Result<()> {
+    let add = |args: &mut Vec<String>, option: &str, file: &Path| -> Result<()> {
         let path = folder.join(file);
         // Without `.` and `..`, but not canonicalized, because few programs on Windows accept that form.
         let plain = match cfg!(windows) {
@@ -92,13 +92,20 @@ fn arguments(asked: &McpArgs, folder: &Path) -> Result<Vec<String>> {
     };
     let default = || Some(PathBuf::from(DEFAULT_FILE)).filter(|it| folder.join(it).is_file());
     if let Some(config) = asked.files.config().cloned().or_else(default) {
-        add("--config", &config)?;
+        add(&mut args, "--config", &config)?;
     }
     for file in asked.files.mcp() {
-        add("--mcp", file)?;
+        add(&mut args, "--mcp", file)?;
+    }
+    if let Some(data) = &asked.data.data_dir {
+        let data = match data.to_str() {
+            Some(":memory:") => data.clone(),
+            _ => folder.join(data),
+        };
+        args.extend(["--data-dir".to_owned(), text(data)?]);
     }
     if let Some(file) = &asked.functions {
-        add("--functions", file)?;
+        add(&mut args, "--functions", file)?;
     }
     for (option, value) in [
         ("--endpoint", &asked.endpoint),

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::serve;
 use crate::{
+    audit::Audit,
     config::{Config, Environment, RawConfig},
     server as http_face,
     store::StoreEntries,
@@ -32,7 +33,7 @@ pub(super) async fn run(bind: SocketAddr, once: bool, stop: CancellationToken) -
     let listener = free(bind).await?;
     let address = listener.local_addr()?;
     let config = config(model_address, address)?;
-    let gateway = serve::gateway(&config, StoreEntries::default())?;
+    let gateway = serve::gateway(&config, StoreEntries::default(), Audit::default())?;
     gateway.settled(Instant::now() + SETTLING).await;
 
     let serving = tokio::spawn(http_face::serve(

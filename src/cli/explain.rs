@@ -1,7 +1,7 @@
 //! `toolway check --explain`: what the policy says about one call, and which rule says so.
 
 use super::{run, terminal};
-use crate::config::Config;
+use crate::{audit::Audit, config::Config};
 use anyhow::{Context, Result, bail};
 use toolway_core::{
     policy::{KeyId, Step},
@@ -26,7 +26,7 @@ pub(super) async fn explain(config: &Config, asked: Question<'_>, as_json: bool)
         found.with_context(|| format!("there is no key `{name}`, only: {}", names.join(", ")))
     };
     let key = asked.key.map(place).transpose()?;
-    let gateway = run::settled(config).await?;
+    let gateway = run::settled(config, Audit::default()).await?;
     let catalog = gateway.catalog();
     let Some(tool) = catalog.find(asked.tool) else {
         let alike = catalog.suggest(asked.tool);

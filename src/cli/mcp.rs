@@ -6,12 +6,13 @@ use anyhow::{Context, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::serve;
-use crate::{config::Config, server::stdio, store::StoreEntries};
+use crate::{audit::Audit, config::Config, server::stdio, store::StoreEntries};
 use toolway_protocol::tool::ServerId;
 
 /// Serves the client until it closes its end or toolway gets a stop signal; leaves nothing running.
 pub(super) async fn run(config: Config, show: Show, stop: CancellationToken) -> Result<()> {
-    let gateway = serve::gateway(&config, StoreEntries::default())?;
+    let audit = Audit::open(&config.audit, &config.data)?;
+    let gateway = serve::gateway(&config, StoreEntries::default(), audit)?;
     let view = match (&show, lone_group(&config)) {
         (Show::Profile(name), _) => gateway.view(Some(name)),
         (Show::Functions, Some(group)) => Some(gateway.view_of(group)),

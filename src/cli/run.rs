@@ -16,6 +16,7 @@ use super::{
 };
 use crate::health::{ServerHealth, ServerState};
 use crate::{
+    audit::Audit,
     config::{Config, Problem},
     gateway::{
         Gateway, listing,
@@ -41,7 +42,8 @@ const LISTING: Duration = Duration::from_secs(5);
 
 /// Starts the servers, waits until each is ready or has failed, notes what they offer, and stops them.
 pub(super) async fn inventory(config: &Config) -> Result<Inventory> {
-    let gateway = settled(config).await?;
+    // No call is made.
+    let gateway = settled(config, Audit::default()).await?;
     let inventory = look(config, &gateway);
     gateway.shutdown().await;
     Ok(inventory)
@@ -127,7 +129,8 @@ pub(super) async fn call(
     name: &str,
     arguments: &str,
 ) -> Result<(CallOutcome, Vec<ServerLine>)> {
-    let gateway = settled(config).await?;
+    let audit = Audit::open(&config.audit, &config.data)?;
+    let gateway = settled(config, audit).await?;
     let servers = gateway.health().into_iter().map(server);
     let groups = gateway.functions();
     let servers = servers.chain(groups.iter().map(group));
@@ -151,13 +154,14 @@ fn hidden(config: &Config, server: &str, name: &str) -> Option<String> {
     (!config.tools.shows(own)).then(|| own.to_owned())
 }
 
-pub(super) async fn settled(config: &Config) -> Result<Arc<Gateway>> {
+/// A gateway whose servers are ready or have failed.
+pub(super) async fn settled(config: &Config, audit: Audit) -> Result<Arc<Gateway>> {
     let slowest = config.servers.iter().map(|server| server.start_timeout);
     let start_wait = slowest.max().unwrap_or_default() + GRACE;
     let mut config = config.clone();
     // Delays are reported here, not in the log.
     config.gateway.start_wait = start_wait;
-    let gateway = serve::gateway(&config, StoreEntries::default())?;
+    let gateway = serve::gateway(&config, StoreEntries::default(), audit)?;
     let settled = gateway.settled(Instant::now() + start_wait);
     progress::while_waiting(&gateway, settled).await;
     Ok(gateway)

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{announce, open_files};
 use crate::{
+    audit::Audit,
     config::{Config, Environment},
     gateway::{Gateway, Setup, servers::ServerReader},
     server,
@@ -24,7 +25,8 @@ pub(super) async fn run(mut config: Config, stop: CancellationToken) -> Result<(
     open_files::fit(&mut config);
     let listener = bind(config.server.bind)?;
     let entries = StoreEntries::open(&config.data)?;
-    let gateway = gateway(&config, entries)?;
+    let audit = Audit::open(&config.audit, &config.data)?;
+    let gateway = gateway(&config, entries, audit)?;
     gateway.restore_servers().await;
     say_where(&config, &listener).await?;
     let stopped = stop.cancelled_owned();
@@ -50,8 +52,12 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-/// Starts a gateway as configured, with this store.
-pub(super) fn gateway(config: &Config, entries: StoreEntries) -> Result<Arc<Gateway>> {
+/// Starts a gateway as configured, with this store and this audit.
+pub(super) fn gateway(
+    config: &Config,
+    entries: StoreEntries,
+    audit: Audit,
+) -> Result<Arc<Gateway>> {
     Gateway::start(Setup {
         config: config.gateway.clone(),
         upstreams: config.upstreams.clone(),
@@ -64,6 +70,7 @@ pub(super) fn gateway(config: &Config, entries: StoreEntries) -> Result<Arc<Gate
             Config::server(name, definition, &Environment::real())
         }),
         entries: Arc::new(entries),
+        audit,
     })
     .context("cannot set up TLS")
 }

@@ -118,6 +118,7 @@ impl<'a> Check<'a> {
             "keys",
             "policy",
             "approvals",
+            "audit",
         ];
         let [
             upstreams,
@@ -129,6 +130,7 @@ impl<'a> Check<'a> {
             keys,
             policy,
             approvals,
+            audit,
         ] = parts.map(|key| top.remove(key));
         let mut raw: RawConfig = self.table("", top);
         raw.upstreams = self.tables_of_list("upstreams", upstreams);
@@ -142,6 +144,9 @@ impl<'a> Check<'a> {
         raw.client_keys = self.tables_by_name("keys", keys);
         if let Some(table) = approvals.and_then(|value| self.expect_table("approvals", value)) {
             raw.approvals = self.table("approvals", table);
+        }
+        if let Some(table) = audit.and_then(|value| self.expect_table("audit", value)) {
+            raw.audit = self.table("audit", table);
         }
         if let Some(mut table) = policy.and_then(|value| self.expect_table("policy", value)) {
             let rules = table.remove("rules");

@@ -75,6 +75,31 @@ pub struct RawConfig {
     pub policy: RawPolicy,
     /// How a person is asked before a call.
     pub approvals: RawApprovals,
+    /// What is recorded of calls.
+    pub audit: RawAudit,
+}
+
+/// What is recorded of calls, decisions and servers (docs/audit.md): the `[audit]` table.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawAudit {
+    /// `false` switches it off. Default: `true`, because who called what is asked afterwards; nothing that a call holds is
+    /// kept.
+    pub enabled: Option<bool>,
+    /// The folder of its files, `audit-TIME.jsonl`. Default: `audit` in `data_dir`.
+    pub folder: Option<String>,
+    /// How long records are kept, in days, 1 to 3650. Default: `30`.
+    pub keep_days: Option<i64>,
+    /// Most bytes of all files together, 1 MiB to 1 TiB; the oldest are deleted. Default: `268435456` (256 MiB).
+    pub max_bytes: Option<i64>,
+    /// Keeps the arguments of calls, without values under names such as `password`, `token`, `api_key` and
+    /// `authorization`, and without the secrets of the configuration. Default: `false`.
+    pub arguments: Option<bool>,
+    /// Keeps the results of calls, likewise. Default: `false`.
+    pub results: Option<bool>,
+    /// Longest arguments and longest result that are kept of a call, in bytes, 16 to 1 MiB; the rest is cut off.
+    /// Default: `4096`.
+    pub max_value_bytes: Option<i64>,
 }
 
 /// How a person is asked before calls for which the policy says `ask`: the `[approvals]` table.
@@ -290,10 +315,22 @@ pub struct RawServer {
     pub isolation: Option<RawIsolation>,
     /// Runs its calls one after another, in order; while one waits for a person, the next one runs. Default: `false`.
     pub stateful: Option<bool>,
+    /// `"eager"`: it runs always; `"on_demand"`: it is started to read its lists, stopped when nothing has used it for
+    /// `idle_stop`, and started by the next call. Default: `"eager"`.
+    pub start: Option<String>,
+    /// How long an `"on_demand"` server runs without use. Default: `"10m"`.
+    pub idle_stop: Option<RawDuration>,
+    /// How many processes or connections of it run, 1 to 64; each call goes to the one with the fewest. Not for a
+    /// `stateful` server. Default: `1`.
+    pub instances: Option<i64>,
     /// Longest time from the start of the server to its first tool list. Default: `"60s"`.
     pub start_timeout: Option<RawDuration>,
-    /// Most calls of it that run at the same time, 1 to 1000. Default: `16`, or `1` when `stateful`.
+    /// Most calls of each instance that run at the same time, 1 to 1000. Default: `16`, or `1` when `stateful`.
     pub parallel_calls: Option<i64>,
+    /// Most calls of each instance that wait for their turn, 0 to 10000; for one more the server is busy. Default: `256`.
+    pub queue: Option<i64>,
+    /// Longest wait of a call for its turn; then the server is busy. Default: `loop.tool_timeout`.
+    pub queue_wait: Option<RawDuration>,
     /// Longest message accepted from it, in bytes, 1024 to 1 GiB. Default: `16777216` (16 MiB).
     pub max_message_bytes: Option<i64>,
     /// `GET /readyz` answers 503 until this server is ready. Default: `false`.

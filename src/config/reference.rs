@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// The tables of the configuration: the struct that describes one, its title and its path.
-const TABLES: [(&str, &str); 13] = [
+const TABLES: [(&str, &str); 14] = [
     ("RawConfig", "Top level"),
     ("RawUpstream", "`[[upstreams]]`"),
     ("RawModel", "`[models.NAME]`"),
@@ -16,12 +16,14 @@ const TABLES: [(&str, &str); 13] = [
     ("RawPolicy", "`[policy]`"),
     ("RawRule", "`[[policy.rules]]`"),
     ("RawApprovals", "`[approvals]`"),
+    ("RawAudit", "`[audit]`"),
     ("RawCondition", "A condition in `args` of a rule"),
 ];
 
 /// Keys that are described by a table of their own.
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 10] = [
     "approvals",
+    "audit",
     "upstreams",
     "models",
     "loop",

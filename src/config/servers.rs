@@ -10,7 +10,10 @@ use super::{
     values::Origin,
 };
 use crate::secret::Secret;
-use crate::upstream::mcp::{self, HttpKind, Transport};
+use crate::upstream::{
+    MAX_WAITING,
+    mcp::{self, HttpKind, Transport},
+};
 use toolway_core::{
     catalog::{Risk, ServerRisk, ToolFilter},
     policy::Rule,
@@ -142,6 +145,16 @@ impl Check<'_> {
                 "calls on a `stateful` server run one after another; leave this out",
             );
         }
+        let idle_stop = self.idle_stop(&path, &raw);
+        let instances = self.number(key("instances"), raw.instances, 1..=64, 1);
+        if stateful && instances > 1 {
+            let message = "a `stateful` server has one instance; leave this out";
+            self.problem(key("instances"), message);
+        }
+        let queue = self.number(key("queue"), raw.queue, 0..=10_000, MAX_WAITING);
+        let queue_wait = raw
+            .queue_wait
+            .map(|wait| self.time(key("queue_wait"), Some(wait), Duration::ZERO));
         let start_timeout = self.time(
             key("start_timeout"),
             raw.start_timeout,
@@ -176,13 +189,36 @@ impl Check<'_> {
             transport: transport?,
             stateful,
             start_timeout,
+            idle_stop,
+            instances,
             parallel_calls,
+            queue,
+            queue_wait,
             max_message_bytes,
             required,
             tools,
             risk,
             cache,
         })
+    }
+
+    /// How long the server runs without use; `None`: always.
+    fn idle_stop(&mut self, path: &str, raw: &RawServer) -> Option<Duration> {
+        let is_on_demand = match raw.start.as_deref() {
+            None | Some("eager") => false,
+            Some("on_demand") => true,
+            Some(other) => {
+                let message = format_args!("must be \"eager\" or \"on_demand\", not \"{other}\"");
+                self.problem(format_args!("{path}.start"), message);
+                return None;
+            }
+        };
+        let path = format_args!("{path}.idle_stop").to_string();
+        if raw.idle_stop.is_some() && !is_on_demand {
+            self.problem(&path, "is for servers with `start = \"on_demand\"`");
+        }
+        let idle_stop = self.time(&path, raw.idle_stop, Duration::from_secs(600));
+        is_on_demand.then_some(idle_stop)
     }
 
     fn risk(&mut self, path: &str, raw: &RawServer) -> ServerRisk {

@@ -114,15 +114,14 @@ impl Gateway {
             });
         }
         record.add_calls(now.len());
+        let principal = client.principal;
         let mut made = self.make(&now, selected, client).await.into_iter();
         for (call, outcome) in calls.iter().zip(&mut outcomes) {
             if outcome.is_none() {
                 let made = made.next().unwrap_or_else(unknown);
                 let id = call.approval.as_deref().unwrap_or_default();
                 if let Ok(stored) = serde_json::to_string(&Stored::new(fingerprint(call), &made)) {
-                    self.entries()
-                        .keep_outcome(client.principal, id, stored)
-                        .await;
+                    self.entries().keep_outcome(principal, id, stored).await;
                 }
                 *outcome = Some(made);
             }

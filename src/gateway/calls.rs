@@ -6,25 +6,29 @@
 
 mod kept_results;
 mod lanes;
+mod recorded;
 
 use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+use self::recorded::{CallRecording, RecordedEnd, outcome_of};
 pub(super) use self::{
     kept_results::KeptResults,
     lanes::{CallEvent, CallsOf, RunningCalls},
+    recorded::{Unsent, unapproved, unknown},
 };
 use super::confirmations::{CallOrigin, Confirmations};
-use crate::{store::confirmations::Confirmation, upstream::mcp::Sends};
+use crate::{audit::Audit, store::confirmations::Confirmation, upstream::mcp::Sends};
 use toolway_core::{
+    audit::{self, AuditVerdict},
     catalog::Offered,
     policy::{Admitted, Asked, CallRequest, ClientPolicy, Verdict},
     route::{self, Retries},
 };
 use toolway_protocol::{
-    mcp::results::asks_for_input,
+    mcp::results::{asks_for_input, write_result},
     tool::{CallError, JsonObject, ToolResult, millis},
 };
 
@@ -44,6 +48,10 @@ pub(super) struct AdmittedCall<'a> {
     pub tool: &'a Admitted,
     /// Its arguments.
     pub arguments: &'a JsonObject,
+    /// Whose it is.
+    pub origin: &'a CallOrigin,
+    /// What is recorded of it goes here.
+    pub audit: &'a Audit,
     /// How it is approved, if a person has to agree to it.
     pub approval: Approval<'a>,
     /// Its limits if it may be repeated; `None` if it may not.
@@ -71,6 +79,12 @@ pub(super) struct FinishedCall<T> {
 pub(super) trait LoggedResult {
     /// The status that the log shows.
     fn status(&self) -> &'static str;
+
+    /// About how large it is.
+    fn text_bytes(&self) -> u64;
+
+    /// `CallToolResult`.
+    fn to_json(&self) -> Value;
 }
 
 impl LoggedResult for ToolResult {
@@ -79,6 +93,16 @@ impl LoggedResult for ToolResult {
             true => "tool_error",
             false => "ok",
         }
+    }
+
+    fn text_bytes(&self) -> u64 {
+        let structured = self.structured_content.as_ref();
+        let content = self.content.iter().map(|it| it.text_bytes() as u64);
+        content.sum::<u64>() + structured.map_or(0, audit::text_bytes)
+    }
+
+    fn to_json(&self) -> Value {
+        write_result(self.clone())
     }
 }
 
@@ -91,16 +115,26 @@ impl LoggedResult for Value {
             _ => "ok",
         }
     }
+
+    fn text_bytes(&self) -> u64 {
+        audit::text_bytes(self)
+    }
+
+    fn to_json(&self) -> Value {
+        self.clone()
+    }
 }
 
-/// Asks `policy` whether a tool that the client is shown may be called.
+/// Asks `policy` whether a tool that the client is shown may be called, and whether the arguments fit. What may not be sent
+/// is recorded.
 ///
 /// # Errors
-/// [`CallError::Denied`].
+/// [`CallError::Denied`], [`CallError::InvalidParams`].
 pub(super) fn admit(
     tool: &Arc<Offered>,
     arguments: &JsonObject,
     client: &ClientPolicy,
+    (origin, audit): (&CallOrigin, &Audit),
 ) -> Result<Admitted, CallError> {
     let request = CallRequest {
         tool,
@@ -108,17 +142,39 @@ pub(super) fn admit(
         key: client.key,
         arguments,
     };
-    match client.policy.evaluate(&request) {
-        Verdict::Allow(tool) | Verdict::Ask(tool) => Ok(tool),
-        Verdict::Deny { reason, .. } => Err(CallError::Denied { reason }),
-    }
+    let (error, rule, verdict) = match client.policy.evaluate(&request) {
+        Verdict::Allow(admitted) | Verdict::Ask(admitted) => {
+            let validator = tool.validator.as_ref();
+            match validator.map_or(Ok(()), |it| it.check(arguments)) {
+                Ok(()) => return Ok(admitted),
+                Err(misfit) => {
+                    let rule = admitted.rule().to_owned();
+                    (misfit, rule, AuditVerdict::Allowed)
+                }
+            }
+        }
+        Verdict::Deny { reason, rule } => {
+            (CallError::Denied { reason }, rule, AuditVerdict::Denied)
+        }
+    };
+    let unsent = Unsent {
+        name: tool.name.as_str(),
+        tool: Some(tool),
+        arguments: Some(arguments),
+        verdict,
+        rule: Some(&rule),
+        outcome: outcome_of(&error),
+        error: &error.for_log(),
+    };
+    unsent.record(audit, origin);
+    Err(error)
 }
 
 /// How a call gets the approval that it may need.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Approval<'a> {
     /// Through the list of confirmations.
-    From(&'a Confirmations, &'a CallOrigin),
+    From(&'a Confirmations),
     /// The face has used one up for this call.
     Given,
     /// No person can be asked.
@@ -155,6 +211,7 @@ impl AdmittedCall<'_> {
         mut attempt: impl FnMut(Sends) -> F,
         mut announce: impl FnMut(Announcement) -> A,
     ) -> FinishedCall<T> {
+        let mut recording = CallRecording::new(&self);
         // Rare, so it has no room in the future of every call.
         if let Err(error) = match self.tool.asked() {
             Some(asked) => Box::pin(self.approve(asked, &mut announce)).await,
@@ -162,6 +219,7 @@ impl AdmittedCall<'_> {
         } {
             let outcome = Err(error);
             self.log(&outcome, 0, 0);
+            recording.end(self.recorded(&outcome));
             return FinishedCall {
                 outcome,
                 duration_ms: 0,
@@ -169,11 +227,14 @@ impl AdmittedCall<'_> {
             };
         }
         let begun = Instant::now();
+        recording.begin(begun);
         let _forget = self.kept.map(|kept| kept.forget_after(self.tool));
         let (mut attempts, sends) = (1, Sends::default());
         let outcome = loop {
+            recording.attempts = attempts;
             let outcome = attempt(sends.clone()).await;
             attempts = attempts.max(sends.so_far());
+            recording.attempts = attempts;
             let pause = self.pause(&outcome, attempts);
             match (pause, outcome) {
                 // Rare, so its timer has no room in the future of every call.
@@ -190,6 +251,7 @@ impl AdmittedCall<'_> {
         };
         let duration_ms = millis(begun.elapsed());
         self.log(&outcome, duration_ms, attempts);
+        recording.end(self.recorded(&outcome));
         FinishedCall {
             outcome,
             duration_ms,
@@ -205,9 +267,10 @@ impl AdmittedCall<'_> {
     ) -> Result<(), CallError> {
         match self.approval {
             Approval::Given => Ok(()),
-            Approval::From(confirmations, origin) => {
+            Approval::From(confirmations) => {
                 let announce = |waiting| announce(Announcement::Waits(waiting));
-                let settled = confirmations.settle(origin, self.tool, self.arguments, announce);
+                let settled =
+                    confirmations.settle(self.origin, self.tool, self.arguments, announce);
                 settled.await
             }
             Approval::Impossible => Err(CallError::Denied {
@@ -226,6 +289,24 @@ impl AdmittedCall<'_> {
         let left = left.min(limits.silence);
         let annotations = self.tool.tool.annotations;
         route::repeat_after(error, annotations, self.retries, attempts, left)
+    }
+
+    /// A person can be asked before it.
+    fn can_be_asked(&self) -> bool {
+        !matches!(self.approval, Approval::Impossible)
+    }
+
+    fn recorded<'e, T: LoggedResult>(&self, outcome: &'e Result<T, CallError>) -> RecordedEnd<'e> {
+        let result = outcome.as_ref().ok();
+        RecordedEnd {
+            outcome: match outcome {
+                Ok(result) => result.status(),
+                Err(error) => outcome_of(error),
+            },
+            error: outcome.as_ref().err(),
+            result_bytes: result.map(LoggedResult::text_bytes),
+            result: result.and_then(|result| self.audit.result(|| result.to_json())),
+        }
     }
 
     fn log<T: LoggedResult>(

@@ -47,7 +47,7 @@ use toolway_protocol::{
 };
 
 use super::{
-    Gateway,
+    Gateway, RequestClient, RequestSource,
     calls::{CallLimits, CallsOf, RunningCalls},
     claims::Claims,
     confirmations::CallOrigin,
@@ -88,6 +88,10 @@ pub struct ChatInput {
     pub principal: Principal,
     /// The client's key.
     pub key: Option<KeyId>,
+    /// Which API the client speaks: `chat`, `responses` or `messages`.
+    pub face: &'static str,
+    /// Where the request comes from.
+    pub source: RequestSource,
     /// What is logged when the request ends.
     pub record: Arc<Record>,
     /// Turns a failure into the error event within a stream.
@@ -276,19 +280,44 @@ impl Chat<'_> {
             deadline: self.deadline,
         };
         self.count_calls(&lanes);
-        let origin = CallOrigin {
-            session: self.input.session.as_ref().map(|it| it.as_str().to_owned()),
-            ..self
-                .gateway
-                .origin_of(self.input.principal, self.input.key, "chat")
-        };
         RunningCalls::new(
             self.gateway,
-            CallsOf::Client(Arc::new(origin)),
+            CallsOf::Client(Arc::new(self.origin())),
             lanes,
             limits,
             config.parallel_calls,
         )
+    }
+
+    /// The client, as the maker of its calls.
+    fn origin(&self) -> CallOrigin {
+        let ChatInput {
+            principal,
+            key,
+            face,
+            source,
+            session,
+            ..
+        } = self.input;
+        CallOrigin {
+            session: session.as_ref().map(|it| it.as_str().to_owned()),
+            ..self.gateway.origin_of(&RequestClient {
+                principal: *principal,
+                key: *key,
+                has_approved: false,
+                face,
+                source: source.clone(),
+            })
+        }
+    }
+
+    /// Records the calls of a turn that are not sent.
+    pub(super) fn note_refused(&self, turn: &mut Turn) {
+        for refused in turn.take_refused() {
+            let (selected, catalog) = (&self.selected, &self.catalog);
+            self.gateway
+                .record_refused(&self.origin(), &refused, selected, catalog);
+        }
     }
 
     /// Prepares more calls of a turn.

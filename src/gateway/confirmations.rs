@@ -15,12 +15,17 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::random::unguessable;
+use super::{random::unguessable, source::RequestSource};
+use crate::audit::Audit;
 use crate::store::{
     Principal, StoreEntries,
     confirmations::{Confirmation, ConfirmationState, Grant},
 };
-use toolway_core::{policy::Admitted, route::cache::canonical};
+use toolway_core::{
+    audit::{AuditEvent, AuditRecord, AuditVerdict},
+    policy::Admitted,
+    route::cache::canonical,
+};
 use toolway_protocol::tool::{CallError, JsonObject, millis};
 
 /// How often a call that waits looks for decisions of other processes on the same store.
@@ -72,6 +77,21 @@ pub struct CallOrigin {
     pub session: Option<String>,
     /// What the request does meanwhile.
     pub when_asked: WhenAsked,
+    /// Where the request comes from.
+    pub source: RequestSource,
+}
+
+impl CallOrigin {
+    /// A record of it.
+    pub(super) fn record(&self) -> AuditRecord {
+        AuditRecord {
+            request: self.source.request_id(),
+            key: self.key.clone(),
+            face: Some(self.face.into()),
+            client: self.source.client_name(),
+            ..AuditRecord::default()
+        }
+    }
 }
 
 /// Whose confirmations may be seen and decided on.
@@ -108,18 +128,45 @@ pub enum Undecided {
 pub struct Confirmations {
     config: Config,
     entries: Arc<StoreEntries>,
+    audit: Audit,
     /// Grows with every decision of this process.
     decided: watch::Sender<u64>,
 }
 
 impl Confirmations {
     /// The list in this store.
-    pub(super) fn new(config: Config, entries: Arc<StoreEntries>) -> Confirmations {
+    pub(super) fn new(config: Config, entries: Arc<StoreEntries>, audit: Audit) -> Confirmations {
         Confirmations {
             config,
             entries,
+            audit,
             decided: watch::Sender::new(0),
         }
+    }
+
+    /// What is recorded of calls.
+    pub(super) fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// Records what was decided on a call, or that a person is asked; `by` is whose request that is, if it is one's.
+    fn note(&self, by: Option<&CallOrigin>, confirmation: &Confirmation, verdict: AuditVerdict) {
+        self.audit.record(|| AuditRecord {
+            event: AuditEvent::Approval,
+            server: Some(confirmation.server.clone()),
+            tool: Some(confirmation.name.clone()),
+            verdict: Some(verdict),
+            rule: Some(confirmation.rule.clone()),
+            confirmation: Some(confirmation.id.clone()),
+            ..match by {
+                Some(by) => by.record(),
+                None => AuditRecord {
+                    key: confirmation.key.clone(),
+                    face: Some(confirmation.face.clone().into()),
+                    ..AuditRecord::default()
+                },
+            }
+        });
     }
 
     /// What chats do while a person is asked.
@@ -223,7 +270,7 @@ impl Confirmations {
             true => ConfirmationState::Used,
             false => ConfirmationState::Denied,
         };
-        match (self.decide(scope, id, state, None).await, confirms) {
+        match (self.decide(origin, scope, id, state, None).await, confirms) {
             (Ok(_), true) => Ok(()),
             (Ok(_), false) => Err(denied(REFUSED)),
             // It was decided on elsewhere meanwhile.
@@ -244,7 +291,7 @@ impl Confirmations {
         arguments: &JsonObject,
     ) {
         // Without randomness the person is asked again.
-        if let Ok(opened) = self.open(origin, tool, arguments, true).await {
+        if let Ok(opened) = self.add(origin, tool, arguments, true).await {
             let approved = ConfirmationState::Approved;
             self.entries.change_confirmation(&opened, approved).await;
         }
@@ -258,7 +305,7 @@ impl Confirmations {
             .into_iter()
             .partition(|it| it.is_live(now) && it.state != ConfirmationState::Used);
         for confirmation in over {
-            self.entries.forget_confirmation(&confirmation).await;
+            self.forget(&confirmation).await;
         }
         let of = |state| live.iter().filter(move |it| it.state == state);
         for approved in of(ConfirmationState::Approved) {
@@ -281,6 +328,20 @@ impl Confirmations {
     /// # Errors
     /// When the system has no randomness.
     pub async fn open(
+        &self,
+        origin: &CallOrigin,
+        tool: &Admitted,
+        arguments: &JsonObject,
+        by_call: bool,
+    ) -> Result<Confirmation, CallError> {
+        let confirmation = self.add(origin, tool, arguments, by_call).await?;
+        self.note(Some(origin), &confirmation, AuditVerdict::Asked);
+        let (id, tool, rule) = (&confirmation.id, &confirmation.name, &confirmation.rule);
+        tracing::info!(confirmation = %id.get(..11).unwrap_or(id), tool.name = %tool, rule, "A call waits for approval");
+        Ok(confirmation)
+    }
+
+    async fn add(
         &self,
         origin: &CallOrigin,
         tool: &Admitted,
@@ -310,9 +371,15 @@ impl Confirmations {
             state: ConfirmationState::Pending,
         };
         self.entries.keep_confirmation(&confirmation, by_call).await;
-        let (id, tool, rule) = (&confirmation.id, &confirmation.name, &confirmation.rule);
-        tracing::info!(confirmation = %id.get(..11).unwrap_or(id), tool.name = %tool, rule, "A call waits for approval");
         Ok(confirmation)
+    }
+
+    /// Forgets a confirmation that is over.
+    async fn forget(&self, confirmation: &Confirmation) {
+        let was_there = self.entries.forget_confirmation(confirmation).await;
+        if was_there && confirmation.state == ConfirmationState::Pending {
+            self.note(None, confirmation, AuditVerdict::Expired);
+        }
     }
 
     /// What can be seen, the newest first: what is pending, and what was decided and not swept yet.
@@ -334,12 +401,13 @@ impl Confirmations {
         }
     }
 
-    /// Decides on a pending confirmation; gives it as it was before. Of several decisions one counts.
+    /// Decides on a pending confirmation, at the request of `by`; gives it as it was before. Of several decisions one counts.
     ///
     /// # Errors
     /// See [`Undecided`].
     pub async fn decide(
         &self,
+        by: &CallOrigin,
         scope: Scope,
         id: &str,
         state: ConfirmationState,
@@ -350,7 +418,7 @@ impl Confirmations {
             return Err(Undecided::Unknown);
         }
         if !found.is_live(now()) {
-            self.entries.forget_confirmation(&found).await;
+            self.forget(&found).await;
             return Err(Undecided::Expired);
         }
         if remember.is_some_and(|it| !it.for_ever) && found.session.is_none() {
@@ -363,6 +431,11 @@ impl Confirmations {
             self.grant(&found, remember).await;
         }
         self.decided.send_modify(|decided| *decided += 1);
+        let verdict = match state {
+            ConfirmationState::Denied => AuditVerdict::Refused,
+            _ => AuditVerdict::Confirmed,
+        };
+        self.note(Some(by), &found, verdict);
         let (id, tool) = (&found.id, &found.name);
         tracing::info!(confirmation = %id.get(..11).unwrap_or(id), tool.name = %tool, ?state, "A call was decided on");
         Ok(found)

@@ -9,9 +9,8 @@ use tokio::{
 };
 
 use toolway_core::{
-    agent::{Job, admit::admit, events::Requested},
+    agent::{Job, RefusedCall, admit::admit, events::Requested},
     catalog::{Catalog, Selected},
-    policy::KeyId,
     route::{self, Order},
     translate::{
         results::{self, Media},
@@ -94,7 +93,7 @@ impl Gateway {
             let mut open: Vec<String> = calls.iter().map(|(id, _)| id.clone()).collect();
             let after = gateway.config.request_timeout;
             let deadline = Instant::now() + after;
-            let jobs = gateway.admit_all(calls, &catalog, &selected, client.key);
+            let jobs = gateway.admit_all(calls, &catalog, &selected, &client);
             let running = gateway.run_jobs(jobs, client, deadline, &mut open, &sender);
             let in_time = timeout_at(deadline, running);
             let error = match gateway.ending.run_until_cancelled(in_time).await {
@@ -118,10 +117,11 @@ impl Gateway {
         calls: Vec<(String, Requested)>,
         catalog: &Catalog,
         selected: &Selected,
-        key: Option<KeyId>,
+        client: &RequestClient,
     ) -> Vec<Result<Job, RefusedEvent>> {
         let most = self.config.max_calls;
-        let policy = self.policy_of(key);
+        let policy = self.policy_of(client.key);
+        let origin = self.origin_of(client);
         let admitted = calls.into_iter().enumerate().map(|(place, (id, call))| {
             if let Some(earlier) = &call.retry_of {
                 tracing::info!(call = id, retry_of = earlier, "A call is tried again");
@@ -134,6 +134,10 @@ impl Gateway {
                 Some(denied) => Err(denied),
                 None => admit(&call.tool, &call.arguments, selected, catalog, &policy),
             };
+            if let Err(error) = &admitted {
+                let refused = RefusedCall::new(&call.tool, &call.arguments, error);
+                self.record_refused(&origin, &refused, selected, catalog);
+            }
             match admitted {
                 Ok((offered, arguments)) => Ok(Job {
                     place,
@@ -176,7 +180,7 @@ impl Gateway {
             deadline,
         };
         let parallel = self.config.parallel_calls;
-        let calls = self.calls_of(client, "events");
+        let calls = self.calls_of(&client);
         let mut running = RunningCalls::new(self, calls, lanes, limits, parallel);
         while let Some(event) = running.next().await {
             let step = match event {

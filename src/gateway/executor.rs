@@ -68,15 +68,17 @@ impl Gateway {
         };
         let mut turn = Turn::new(
             bounds,
-            catalog,
-            selected,
+            Arc::clone(&catalog),
+            Arc::clone(&selected),
             self.policy_of(client.key),
             CutResults::default(),
         );
         turn.begin();
         let after = self.config.request_timeout;
         let deadline = Instant::now() + after;
-        let working = timeout_at(deadline, self.run_turn(&mut turn, round, client, deadline));
+        let offered = (&*selected, &*catalog);
+        let running = self.run_turn(&mut turn, round, client, offered, deadline);
+        let working = timeout_at(deadline, running);
         match self.ending.run_until_cancelled(working).await {
             Some(Ok(messages)) => Ok(messages),
             Some(Err(_)) => Err(Failure::TimeIsUp { after }),
@@ -89,6 +91,7 @@ impl Gateway {
         turn: &mut Turn,
         round: Round,
         client: RequestClient,
+        (selected, catalog): (&Selected, &Catalog),
         deadline: Instant,
     ) -> Vec<Executed> {
         let limits = CallLimits {
@@ -96,9 +99,12 @@ impl Gateway {
             deadline,
         };
         let mut effect = turn.on(Event::Answered(round));
+        let calls = self.calls_of(&client);
+        for refused in turn.take_refused() {
+            self.record_refused(calls.origin(), &refused, selected, catalog);
+        }
         if let Some(Effect::Run(lanes)) = effect {
             let parallel = self.config.parallel_calls;
-            let calls = self.calls_of(client, "tool_calls");
             let mut running = RunningCalls::new(self, calls, lanes, limits, parallel);
             effect = None;
             while let Some(event) = running.next().await {

@@ -28,7 +28,10 @@ pub use self::{
     over_rest::{RestOutcome, risk_description},
     view::{Profile, ProfileShows, View},
 };
-use super::{Gateway, confirmations};
+use super::{
+    Gateway, RequestClient, RequestSource,
+    confirmations::{self, CallOrigin, WhenAsked},
+};
 use crate::{byte_budget::Reservation, store::Principal, upstream::mcp::Caller};
 use toolway_core::catalog::{FeatureIndex, Offered};
 use toolway_protocol::{
@@ -52,6 +55,8 @@ pub struct RequestContext {
     pub owner: String,
     /// Whose calls its requests make.
     pub principal: Principal,
+    /// Where the request comes from.
+    pub source: RequestSource,
     /// The request's reservation in the byte budget. Whatever keeps the parameters keeps this.
     pub(crate) reservation: Option<Arc<Reservation>>,
 }
@@ -61,6 +66,22 @@ impl RequestContext {
     fn session_name(&self) -> Option<String> {
         let has_session = self.version.has_handshake();
         has_session.then(|| confirmations::hash(&[&self.owner]))
+    }
+
+    /// The client, as the maker of its calls.
+    fn origin(&self, gateway: &Gateway, face: &'static str) -> CallOrigin {
+        let client = RequestClient {
+            principal: self.principal,
+            key: self.view.key(),
+            has_approved: false,
+            face,
+            source: self.source.clone(),
+        };
+        CallOrigin {
+            session: self.session_name(),
+            when_asked: WhenAsked::Ends,
+            ..gateway.origin_of(&client)
+        }
     }
 
     /// Writes the log level that the client wants into a request for a server.

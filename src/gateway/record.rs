@@ -21,6 +21,8 @@ pub struct Details {
     pub model: Option<String>,
     /// The name of the upstream.
     pub upstream: Option<String>,
+    /// The method of a request of MCP.
+    pub method: Option<String>,
     /// How often the model was asked.
     pub rounds: Option<u32>,
     /// How many tools were called.

@@ -115,6 +115,7 @@ async fn rounds<'a>(
         let running = early.running;
         turn.set_elapsed(chat.elapsed());
         let mut effect = turn.on(Event::Answered(round));
+        chat.note_refused(turn);
         if let Some(Effect::Run(lanes)) = effect {
             effect = Box::pin(calls(chat, turn, form, running, lanes)).await;
         }

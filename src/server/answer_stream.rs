@@ -72,6 +72,8 @@ impl Writing {
 /// What a stream of the gateway's says.
 pub(super) enum ChatEvent {
     Comment(SseEvent),
+    /// A piece of text alone.
+    Text(String),
     Deltas(Vec<Delta>),
     Done,
 }
@@ -86,6 +88,7 @@ impl ChatEvent {
     pub(super) fn write(self, writer: &mut dyn AnswerWriter, out: &mut Vec<u8>) {
         match self {
             ChatEvent::Comment(event) => out.extend_from_slice(event.raw()),
+            ChatEvent::Text(text) => writer.write(Delta::Text(text), out),
             ChatEvent::Deltas(deltas) => {
                 for delta in deltas {
                     writer.write(delta, out);
@@ -122,7 +125,7 @@ impl ChatEvents {
                 let (length, text) = (raw.len(), text.into_owned());
                 self.framer.skip(length);
                 if !text.is_empty() {
-                    events.push(ChatEvent::Deltas(vec![Delta::Text(text)]));
+                    events.push(ChatEvent::Text(text));
                 }
                 continue;
             }

@@ -62,6 +62,10 @@ impl Asked {
         let mut input = chat_face::input(app, headers, self.chat.clone(), record)?;
         input.headers = input.headers.with_original(self.original.clone());
         input.max_tool_calls = self.max_tool_calls;
+        input.face = match self.writer {
+            FaceWriter::Response(_) => "responses",
+            FaceWriter::Message => "messages",
+        };
         Ok(input)
     }
 }

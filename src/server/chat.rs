@@ -80,6 +80,8 @@ pub(super) fn input(
         max_tool_calls: None,
         principal,
         key: guard::position(&app.config, headers),
+        face: "chat",
+        source: headers::source_of(headers),
         tell: error::in_band,
         record: record.unwrap_or_default(),
     })

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::confirmations::{Remember, Scope, Undecided},
+    gateway::confirmations::{CallOrigin, Remember, Scope, Undecided},
     store::confirmations::{Confirmation, ConfirmationState, Grant},
     telemetry::rfc3339,
 };
@@ -77,8 +77,10 @@ pub(super) async fn decide(
         Err(message) => return failed(StatusCode::BAD_REQUEST, message),
     };
     let scope = guard::scope(&app.config, &parts.headers);
+    let client = guard::client(&app.config, &parts.headers, "rest");
+    let by = app.gateway.origin_of(&client);
     // The request goes on when its client has left: what was used up for the call must not be lost.
-    let deciding = tokio::spawn(async move { decision.carry_out(&app, scope, &id).await });
+    let deciding = tokio::spawn(async move { decision.carry_out(&app, &by, scope, &id).await });
     match deciding.await {
         Ok(response) => response,
         Err(_) => failed(StatusCode::INTERNAL_SERVER_ERROR, "the call failed"),
@@ -131,11 +133,11 @@ impl Asked {
         Ok(Asked { confirms, remember })
     }
 
-    async fn carry_out(self, app: &App, scope: Scope, id: &str) -> Response {
+    async fn carry_out(self, app: &App, by: &CallOrigin, scope: Scope, id: &str) -> Response {
         let confirmations = app.gateway.confirmations();
         if !self.confirms {
             let denied = ConfirmationState::Denied;
-            return match confirmations.decide(scope, id, denied, None).await {
+            return match confirmations.decide(by, scope, id, denied, None).await {
                 Ok(_) => Json(json!({
                     "status": "rejected",
                     "message": "Request was rejected by the user",
@@ -144,7 +146,7 @@ impl Asked {
                 Err(undecided) => refused(id, undecided),
             };
         }
-        match app.gateway.confirm(scope, id, self.remember).await {
+        match app.gateway.confirm(by, scope, id, self.remember).await {
             Err(undecided) => refused(id, undecided),
             Ok((_, None)) => Json(json!({
                 "status": "approved",

@@ -86,7 +86,7 @@ fn answer(
             to_run,
             catalog,
             selected,
-            guard::client(&app.config, headers),
+            guard::client(&app.config, headers, "events"),
         ),
     };
     for item in items {

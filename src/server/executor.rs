@@ -47,7 +47,7 @@ pub(super) async fn tool_calls(State(app): State<Arc<App>>, request: Request) ->
         catalog,
         selected,
         asked.order,
-        guard::client(&app.config, &parts.headers),
+        guard::client(&app.config, &parts.headers, "tool_calls"),
     );
     let executed = executed.await;
     count(&parts, executed.as_ref().map_or(0, Vec::len));
@@ -80,7 +80,7 @@ pub(super) async fn call(
         catalog,
         selected,
         Order::Parallel,
-        guard::client(&app.config, &parts.headers),
+        guard::client(&app.config, &parts.headers, "tool_calls"),
     );
     let executed = executed.await;
     count(&parts, 1);

@@ -20,7 +20,7 @@ use crate::{
 use super::{
     App, Config, cors,
     error::Refusal,
-    headers::{principal, shown_key},
+    headers::{principal, shown_key, source_of},
     places::Holder,
 };
 use toolway_core::{policy::KeyId, translate::paths};
@@ -96,11 +96,13 @@ pub(super) fn holder_of(config: &Config, path: &str, headers: &HeaderMap) -> Hol
 }
 
 /// The client of a request.
-pub(super) fn client(config: &Config, headers: &HeaderMap) -> RequestClient {
+pub(super) fn client(config: &Config, headers: &HeaderMap, face: &'static str) -> RequestClient {
     RequestClient {
         principal: principal(headers),
         key: position(config, headers),
         has_approved: false,
+        face,
+        source: source_of(headers),
     }
 }
 

@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use siphasher::sip::SipHasher13;
 
 use crate::{
-    gateway::failure::Failure,
+    gateway::{RequestSource, failure::Failure},
     store::{Principal, sessions::SessionName},
     upstream::model::{ClientHeaders, is_credential},
 };
@@ -156,6 +156,14 @@ pub(super) fn principal(client: &HeaderMap) -> Principal {
 /// The request's key, valid or not: as a bearer token, or in the header that Anthropic's SDKs use.
 pub(super) fn shown_key(headers: &HeaderMap) -> Option<&str> {
     bearer(headers).or_else(|| headers.get("x-api-key")?.to_str().ok())
+}
+
+/// Where a request comes from.
+pub(super) fn source_of(headers: &HeaderMap) -> RequestSource {
+    RequestSource {
+        request: headers.get(&REQUEST_ID).cloned(),
+        client: headers.get(header::USER_AGENT).cloned(),
+    }
 }
 
 /// The request's bearer token.

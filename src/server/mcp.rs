@@ -24,7 +24,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     extract::{Path, Request, State},
-    http::{HeaderMap, Method, StatusCode},
+    http::{HeaderMap, HeaderValue, Method, StatusCode},
     response::Response,
 };
 use serde_json::Value;
@@ -42,7 +42,7 @@ use super::{
     places::{HeldPlace, Places},
     values,
 };
-use crate::gateway::{Gateway, mcp::View};
+use crate::gateway::{Gateway, mcp::View, record::Record};
 use crate::{byte_budget::Reservation, quota::Sharing};
 use toolway_protocol::{
     json_size::JsonSize,
@@ -110,6 +110,8 @@ struct RequestHead {
     owner: SessionOwner,
     headers: HeaderMap,
     accepts: Accepts,
+    /// What is noted of it for the log.
+    record: Option<Arc<Record>>,
 }
 
 impl McpFace {
@@ -129,6 +131,16 @@ impl McpFace {
     /// Ends the lasting streams.
     pub(super) fn stop(&self) {
         self.stopping.cancel();
+    }
+
+    /// Free places for lasting streams.
+    pub(super) fn streams(&self) -> &Arc<Places> {
+        &self.streams
+    }
+
+    /// Cancelled when lasting streams have to end.
+    pub(super) fn stopping(&self) -> &CancellationToken {
+        &self.stopping
     }
 
     /// toolway is shutting down.
@@ -220,6 +232,7 @@ pub(super) async fn answer(app: &App, view: Arc<View>, request: Request) -> Resp
             account,
         },
         accepts: Accepts::read(&parts.headers),
+        record: parts.extensions.get().cloned(),
         headers: parts.headers,
     };
     match parts.method {
@@ -308,6 +321,9 @@ async fn dispatch(
     incoming: MessageOrBatch,
     reservation: Option<Arc<Reservation>>,
 ) -> Response {
+    if let Some(record) = &head.record {
+        note_request(record, &incoming);
+    }
     match incoming {
         MessageOrBatch::One(RpcMessage::Request(request))
             if is_stateless(&head.headers, &request) =>
@@ -347,6 +363,27 @@ fn is_stateless_version(headers: &HeaderMap) -> bool {
     version.is_some_and(|it| !it.has_handshake())
 }
 
+/// Notes the method of a request, and how many tools it calls.
+fn note_request(record: &Record, incoming: &MessageOrBatch) {
+    let method = |message: &RpcMessage| match message {
+        RpcMessage::Request(request) => Some(head(&request.method).to_owned()),
+        RpcMessage::Notification(notification) => Some(head(&notification.method).to_owned()),
+        RpcMessage::Response(_) => None,
+    };
+    let is_call = |message: &RpcMessage| matches!(message, RpcMessage::Request(it) if it.method == "tools/call");
+    let (method, calls) = match incoming {
+        MessageOrBatch::One(message) => (method(message), usize::from(is_call(message))),
+        MessageOrBatch::Batch(batch) => {
+            let calls = batch.iter().flatten().filter(|it| is_call(it)).count();
+            (Some("batch".to_owned()), calls)
+        }
+    };
+    record.note(|details| details.method = method);
+    if calls > 0 {
+        record.add_calls(calls);
+    }
+}
+
 /// A place for a lasting stream, or the refusal if there is none.
 #[expect(clippy::result_large_err, reason = "the error is what is sent")]
 fn place_of_stream(app: &App, path: &str, headers: &HeaderMap) -> Result<HeldPlace, Response> {
@@ -358,6 +395,23 @@ fn place_of_stream(app: &App, path: &str, headers: &HeaderMap) -> Result<HeldPla
 pub(super) fn client_name(params: &JsonObject) -> &str {
     let name = params.get("clientInfo").and_then(|it| it.get("name"));
     head(name.and_then(Value::as_str).unwrap_or_default())
+}
+
+/// What the client of a request of 2026-07-28 calls itself in it.
+pub(super) fn client_of_request(params: &JsonObject) -> Option<HeaderValue> {
+    let meta = params.get("_meta")?;
+    client_info(meta.get("io.modelcontextprotocol/clientInfo"))
+}
+
+/// The name and version of `Implementation`.
+fn client_info(info: Option<&Value>) -> Option<HeaderValue> {
+    let word = |name: &str| info?.get(name)?.as_str();
+    let name = head(word("name")?);
+    let text = match word("version") {
+        Some(version) => format!("{name}/{}", head(version)),
+        None => name.to_owned(),
+    };
+    HeaderValue::try_from(text).ok()
 }
 
 /// A client's word, shortened for the log.

@@ -225,6 +225,8 @@ impl Making {
             principal: self.input.principal,
             key: self.input.key,
             has_approved: true,
+            face: self.input.face,
+            source: self.input.source.clone(),
         };
         let record = Arc::clone(&self.input.record);
         let outcomes = gateway.make_approved(client, &self.approved, self.selected, &record);

@@ -181,6 +181,7 @@ impl Drop for RequestLog {
                     key,
                     model = details.model.as_deref().map(head),
                     upstream = details.upstream,
+                    rpc_method = details.method.as_deref().map(head),
                     rounds = details.rounds,
                     calls = details.calls,
                     prompt_tokens = details.usage.prompt_tokens,

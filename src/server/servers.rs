@@ -378,7 +378,7 @@ fn found(app: &App, id: &str) -> Result<ServerHealth, RestError> {
 }
 
 fn context(app: &App, server: &ServerId, headers: &HeaderMap) -> RequestContext {
-    let client = guard::client(&app.config, headers);
+    let client = guard::client(&app.config, headers, "rest");
     app.gateway.rest_context(server, client)
 }
 
@@ -414,8 +414,10 @@ pub(super) fn described(server: &ServerHealth) -> Value {
         "initialization_state": initialization_state(server),
         "state": state(server.state),
     });
-    if server.state != ServerState::Ready {
-        described["reason"] = json!(server.last_error);
+    match server.state {
+        ServerState::Ready => {}
+        ServerState::Idle => described["reason"] = json!("not in use; the next call starts it"),
+        _ => described["reason"] = json!(server.last_error),
     }
     show_risk(&mut described, server);
     described
@@ -441,7 +443,7 @@ pub(super) fn in_health(server: &ServerHealth) -> Value {
 /// MCP Bridge's word.
 fn initialization_state(server: &ServerHealth) -> &'static str {
     match server.state {
-        ServerState::Ready => "initialized",
+        ServerState::Ready | ServerState::Idle => "initialized",
         ServerState::Starting | ServerState::Restarting => "starting",
         ServerState::Failed | ServerState::Stopped => "error",
     }
@@ -454,6 +456,6 @@ fn state(state: ServerState) -> &'static str {
         ServerState::Ready => "ready",
         ServerState::Restarting => "degraded",
         ServerState::Failed => "error",
-        ServerState::Stopped => "disconnected",
+        ServerState::Stopped | ServerState::Idle => "disconnected",
     }
 }

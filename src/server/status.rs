@@ -43,6 +43,7 @@ pub(super) async fn health(State(app): State<Arc<App>>, headers: HeaderMap) -> J
         answer["servers"] = servers.iter().map(servers::in_health).collect();
         answer["functions"] = json!(app.gateway.functions());
         answer["store"] = json!(app.gateway.store());
+        answer["audit"] = json!(app.gateway.audit().health());
         let (sessions, streams) = app.mcp.counts();
         answer["mcp"] = json!({"sessions": sessions, "streams": streams});
         answer["tools"] = json!(app.gateway.catalog().offered().len());

@@ -20,6 +20,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::mcp::{
+    client_of_request,
     client_session::ClientSession,
     listen::Subscription,
     outbox::{Next, Outbox, OutboxReader},
@@ -28,7 +29,7 @@ use super::mcp::{
 };
 use crate::{
     byte_budget::Reservation,
-    gateway::{Gateway, mcp::View},
+    gateway::{Gateway, RequestSource, mcp::View},
     lines::{Line, next_line},
     store::Principal,
 };
@@ -360,7 +361,12 @@ impl ClientPipe {
             return self.fail(Some(&request.id), RpcError::new(code::INVALID_REQUEST, why));
         };
         let outbox = Arc::clone(&self.outbox);
-        let answer = session.answer(request, Some(Arc::clone(&outbox)), self.reservation.clone());
+        let answer = session.answer(
+            request,
+            RequestSource::default(),
+            Some(Arc::clone(&outbox)),
+            self.reservation.clone(),
+        );
         self.at_work.spawn(async move {
             if let Some(answer) = answer.await {
                 outbox.must_say(answer);
@@ -377,8 +383,8 @@ impl ClientPipe {
             Ok(requests) if requests.is_empty() => {}
             Ok(requests) => {
                 let outbox = Arc::clone(&self.outbox);
-                let answers =
-                    session.answer_all(requests, Some(&outbox), self.reservation.as_ref());
+                let (source, reserved) = (RequestSource::default(), self.reservation.as_ref());
+                let answers = session.answer_all(requests, &source, Some(&outbox), reserved);
                 self.at_work.spawn(async move {
                     if let Some(answers) = answers.await {
                         outbox.must_say(answers);
@@ -404,6 +410,10 @@ impl ClientPipe {
             view: Arc::clone(&self.view),
             owner: self.owner.clone(),
             principal: self.principal,
+            source: RequestSource {
+                request: None,
+                client: client_of_request(&params),
+            },
             about,
             outbox: Some(Arc::clone(&self.outbox)),
             reservation: self.reservation.clone(),

@@ -142,9 +142,9 @@ impl StoreEntries {
     }
 
     /// Removes a confirmation.
-    pub async fn forget_confirmation(&self, confirmation: &Confirmation) {
+    pub async fn forget_confirmation(&self, confirmation: &Confirmation) -> bool {
         let Confirmation { principal, id, .. } = confirmation;
-        self.remove(EntryKind::Confirmation, *principal, id).await;
+        self.remove(EntryKind::Confirmation, *principal, id).await
     }
 
     /// Keeps a grant.

@@ -606,7 +606,7 @@ fn migrate(connection: &mut Connection) -> Result<i64, rusqlite::Error> {
 }
 
 /// Makes the folder and the file, for the user alone. SQLite gives the files beside it the same rights.
-fn make_private(folder: &Path, file: &Path) -> io::Result<()> {
+pub(crate) fn make_private(folder: &Path, file: &Path) -> io::Result<()> {
     // Opening a pipe would wait for its other end.
     if fs::metadata(file).is_ok_and(|it| !it.is_file()) {
         return Err(io::Error::other("it is no regular file"));

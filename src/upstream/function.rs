@@ -24,7 +24,7 @@ use self::{
     command::CommandRunner, endpoint::Endpoint, openapi::OpenApiRunner, prompt::Prompt,
     request::RequestRunner,
 };
-use super::{SetupError, mcp::CallOptions, model::Models, queue::Queue};
+use super::{MAX_WAITING, SetupError, mcp::CallOptions, model::Models, queue::Queue};
 use crate::health::ServerState;
 use toolway_core::{
     catalog::{DroppedTool, ServerRisk, ServerTools},
@@ -163,7 +163,7 @@ impl Functions {
             Ok(FunctionGroup {
                 kind: config.kind.name(),
                 failure: failure(&config),
-                queue: Queue::new(config.parallel_calls),
+                queue: Queue::new(config.parallel_calls, MAX_WAITING),
                 timeout: config.timeout,
                 runner: Runner::new(&config, models)?,
                 dropped: dropped(config.kind),

@@ -45,7 +45,10 @@ pub use self::{
     lifecycle::{Later, ResourceWatch},
     raw_messages::ServerEvent,
 };
-use crate::{health::ServerHealth, secret::Secret};
+use crate::{
+    health::{ServerHealth, StateObserver},
+    secret::Secret,
+};
 use toolway_core::{
     catalog::{ServerFeatures, ServerRisk, ServerTools, ToolFilter},
     policy::isolation::Isolation,
@@ -64,8 +67,16 @@ pub struct Config {
     pub stateful: bool,
     /// Longest start, from spawn or connect to the first tool list. Default: 60 s.
     pub start_timeout: Duration,
-    /// Calls that run on it side by side; 1 when `stateful`. Default: 16.
+    /// It is stopped when nothing has used it for so long, and the next call starts it. Default: `None`, it runs always.
+    pub idle_stop: Option<Duration>,
+    /// How many of it run, each with its own connection; calls go to the one with the fewest. Default: 1.
+    pub instances: usize,
+    /// Calls that run on each of it side by side; 1 when `stateful`. Default: 16.
     pub parallel_calls: usize,
+    /// Calls that wait for it. Further ones are turned away. Default: 256.
+    pub queue: usize,
+    /// Longest wait of a call for its turn, within the silence that it may have. Default: none of its own.
+    pub queue_wait: Option<Duration>,
     /// Longest message taken from it, in bytes. Default: 16 MiB.
     pub max_message_bytes: usize,
     /// toolway is ready only when this server is. Default: false.
@@ -136,6 +147,7 @@ pub struct Servers {
     log_level: watch::Sender<Option<String>>,
     stop: CancellationToken,
     supervisors: Mutex<JoinSet<()>>,
+    observer: StateObserver,
 }
 
 /// Events that wait for a slow listener.
@@ -149,6 +161,11 @@ impl Servers {
     ///
     /// Must be called within a Tokio runtime.
     pub fn start(configs: Vec<Config>) -> Servers {
+        Servers::observed(configs, StateObserver::default())
+    }
+
+    /// The same, and `observer` hears of their states.
+    pub fn observed(configs: Vec<Config>, observer: StateObserver) -> Servers {
         let servers = Servers {
             handles: ArcSwap::default(),
             changing: Mutex::default(),
@@ -160,6 +177,7 @@ impl Servers {
             log_level: watch::Sender::new(None),
             stop: CancellationToken::new(),
             supervisors: Mutex::default(),
+            observer,
         };
         servers.start_all(configs);
         servers
@@ -180,22 +198,23 @@ impl Servers {
     /// Stops a server; nothing of it is left then, and nothing of it is offered. Its calls that are running fail. False if
     /// there is no such server.
     pub async fn remove(&self, server: &ServerId) -> bool {
-        let Ok(handle) = self.handle(server) else {
-            return false;
-        };
-        handle.stop.cancel();
-        handle.stopped().await;
+        let instances = self.instances(server);
+        for handle in &instances {
+            handle.stop.cancel();
+        }
+        for handle in &instances {
+            handle.stopped().await;
+        }
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut handles = Vec::clone(&self.handles.load());
         let before = handles.len();
-        handles.retain(|it| !Arc::ptr_eq(it, &handle));
+        handles.retain(|it| !instances.iter().any(|mine| Arc::ptr_eq(it, mine)));
         if handles.len() == before {
             return false;
         }
         self.handles.store(Arc::new(handles));
-        if handle.is_missing() {
-            self.missing.fetch_sub(1, Ordering::AcqRel);
-        }
+        let missing = instances.iter().filter(|it| it.is_missing()).count();
+        self.missing.fetch_sub(missing, Ordering::AcqRel);
         self.tools
             .send_modify(|all| Arc::make_mut(all).retain(|it| it.server != *server));
         self.features
@@ -205,15 +224,18 @@ impl Servers {
 
     /// Ends a server's connection, or its process, and starts it again at once. False if there is no such server.
     pub fn restart(&self, server: &ServerId) -> bool {
-        let handle = self.handle(server);
-        handle.is_ok_and(|handle| {
+        let instances = self.instances(server);
+        for handle in &instances {
             handle.restart.notify_one();
-            true
-        })
+        }
+        !instances.is_empty()
     }
 
     fn start_all(&self, configs: Vec<Config>) {
-        let started = configs.into_iter().map(|config| {
+        let instances = configs
+            .into_iter()
+            .flat_map(|config| std::iter::repeat_n(config.clone(), config.instances.max(1)));
+        let started = instances.map(|config| {
             let offer = OfferPublisher {
                 tools: self.tools.clone(),
                 features: self.features.clone(),
@@ -226,14 +248,18 @@ impl Servers {
                 self.events.clone(),
                 self.log_level.subscribe(),
                 self.stop.child_token(),
+                self.observer.clone(),
             ))
         });
         let started: Vec<_> = started.collect();
         self.missing.fetch_add(started.len(), Ordering::AcqRel);
+        // All instances of a server offer the same, which is kept once.
+        let mut servers = started.clone();
+        servers.dedup_by(|a, b| a.config.server == b.config.server);
         self.tools
-            .send_modify(|all| Arc::make_mut(all).extend(started.iter().map(|it| it.no_tools())));
+            .send_modify(|all| Arc::make_mut(all).extend(servers.iter().map(|it| it.no_tools())));
         self.features.send_modify(|all| {
-            Arc::make_mut(all).extend(started.iter().map(|it| it.no_features()));
+            Arc::make_mut(all).extend(servers.iter().map(|it| it.no_features()));
         });
         let mut handles = Vec::clone(&self.handles.load());
         handles.extend(started.iter().cloned());
@@ -292,13 +318,25 @@ impl Servers {
         server: &ServerId,
         uri: &str,
     ) -> Result<ResourceWatch, CallError> {
-        lifecycle::watch(&self.handle(server)?, uri).await
+        let instances = self.instances(server);
+        // Always the same one, which also ends the subscription.
+        let Some(first) = instances.first() else {
+            self.handle(server)?;
+            return Err(CallError::Busy);
+        };
+        lifecycle::watch(first, uri).await
     }
 
     /// What is known about every server, in the order of the configuration.
     pub fn health(&self) -> Vec<ServerHealth> {
         let handles = self.handles.load();
-        handles.iter().map(|handle| handle.health()).collect()
+        let of_servers = handles.chunk_by(|a, b| a.config.server == b.config.server);
+        let best = |instances: &[Arc<ServerHandle>]| {
+            let all = instances.iter().map(|handle| handle.health());
+            // A server is as good as its best instance.
+            all.min_by_key(|it| it.state.rank())
+        };
+        of_servers.filter_map(best).collect()
     }
 
     /// Waits until every server is ready or has failed at least once. The caller sets the deadline.
@@ -317,15 +355,15 @@ impl Servers {
     pub fn missing(&self) -> Vec<ServerId> {
         let handles = self.handles.load();
         let missing = handles.iter().filter(|handle| handle.is_missing());
-        missing.map(|handle| handle.config.server.clone()).collect()
+        let mut missing: Vec<_> = missing.map(|it| it.config.server.clone()).collect();
+        missing.dedup();
+        missing
     }
 
     /// Waits until each of these servers is ready or has failed at least once. The caller sets the deadline.
     pub async fn settled_of(&self, servers: &[ServerId]) {
-        for server in servers {
-            if let Ok(handle) = self.handle(server) {
-                handle.settled().await;
-            }
+        for handle in servers.iter().flat_map(|server| self.instances(server)) {
+            handle.settled().await;
         }
     }
 
@@ -387,11 +425,19 @@ impl Servers {
         })
     }
 
+    /// All that runs of a server; none if there is no such server.
+    fn instances(&self, server: &ServerId) -> Vec<Arc<ServerHandle>> {
+        let handles = self.handles.load();
+        let instances = handles.iter().filter(|it| it.config.server == *server);
+        instances.cloned().collect()
+    }
+
+    /// The instance of a server with the fewest calls, the first of several.
     fn handle(&self, server: &ServerId) -> Result<Arc<ServerHandle>, CallError> {
         let handles = self.handles.load();
-        let mut handles = handles.iter();
-        handles
-            .find(|handle| handle.config.server == *server)
+        let instances = handles.iter().filter(|it| it.config.server == *server);
+        instances
+            .min_by_key(|handle| handle.load())
             .cloned()
             .ok_or_else(|| CallError::UpstreamUnavailable {
                 message: format!("there is no server `{server}`"),

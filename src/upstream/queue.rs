@@ -13,8 +13,8 @@ use tokio::{
 
 use toolway_protocol::tool::CallError;
 
-/// Most calls that wait for one server.
-pub(super) const MAX_WAITING: usize = 256;
+/// Most calls that wait for one server, if the configuration does not say otherwise.
+pub const MAX_WAITING: usize = 256;
 
 /// Most calls on one server that give up their place while they wait for a person. Further ones keep their place.
 const MAX_SUSPENDED: usize = 256;
@@ -24,6 +24,8 @@ const MAX_SUSPENDED: usize = 256;
 pub(super) struct Queue {
     /// The free places.
     free: Semaphore,
+    /// Most calls that wait.
+    longest: usize,
     waiting: AtomicUsize,
     suspended: AtomicUsize,
     /// Calls that run beyond the number of places, because they continued after a person's answer.
@@ -47,11 +49,12 @@ struct PlaceState {
 }
 
 impl Queue {
-    /// A queue that lets so many calls run at once; at least one.
-    pub(super) fn new(parallel_calls: usize) -> Arc<Queue> {
+    /// A queue that lets so many calls run at once, at least one, and so many wait.
+    pub(super) fn new(parallel_calls: usize, longest: usize) -> Arc<Queue> {
         let places = parallel_calls.clamp(1, Semaphore::MAX_PERMITS);
         Arc::new(Queue {
             free: Semaphore::new(places),
+            longest,
             waiting: AtomicUsize::new(0),
             suspended: AtomicUsize::new(0),
             excess: AtomicUsize::new(0),
@@ -65,7 +68,7 @@ impl Queue {
     /// `Busy`: too many wait already, or the time is over.
     pub(super) async fn enter(self: &Arc<Self>, until: Instant) -> Result<QueueSlot, CallError> {
         if !self.try_take() {
-            let _waiting = WaitingPlace::begin(&self.waiting)?;
+            let _waiting = WaitingPlace::begin(&self.waiting, self.longest)?;
             let free = timeout_at(until, self.free.acquire()).await;
             let free = free.map_err(|_| CallError::Busy)?;
             free.map_err(|_| CallError::Busy)?.forget();
@@ -164,8 +167,8 @@ fn increment(count: &AtomicUsize, most: usize) -> bool {
 struct WaitingPlace<'a>(&'a AtomicUsize);
 
 impl WaitingPlace<'_> {
-    fn begin(waiting: &AtomicUsize) -> Result<WaitingPlace<'_>, CallError> {
-        match increment(waiting, MAX_WAITING) {
+    fn begin(waiting: &AtomicUsize, most: usize) -> Result<WaitingPlace<'_>, CallError> {
+        match increment(waiting, most) {
             true => Ok(WaitingPlace(waiting)),
             false => Err(CallError::Busy),
         }
@@ -196,7 +199,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_more_than_the_queue_holds_is_turned_away() {
-        let queue = Queue::new(1);
+        let queue = Queue::new(1, MAX_WAITING);
         let running = queue.enter(later()).await.unwrap();
         let mut waiting: Vec<_> = (0..MAX_WAITING)
             .map(|_| Box::pin(queue.enter(later())))
@@ -218,7 +221,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_waits_too_long_for_a_place_is_busy() {
-        let queue = Queue::new(1);
+        let queue = Queue::new(1, MAX_WAITING);
         let _running = queue.enter(later()).await.unwrap();
         let begun = Instant::now();
         let waited = queue.enter(begun + Duration::from_secs(7)).await;
@@ -228,7 +231,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_waits_for_a_person_lets_others_run() {
-        let queue = Queue::new(1);
+        let queue = Queue::new(1, MAX_WAITING);
         let asking = queue.enter(later()).await.unwrap();
         asking.suspend();
         asking.suspend();
@@ -244,7 +247,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_ends_while_it_waits_gives_its_place_back_once() {
-        let queue = Queue::new(1);
+        let queue = Queue::new(1, MAX_WAITING);
         let asking = queue.enter(later()).await.unwrap();
         asking.suspend();
         asking.end();
@@ -256,7 +259,7 @@ mod tests {
 
     #[tokio::test]
     async fn too_many_calls_that_wait_for_a_person_keep_their_places() {
-        let queue = Queue::new(MAX_SUSPENDED + 1);
+        let queue = Queue::new(MAX_SUSPENDED + 1, MAX_WAITING);
         let mut asking = Vec::new();
         for _ in 0..=MAX_SUSPENDED {
             let place = queue.enter(later()).await.unwrap();

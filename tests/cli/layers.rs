@@ -30,7 +30,7 @@ pub(crate) const CRATES: [(&str, &[&[&str]]); 3] = [
         &[
             &["translate"],
             &["catalog"],
-            &["policy", "route"],
+            &["audit", "policy", "route"],
             &["agent"],
         ],
     ),
@@ -47,6 +47,7 @@ pub(crate) const CRATES: [(&str, &[&[&str]]); 3] = [
             ],
             &["health"],
             &["upstream", "store", "telemetry"],
+            &["audit"],
             &["gateway"],
             &["server"],
             &["config"],

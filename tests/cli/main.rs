@@ -232,6 +232,41 @@ fn a_call_prints_what_the_tool_answers() {
 }
 
 #[test]
+fn the_audit_of_calls_is_read_from_the_files_where_no_gateway_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nothing listens there.
+    let config = format!("bind = '127.0.0.1:9'\n{}", with_demo_server());
+    fs::write(folder.path().join("toolway.toml"), config).unwrap();
+    let out = |args: &[&str]| {
+        let output = toolway(folder.path(), args).output().unwrap();
+        assert_eq!(text(&output.stderr), "", "{args:?}");
+        text(&output.stdout).to_owned()
+    };
+    out(&["call", "demo__multiply", r#"{"a": 6, "b": 7}"#]);
+    out(&["call", "demo__multiply", r#"{"a": 3, "b": 4}"#]);
+    let json = out(&["audit", "--tool", "demo__*", "--json"]);
+    let records: Vec<Value> = json
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(records.len(), 2, "{json}");
+    assert!(records[0]["time"].as_str() <= records[1]["time"].as_str());
+    assert_eq!(
+        (&records[0]["face"], &records[0]["outcome"]),
+        (&json!("cli"), &json!("ok"))
+    );
+    let shown = out(&["audit", "--since", "1h", "--face", "cli", "--limit", "1"]);
+    assert_eq!(shown.lines().count(), 1, "{shown}");
+    assert!(
+        shown.contains("cli  allowed  demo__multiply  ok  "),
+        "{shown}"
+    );
+    assert_eq!(out(&["audit", "--tool", "other__*"]), "no records\n");
+    let table = out(&["audit", "--face", "cli", "--csv"]);
+    assert_eq!(table.lines().count(), 3, "{table}");
+}
+
+#[test]
 fn a_call_that_fails_exits_1_and_one_with_wrong_arguments_2() {
     for (code, args, said) in [
         (

@@ -410,8 +410,7 @@ async fn a_call_over_rest_is_made_once_by_the_request_that_confirms_it() {
     let gw = start("", Vec::new()).await;
     let client = RequestClient {
         principal: 1,
-        key: None,
-        has_approved: false,
+        ..RequestClient::default()
     };
     let arguments = json!({"path": "/x"}).as_object().cloned().unwrap();
     let server = ServerId::parse("files").unwrap();

@@ -12,6 +12,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use toolway::{
+    audit::Audit,
     config::{Config, Environment, RawConfig},
     gateway::{Gateway, Setup, servers::ServerReader},
     server,
@@ -102,10 +103,11 @@ impl Builder {
             toml::from_str(&toml).unwrap_or_else(|error| panic!("{error}\n{toml}"));
         let config = Config::from_raw(raw, &Environment::real())
             .unwrap_or_else(|problems| panic!("{problems:?}\n{toml}"));
-        let entries = match &config.data {
-            DataDir::Default => StoreEntries::default(),
-            place => StoreEntries::open(place).unwrap(),
+        let place = match &config.data {
+            DataDir::Default => &DataDir::Memory,
+            place => place,
         };
+        let entries = StoreEntries::open(place).unwrap();
         let setup = Setup {
             config: config.gateway,
             upstreams: config.upstreams,
@@ -118,6 +120,7 @@ impl Builder {
                 Config::server(name, definition, &Environment::real())
             }),
             entries: Arc::new(entries),
+            audit: Audit::open(&config.audit, place).unwrap(),
         };
         let gateway = Gateway::start(setup).unwrap();
         assert!(

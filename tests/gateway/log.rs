@@ -136,6 +136,7 @@ async fn calls_that_no_model_made_are_counted() {
         ("/v1/events", json!([event])),
         ("/v1/tool_calls", json!({"tool_calls": [call]})),
         ("/tools/calc__add", add["args"].clone()),
+        ("/servers/calc/tools/add", add["args"].clone()),
     ] {
         let (log, _guard) = Log::start();
         let gw = start([]).await;
@@ -463,7 +464,15 @@ async fn a_call_over_mcp_that_ends_because_toolway_stops_says_so() {
     let answer = calling.await.unwrap().unwrap().text().await.unwrap();
     assert!(answer.contains("shutting down"), "{answer}");
     eventually("the lines", || log.ended().len() == 2).await;
-    assert_eq!(log.ended()[1]["outcome"], "stopped");
+    let [begun, called] = &log.ended()[..] else {
+        panic!("{:?}", log.ended())
+    };
+    assert_eq!(called["outcome"], "stopped");
+    assert_eq!(begun["rpc_method"], "initialize");
+    assert_eq!(
+        (&called["rpc_method"], &called["calls"]),
+        (&json!("tools/call"), &json!(1))
+    );
     gw.join().await;
 }
 

@@ -21,6 +21,8 @@ mod adversary;
 mod api;
 /// Calls that a person approves, in one list for every face.
 mod approvals;
+/// Who called what: a record of each call, on every face.
+mod audit;
 /// Responses whose clients may leave.
 mod background;
 /// What requests may take of memory, alone and together.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use toolway::gateway::RequestClient;
+use toolway::gateway::{RequestClient, RequestSource};
 use toolway_protocol::tool::ServerId;
 
 use crate::{
@@ -82,11 +82,7 @@ async fn session(gw: &Toolway) -> String {
 
 /// A call of `odd__add` that waits for approval.
 async fn waiting(gw: &Toolway) -> String {
-    let client = RequestClient {
-        principal: 0,
-        key: None,
-        has_approved: false,
-    };
+    let client = RequestClient::default();
     let arguments = json!({"a": 1}).as_object().cloned().unwrap();
     let server = ServerId::parse("odd").unwrap();
     let context = gw.gateway.rest_context(&server, client);
@@ -448,7 +444,11 @@ async fn sessions_are_as_documented() {
     let mut events = session.events(None);
     let calling = tokio::spawn({
         let session = session.clone();
-        async move { session.call("f", serde_json::Map::new()).await }
+        async move {
+            session
+                .call("f", serde_json::Map::new(), RequestSource::default())
+                .await
+        }
     });
     let called = events.next().await.unwrap().data;
     check_fits("McpSessionEvent", &called);

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
-use toolway::gateway::mcp_sessions::session::LendingSession;
+use toolway::gateway::{RequestSource, mcp_sessions::session::LendingSession};
 use toolway_protocol::tool::{CallError, ToolResult};
 
 use crate::{
@@ -141,7 +141,11 @@ impl Lent {
     fn call(&self, gw: &Toolway, name: &'static str, arguments: Value) -> Calling {
         let session = self.session(gw);
         let arguments = arguments.as_object().unwrap().clone();
-        tokio::spawn(async move { session.call(name, arguments).await })
+        tokio::spawn(async move {
+            session
+                .call(name, arguments, RequestSource::default())
+                .await
+        })
     }
 
     fn call_weather(&self, gw: &Toolway) -> Calling {
@@ -627,7 +631,10 @@ async fn the_examples_of_the_docs_work() {
         let session = gw.gateway.mcp_sessions().find(token).unwrap();
         for number in [7, 8] {
             let arguments = json!({"number": number}).as_object().unwrap().clone();
-            let result = session.call("get_order", arguments).await.unwrap();
+            let result = session
+                .call("get_order", arguments, RequestSource::default())
+                .await
+                .unwrap();
             let order = json!({"number": number, "status": "shipped"});
             assert_eq!(result.structured_content, Some(order), "{language}");
             // The next call finds nobody at first.

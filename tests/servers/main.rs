@@ -5,6 +5,7 @@
 mod callers;
 mod calls;
 mod changes;
+mod demand;
 mod dying;
 mod features;
 mod harness;

@@ -19,7 +19,7 @@ pub mod repeats;
 mod steps;
 pub mod transcript;
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use crate::{
     catalog::{Catalog, Selected},
@@ -128,6 +128,32 @@ pub struct Turn {
     cut_results: CutResults,
     usage: Option<JsonObject>,
     records: Vec<CallRecord>,
+    refused: Vec<RefusedCall>,
+}
+
+/// A call that was not sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedCall {
+    /// The tool, as the model named it.
+    pub name: String,
+    /// The arguments, as the model wrote them.
+    pub arguments: String,
+    /// See [`CallRecord::status`].
+    pub status: &'static str,
+    /// Why, for the log.
+    pub error: Cow<'static, str>,
+}
+
+impl RefusedCall {
+    /// A call that was not sent because of this error.
+    pub fn new(name: &str, arguments: &str, error: &CallError) -> RefusedCall {
+        RefusedCall {
+            name: name.to_owned(),
+            arguments: arguments.to_owned(),
+            status: error.kind(),
+            error: error.for_log(),
+        }
+    }
 }
 
 impl Turn {
@@ -159,7 +185,13 @@ impl Turn {
             cut_results,
             usage: None,
             records: Vec::new(),
+            refused: Vec::new(),
         }
+    }
+
+    /// The calls that were not sent, since this was asked last.
+    pub fn take_refused(&mut self) -> Vec<RefusedCall> {
+        std::mem::take(&mut self.refused)
     }
 
     /// The first question.
@@ -318,7 +350,9 @@ impl Turn {
             }
             count += 1;
             if let Some(reason) = self.refusal(count) {
-                self.refuse(place, &CallError::Denied { reason }, 0);
+                let denied = CallError::Denied { reason };
+                self.note_refused(place, denied.kind(), denied.for_log());
+                self.refuse(place, &denied, 0);
                 continue;
             }
             match self.decide(place, &self.open[place].call.call) {
@@ -353,11 +387,29 @@ impl Turn {
                     }
                 }
                 Ok(Decision::Answer(text)) => self.settle(place, "ok", ToolAnswer::text(text), 0),
-                Ok(Decision::Stop(text)) => self.settle(place, REPEATED, ToolAnswer::text(text), 0),
-                Err(error) => self.fail(place, &error, 0),
+                Ok(Decision::Stop(text)) => {
+                    self.note_refused(place, REPEATED, "it has failed in the same way".into());
+                    self.settle(place, REPEATED, ToolAnswer::text(text), 0);
+                }
+                Err(error) => {
+                    self.note_refused(place, error.kind(), error.for_log());
+                    self.fail(place, &error, 0);
+                }
             }
         }
         jobs
+    }
+
+    fn note_refused(&mut self, place: usize, status: &'static str, error: Cow<'static, str>) {
+        let call = &self.open[place].call.call;
+        if call.name != READ_MORE {
+            self.refused.push(RefusedCall {
+                name: call.name.clone(),
+                arguments: call.arguments.clone(),
+                status,
+                error,
+            });
+        }
     }
 
     /// Why the `count`th gateway call of the turn is not even looked at, if so.

@@ -33,10 +33,11 @@
 //! |---|---|
 //! | 1 | [`translate`]: names, schemas, calls, results and streams between the OpenAI API and MCP |
 //! | 2 | [`catalog`]: the snapshot of every offered tool |
-//! | 3 | [`policy`]: may this call run; [`route`]: which calls may run at the same time |
+//! | 3 | [`policy`]: may this call run; [`route`]: which calls may run at the same time; [`audit`]: what is recorded of them |
 //! | 4 | [`agent`]: the tool loop as a state machine, and its limits |
 
 pub mod agent;
+pub mod audit;
 pub mod catalog;
 pub mod policy;
 pub mod route;

@@ -135,6 +135,7 @@ pub enum Verdict {
 pub struct Admitted {
     tool: Arc<Offered>,
     asked: Option<Arc<Asked>>,
+    rule: Arc<str>,
 }
 
 /// Why a person is asked before a call.
@@ -150,6 +151,11 @@ impl Admitted {
     /// Why a person has to agree first; `None`: the call may run at once.
     pub fn asked(&self) -> Option<&Asked> {
         self.asked.as_deref()
+    }
+
+    /// The rule that has decided.
+    pub fn rule(&self) -> &str {
+        &self.rule
     }
 }
 
@@ -183,9 +189,10 @@ impl Policy {
     /// Decides on a call.
     pub fn evaluate(&self, request: &CallRequest<'_>) -> Verdict {
         let decisive = self.steps(request).find(|step| step.action.is_some());
-        let admitted = |asked| Admitted {
+        let admitted = |rule: &str, asked| Admitted {
             tool: Arc::clone(request.tool),
             asked,
+            rule: rule.into(),
         };
         match decisive {
             Some(Step {
@@ -203,11 +210,17 @@ impl Policy {
                 rule,
                 action: Some(Action::Ask),
                 reason,
-            }) => Verdict::Ask(admitted(Some(Arc::new(Asked {
-                rule: rule.into_owned(),
-                reason: reason.map(Cow::into_owned),
-            })))),
-            _ => Verdict::Allow(admitted(None)),
+            }) => Verdict::Ask(admitted(
+                &rule,
+                Some(Arc::new(Asked {
+                    rule: rule.clone().into_owned(),
+                    reason: reason.map(Cow::into_owned),
+                })),
+            )),
+            allowing => {
+                let rule = allowing.as_ref().map_or("policy.default", |it| &it.rule);
+                Verdict::Allow(admitted(rule, None))
+            }
         }
     }
 

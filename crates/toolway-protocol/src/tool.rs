@@ -242,6 +242,22 @@ pub enum Content {
     Unknown(Value),
 }
 
+impl Content {
+    /// How many bytes its texts take, base64 as it is.
+    pub fn text_bytes(&self) -> usize {
+        match self {
+            Content::Text(text) | Content::TextResource { text, .. } => text.len(),
+            Content::Image { data, .. } | Content::Audio { data, .. } => data.len(),
+            Content::BlobResource { blob, .. } => blob.len(),
+            Content::ResourceLink { uri, name, .. } => uri.len() + name.len(),
+            Content::Unknown(block) => block.as_object().map_or(0, |it| {
+                let texts = it.values().filter_map(Value::as_str);
+                texts.map(str::len).sum()
+            }),
+        }
+    }
+}
+
 /// How far a running call has come (MCP, `notifications/progress`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {

@@ -5,13 +5,18 @@ use std::{collections::VecDeque, pin::pin, sync::Arc};
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{AdmittedCall, Announcement, Approval, CallLimits, FinishedCall};
+use super::{
+    AdmittedCall, Announcement, Approval, CallLimits, FinishedCall, LoggedResult, recorded::Unsent,
+};
 use crate::{
     gateway::{Gateway, backends::Backends, confirmations::CallOrigin},
-    store::confirmations::Confirmation,
+    store::{Principal, confirmations::Confirmation},
     upstream::mcp::{CallOptions, Sends},
 };
-use toolway_core::agent::Job;
+use toolway_core::{
+    agent::Job,
+    audit::{AuditRecord, AuditVerdict},
+};
 use toolway_protocol::tool::{CallError, Progress, ToolResult};
 
 /// What happens to a call.
@@ -45,15 +50,25 @@ pub(in crate::gateway) enum CallsOf {
     Client(Arc<CallOrigin>),
     /// A client's that has approved them.
     Approver(Arc<CallOrigin>),
-    /// Those of a command, without a client.
-    Command,
+    /// Those of a command, which has no client who could be asked.
+    Command(Arc<CallOrigin>),
 }
 
 impl CallsOf {
-    fn origin(&self) -> Option<&CallOrigin> {
+    /// Whose they are.
+    pub(in crate::gateway) fn origin(&self) -> &CallOrigin {
         match self {
-            CallsOf::Client(origin) | CallsOf::Approver(origin) => Some(origin),
-            CallsOf::Command => None,
+            CallsOf::Client(origin) | CallsOf::Approver(origin) | CallsOf::Command(origin) => {
+                origin
+            }
+        }
+    }
+
+    /// Whose kept results serve them.
+    fn principal(&self) -> Option<Principal> {
+        match self {
+            CallsOf::Client(origin) | CallsOf::Approver(origin) => Some(origin.principal),
+            CallsOf::Command(_) => None,
         }
     }
 }
@@ -176,11 +191,12 @@ async fn run_one(
 ) {
     // Without a receiver no task waits for the calls any more; their future is about to be dropped.
     let _ = events.send(CallEvent::Started(job.clone())).await;
-    let principal = calls.origin().map(|it| it.principal);
+    let principal = calls.principal();
     // A person agrees to a call, and not to an earlier result of it.
     let kept = principal.filter(|_| job.offered.asked().is_none());
     let kept = kept.and_then(|principal| gateway.kept_results.find(principal, &job));
     if let Some(result) = kept {
+        served(gateway, calls, &job, &result);
         tracing::info!(tool.name = %job.offered.name, server.id = %job.offered.server,
             "Used a kept result");
         let finished = CallEvent::Finished {
@@ -196,10 +212,12 @@ async fn run_one(
     let call = AdmittedCall {
         tool: &job.offered,
         arguments: &job.arguments,
+        origin: calls.origin(),
+        audit: &gateway.audit,
         approval: match calls {
-            CallsOf::Client(origin) => Approval::From(&gateway.confirmations, origin),
+            CallsOf::Client(_) => Approval::From(&gateway.confirmations),
             CallsOf::Approver(_) => Approval::Given,
-            CallsOf::Command => Approval::Impossible,
+            CallsOf::Command(_) => Approval::Impossible,
         },
         repeat_within: Some(limits),
         retries: job.retries,
@@ -237,6 +255,24 @@ async fn run_one(
             attempts,
         })
         .await;
+}
+
+/// Records that a kept result serves a call.
+fn served(gateway: &Gateway, calls: &CallsOf, job: &Job, result: &ToolResult) {
+    gateway.audit.record(|| AuditRecord {
+        result_bytes: Some(result.text_bytes()),
+        result: gateway.audit.result(|| result.to_json()),
+        ..Unsent {
+            name: job.offered.name.as_str(),
+            tool: Some(&job.offered),
+            arguments: Some(&job.arguments),
+            verdict: AuditVerdict::Allowed,
+            rule: Some(job.offered.rule()),
+            outcome: result.status(),
+            error: "",
+        }
+        .to_record(&gateway.audit, calls.origin())
+    });
 }
 
 async fn attempt(

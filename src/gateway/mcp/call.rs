@@ -15,7 +15,7 @@ use crate::{
     gateway::{
         backends::Method,
         calls::{self, AdmittedCall, Approval, CallLimits},
-        confirmations::{CallOrigin, WhenAsked},
+        confirmations::CallOrigin,
     },
     upstream::mcp::CallOptions,
 };
@@ -51,6 +51,7 @@ pub(super) async fn call(
         catalog = gateway.catalog_of(context.view.key());
     }
     let Some(offered) = context.view.tool(&catalog, &name) else {
+        calls::unknown(&name, (&context.origin(gateway, "mcp"), &gateway.audit));
         return Err(RpcError::invalid_params(format!("Unknown tool: {name}")));
     };
     let arguments = match params.shift_remove("arguments") {
@@ -61,7 +62,7 @@ pub(super) async fn call(
     let outcome = match context.view.session() {
         // The session knows how long a call may wait.
         Some(session) => {
-            let call = Box::pin(session.call(&name, arguments));
+            let call = Box::pin(session.call(&name, arguments, context.source.clone()));
             call.await.map(write_result)
         }
         None => run(gateway, context, offered, arguments, params, progress).await,
@@ -100,15 +101,9 @@ pub(super) async fn run(
     mut params: JsonObject,
     progress: Option<mpsc::Sender<Progress>>,
 ) -> Result<Value, CallError> {
-    let tool = calls::admit(offered, &arguments, &gateway.policy_of(context.view.key()))?;
-    if let Some(validator) = &offered.validator {
-        validator.check(&arguments)?;
-    }
-    let origin = CallOrigin {
-        session: context.session_name(),
-        when_asked: WhenAsked::Ends,
-        ..gateway.origin_of(context.principal, context.view.key(), "mcp")
-    };
+    let origin = context.origin(gateway, "mcp");
+    let policy = gateway.policy_of(context.view.key());
+    let tool = calls::admit(offered, &arguments, &policy, (&origin, &gateway.audit))?;
     let state = params.get("requestState").and_then(Value::as_str);
     // The answer to a parked call can be used only once, so the call cannot be repeated. It was approved before it was
     // sent, and only its client can go on with it.
@@ -118,17 +113,25 @@ pub(super) async fn run(
     let is_asked = tool.asked().is_some() && !is_resumed;
     let mut approval = match is_resumed {
         true => Approval::Given,
-        false => Approval::From(&gateway.confirmations, &origin),
+        false => Approval::From(&gateway.confirmations),
     };
     if is_asked && approve::can_be_asked(context) {
         let call = (&tool, &arguments);
         let asking = Box::pin(approve::ask(gateway, context, &origin, call, &mut params));
-        approval = match asking.await? {
-            Asking::Approved => Approval::Given,
-            Asking::Result(question) => return Ok(question),
+        approval = match asking.await {
+            Ok(Asking::Approved) => Approval::Given,
+            Ok(Asking::Result(question)) => {
+                calls::unapproved(call, (&origin, &gateway.audit), None);
+                return Ok(question);
+            }
+            Err(error) => {
+                calls::unapproved(call, (&origin, &gateway.audit), Some(&error));
+                return Err(error);
+            }
         };
     }
     let way = Way {
+        origin: &origin,
         approval,
         is_repeated: !is_resumed,
         progress,
@@ -149,10 +152,12 @@ pub(super) async fn run(
 pub(super) async fn make_approved(
     gateway: &Arc<Gateway>,
     context: &RequestContext,
+    origin: &CallOrigin,
     tool: &Admitted,
     arguments: JsonObject,
 ) -> Result<Value, CallError> {
     let way = Way {
+        origin,
         approval: Approval::Given,
         is_repeated: true,
         progress: None,
@@ -162,6 +167,7 @@ pub(super) async fn make_approved(
 
 /// How a call is made.
 struct Way<'a> {
+    origin: &'a CallOrigin,
     approval: Approval<'a>,
     /// It may be sent again after a failure that allows it.
     is_repeated: bool,
@@ -183,6 +189,8 @@ async fn make(
     let made = |arguments| AdmittedCall {
         tool,
         arguments,
+        origin: way.origin,
+        audit: &gateway.audit,
         approval: way.approval,
         repeat_within: Some(limits).filter(|_| way.is_repeated),
         retries: Retries::default(),

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::{Gateway, RequestContext, call};
 use crate::{
     gateway::{
-        RequestClient, calls,
-        confirmations::{CallOrigin, Remember, Scope, Undecided, WhenAsked, is_same_definition},
+        RequestClient, RequestSource, calls,
+        confirmations::{CallOrigin, Remember, Scope, Undecided, is_same_definition},
     },
     store::confirmations::{Confirmation, ConfirmationState},
     telemetry::rfc3339,
@@ -92,6 +92,7 @@ impl Gateway {
             logs: None,
             owner: String::new(),
             principal: client.principal,
+            source: client.source,
             reservation: None,
         }
     }
@@ -116,30 +117,30 @@ impl Gateway {
             admitted => admitted?,
         };
         if tool.asked().is_some() {
-            let origin = CallOrigin {
-                when_asked: WhenAsked::Ends,
-                ..self.origin_of(context.principal, context.view.key(), REST)
-            };
+            let origin = context.origin(self, REST);
             if !self
                 .confirmations
                 .is_granted(&origin, &tool, &arguments)
                 .await
             {
                 let opened = self.confirmations.open(&origin, &tool, &arguments, false);
-                return Ok(RestOutcome::Waits(Box::new(opened.await?)));
+                let opened = opened.await?;
+                calls::unapproved((&tool, &arguments), (&origin, &self.audit), None);
+                return Ok(RestOutcome::Waits(Box::new(opened)));
             }
         }
         let made = self.make_over_rest(context, &tool, arguments);
         Ok(RestOutcome::Result(made.await?))
     }
 
-    /// Approves a call. One that came over REST is made now, and its outcome given; another is made when its client asks
+    /// Approves a call, at the request of `by`. One that came over REST is made now, and its outcome given; another is made when its client asks
     /// for it. Dropping the future of a call that is being made cancels it, and it is not made again.
     ///
     /// # Errors
     /// See [`Undecided`].
     pub async fn confirm(
         self: &Arc<Self>,
+        by: &CallOrigin,
         scope: Scope,
         id: &str,
         remember: Option<Remember>,
@@ -151,10 +152,10 @@ impl Gateway {
             true => ConfirmationState::Used,
             false => ConfirmationState::Approved,
         };
-        let decided = self.confirmations.decide(scope, id, state, remember);
+        let decided = self.confirmations.decide(by, scope, id, state, remember);
         let confirmation = decided.await?;
         let outcome = match is_rest {
-            true => Some(self.make_confirmed(&confirmation).await),
+            true => Some(self.make_confirmed(&confirmation, &by.source).await),
             false => None,
         };
         Ok((confirmation, outcome))
@@ -164,6 +165,7 @@ impl Gateway {
     async fn make_confirmed(
         self: &Arc<Self>,
         confirmation: &Confirmation,
+        source: &RequestSource,
     ) -> Result<Value, CallError> {
         let (server, name) = (&confirmation.server, &confirmation.tool);
         let server = ServerId::parse(server).map_err(|_| unknown(name))?;
@@ -171,16 +173,21 @@ impl Gateway {
             principal: confirmation.principal,
             key: self.policy.key_of(confirmation.key.as_deref()),
             has_approved: false,
+            face: REST,
+            source: source.clone(),
         };
         let context = self.rest_context(&server, client);
         let arguments: JsonObject =
             serde_json::from_str(&confirmation.arguments).unwrap_or_default();
         let tool = self.admit_over_rest(&context, name, &arguments).await?;
         if !is_same_definition(&tool, confirmation) {
-            return Err(CallError::Denied {
-                reason: "the tool has changed since the call was shown; make the call again"
-                    .to_owned(),
-            });
+            let changed = "the tool has changed since the call was shown; make the call again";
+            let error = CallError::Denied {
+                reason: changed.to_owned(),
+            };
+            let origin = context.origin(self, REST);
+            calls::unapproved((&tool, &arguments), (&origin, &self.audit), Some(&error));
+            return Err(error);
         }
         self.make_over_rest(&context, &tool, arguments).await
     }
@@ -198,12 +205,12 @@ impl Gateway {
             catalog = self.catalog_of(key);
         }
         let offered = context.view.tool(&catalog, name);
-        let offered = offered.ok_or_else(|| unknown(name))?;
-        let tool = calls::admit(offered, arguments, &self.policy_of(key))?;
-        if let Some(validator) = &tool.validator {
-            validator.check(arguments)?;
-        }
-        Ok(tool)
+        let record = (&context.origin(self, REST), &self.audit);
+        let offered = offered.ok_or_else(|| {
+            calls::unknown(name, record);
+            unknown(name)
+        })?;
+        calls::admit(offered, arguments, &self.policy_of(key), record)
     }
 
     async fn make_over_rest(
@@ -212,7 +219,8 @@ impl Gateway {
         tool: &Admitted,
         arguments: JsonObject,
     ) -> Result<Value, CallError> {
-        let made = call::make_approved(self, context, tool, arguments);
+        let origin = context.origin(self, REST);
+        let made = call::make_approved(self, context, &origin, tool, arguments);
         Ok(era::fit_call(made.await?, context.version))
     }
 }

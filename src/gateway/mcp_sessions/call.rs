@@ -7,6 +7,7 @@ use tokio::{
 
 use super::session::{LendingSession, SessionEnd, gone};
 use crate::gateway::{
+    RequestSource,
     calls::{self, AdmittedCall, Approval},
     confirmations::{CallOrigin, WhenAsked},
     random::unguessable,
@@ -18,7 +19,7 @@ use toolway_protocol::tool::{CallError, JsonObject, ToolCall, ToolResult};
 const MAX_ARGUMENTS: usize = 1 << 20;
 
 impl LendingSession {
-    /// Calls a function by its own name: hands the call to the caller and waits for the answer, until the
+    /// Calls a function by its own name, for a request from there: hands the call to the caller and waits for the answer, until the
     /// session's `call_timeout`, or the end of the session.
     ///
     /// Dropping the future cancels the call, and the caller gets an event.
@@ -26,12 +27,12 @@ impl LendingSession {
     /// # Errors
     /// Unknown name, arguments that do not fit, too many open calls, no answer in time, end of the session.
     /// A failure that the caller answers with is an `Ok` with `is_error`.
-    pub async fn call(&self, name: &str, arguments: JsonObject) -> Result<ToolResult, CallError> {
-        let lent = self.tool(name).ok_or_else(|| self.unknown(name))?;
-        let tool = calls::admit(lent, &arguments, &self.policy)?;
-        if let Some(validator) = &lent.validator {
-            validator.check(&arguments)?;
-        }
+    pub async fn call(
+        &self,
+        name: &str,
+        arguments: JsonObject,
+        source: RequestSource,
+    ) -> Result<ToolResult, CallError> {
         // Whoever has the token borrows from the owner of the session, who decides.
         let origin = CallOrigin {
             principal: self.owner,
@@ -39,11 +40,20 @@ impl LendingSession {
             face: "mcp_session",
             session: None,
             when_asked: WhenAsked::Waits,
+            source,
         };
+        let audit = self.confirmations.audit();
+        let lent = self.tool(name).ok_or_else(|| {
+            calls::unknown(name, (&origin, audit));
+            self.unknown(name)
+        })?;
+        let tool = calls::admit(lent, &arguments, &self.policy, (&origin, audit))?;
         let call = AdmittedCall {
             tool: &tool,
             arguments: &arguments,
-            approval: Approval::From(&self.confirmations, &origin),
+            origin: &origin,
+            audit,
+            approval: Approval::From(&self.confirmations),
             repeat_within: None,
             retries: Retries::default(),
             session: Some(self.number()),

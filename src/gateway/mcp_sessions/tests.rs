@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::timeout};
 
 use super::{answers::FunctionOutput, events::SessionEvents, session::Receipt, *};
+use crate::gateway::RequestSource;
 use toolway_protocol::tool::{CallError, ToolResult};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -33,7 +34,11 @@ fn call(session: &Arc<LendingSession>, name: &str, arguments: Value) -> JoinHand
     let Value::Object(arguments) = arguments else {
         panic!("arguments are an object");
     };
-    tokio::spawn(async move { session.call(&name, arguments).await })
+    tokio::spawn(async move {
+        session
+            .call(&name, arguments, RequestSource::default())
+            .await
+    })
 }
 
 fn call_weather(session: &Arc<LendingSession>) -> JoinHandle<Outcome> {

@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use axum::http::HeaderValue;
 use bytes::Bytes;
 use futures::future::{BoxFuture, Either};
 use serde_json::{Value, json};
@@ -17,6 +18,7 @@ use tokio::sync::broadcast::{
 };
 
 use super::{
+    client_info,
     outbox::{Outbox, notification},
     questions::ClientQuestions,
     work::{self, ActiveRequests},
@@ -24,7 +26,7 @@ use super::{
 use crate::{
     byte_budget::Reservation,
     gateway::{
-        Gateway,
+        Gateway, RequestSource,
         mcp::{
             BackendEvent, LogInterest, Notice, RequestContext, ResourceSubscription, Topic, View,
         },
@@ -66,6 +68,8 @@ pub(in crate::server) struct ClientSession {
     capabilities: Value,
     owner: String,
     principal: Principal,
+    /// What the client calls itself.
+    client_info: Option<HeaderValue>,
     level: Mutex<Option<(Level, LogInterest)>>,
     watches: Mutex<HashMap<String, ResourceSubscription>>,
     questions: ClientQuestions,
@@ -106,6 +110,7 @@ impl ClientSession {
             capabilities,
             owner,
             principal,
+            client_info: client_info(params.get("clientInfo")),
             level: Mutex::default(),
             watches: Mutex::default(),
             questions: ClientQuestions::default(),
@@ -130,6 +135,7 @@ impl ClientSession {
     pub(in crate::server) fn answer(
         self: Arc<Self>,
         request: RpcRequest,
+        source: RequestSource,
         outbox: Option<Arc<Outbox>>,
         reservation: Option<Arc<Reservation>>,
     ) -> impl Future<Output = Option<Bytes>> + Send + 'static {
@@ -139,7 +145,7 @@ impl ClientSession {
             let outcome = match begun {
                 Ok(place) => {
                     place
-                        .hold(pin!(self.outcome(request, outbox, reservation)))
+                        .hold(pin!(self.outcome(request, source, outbox, reservation)))
                         .await?
                 }
                 Err(busy) => Err(busy),
@@ -180,6 +186,7 @@ impl ClientSession {
     pub(in crate::server) fn answer_all(
         self: Arc<Self>,
         requests: Vec<Result<RpcRequest, MalformedMessage>>,
+        source: &RequestSource,
         outbox: Option<&Arc<Outbox>>,
         reservation: Option<&Arc<Reservation>>,
     ) -> impl Future<Output = Option<Bytes>> + Send + use<> {
@@ -187,8 +194,9 @@ impl ClientSession {
             .into_iter()
             .map(|request| match request {
                 Ok(request) => {
+                    let (outbox, reservation) = (outbox.cloned(), reservation.cloned());
                     let answer =
-                        Arc::clone(&self).answer(request, outbox.cloned(), reservation.cloned());
+                        Arc::clone(&self).answer(request, source.clone(), outbox, reservation);
                     Either::Left(answer)
                 }
                 Err(malformed) => {
@@ -221,6 +229,7 @@ impl ClientSession {
     async fn outcome(
         self: &Arc<Self>,
         request: RpcRequest,
+        source: RequestSource,
         outbox: Option<Arc<Outbox>>,
         reservation: Option<Arc<Reservation>>,
     ) -> Result<Value, RpcError> {
@@ -238,7 +247,7 @@ impl ClientSession {
                 "Invalid request: this session is initialized",
             )),
             method => {
-                let context = self.context(outbox.clone(), reservation);
+                let context = self.context(source, outbox.clone(), reservation);
                 work::run(&self.gateway, &context, method, params, outbox.as_deref()).await
             }
         }
@@ -281,6 +290,7 @@ impl ClientSession {
 
     fn context(
         self: &Arc<Self>,
+        source: RequestSource,
         outbox: Option<Arc<Outbox>>,
         reservation: Option<Arc<Reservation>>,
     ) -> RequestContext {
@@ -295,6 +305,10 @@ impl ClientSession {
             logs: Some(level.unwrap_or(UNASKED_AT_WORK)),
             owner: self.owner.clone(),
             principal: self.principal,
+            source: RequestSource {
+                client: self.client_info.clone().or(source.client),
+                ..source
+            },
             reservation,
         }
     }
@@ -324,7 +338,7 @@ impl ClientSession {
                 )));
             }
         }
-        let context = self.context(None, None);
+        let context = self.context(RequestSource::default(), None, None);
         let watch = work::unless_ending(&self.gateway, self.gateway.watch(&context, uri)).await?;
         locked(&self.watches).insert(uri.to_owned(), watch);
         Ok(json!({}))

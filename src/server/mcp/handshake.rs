@@ -22,7 +22,11 @@ use super::{
     reply,
     sessions::{Session, SessionsFull, UNASKED},
 };
-use crate::{byte_budget::Reservation, gateway::random::unguessable, server::App};
+use crate::{
+    byte_budget::Reservation,
+    gateway::random::unguessable,
+    server::{App, headers::source_of},
+};
 use toolway_protocol::mcp::{
     headers,
     rpc::{self, MessageOrBatch, RpcError, RpcId, RpcMessage, RpcRequest, code},
@@ -89,7 +93,12 @@ pub(super) async fn post(
             let outbox = Arc::new(Outbox::default());
             super::note(&request, session.short());
             let client = Arc::clone(&session.client);
-            let answer = Box::pin(client.answer(request, outbox_for(head, &outbox), reservation));
+            let answer = Box::pin(client.answer(
+                request,
+                source_of(&head.headers),
+                outbox_for(head, &outbox),
+                reservation,
+            ));
             respond(face, head, session, id, answer, outbox).await
         }
         MessageOrBatch::One(RpcMessage::Notification(notification)) => {
@@ -109,8 +118,8 @@ pub(super) async fn post(
             let outbox = Arc::new(Outbox::default());
             let client = Arc::clone(&session.client);
             let heard = outbox_for(head, &outbox);
-            let answer =
-                Box::pin(client.answer_all(requests, heard.as_ref(), reservation.as_ref()));
+            let (source, reserved) = (source_of(&head.headers), reservation.as_ref());
+            let answer = Box::pin(client.answer_all(requests, &source, heard.as_ref(), reserved));
             respond(face, head, session, None, answer, outbox).await
         }
     }

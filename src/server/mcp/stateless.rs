@@ -14,7 +14,8 @@ use super::{
 };
 use crate::{
     byte_budget::Reservation,
-    server::{App, places::HeldPlace},
+    gateway::RequestSource,
+    server::{App, headers::source_of, places::HeldPlace},
 };
 use toolway_protocol::{
     mcp::{
@@ -40,11 +41,16 @@ pub(super) async fn request(
     super::note(&request, "");
     let RpcRequest { id, method, params } = request;
     let outbox = Arc::new(Outbox::default());
+    let source = source_of(&head.headers);
     let once = StatelessRequest {
         gateway: Arc::clone(&face.gateway),
         view: Arc::clone(&head.view),
         owner: format!("{:016x}", head.owner.principal),
         principal: head.owner.principal,
+        source: RequestSource {
+            client: super::client_of_request(&params).or(source.client),
+            ..source
+        },
         about,
         outbox: head.accepts.events.then(|| Arc::clone(&outbox)),
         reservation,

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     byte_budget::Reservation,
     gateway::{
-        Gateway,
+        Gateway, RequestSource,
         mcp::{RequestContext, View},
     },
     store::Principal,
@@ -38,6 +38,8 @@ pub(in crate::server) struct StatelessRequest {
     pub(in crate::server) owner: String,
     /// Whose calls it makes.
     pub(in crate::server) principal: Principal,
+    /// Where the request comes from.
+    pub(in crate::server) source: RequestSource,
     /// What the request says about its client.
     pub(in crate::server) about: RequestMeta,
     /// Where something can be said before the result.
@@ -102,6 +104,7 @@ impl StatelessRequest {
             logs: None,
             owner: self.owner.clone(),
             principal: self.principal,
+            source: self.source.clone(),
             reservation: self.reservation.clone(),
         }
     }

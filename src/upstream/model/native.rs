@@ -589,17 +589,21 @@ impl TranslatedAnswer {
         let (length, text) = (raw.len(), text.into_owned());
         self.framer.skip(length);
         if !text.is_empty() {
-            self.add(vec![Delta::Text(text)], out);
+            self.add_one(Delta::Text(text), out);
         }
         true
+    }
+
+    fn add_one(&mut self, delta: Delta, out: &mut Vec<u8>) {
+        self.parts.add(&delta);
+        self.writer.write(delta, out);
     }
 
     fn add(&mut self, deltas: Vec<Delta>, out: &mut Vec<u8>) {
         let is_end = |delta: &Delta| matches!(delta, Delta::Finish(_) | Delta::Failed(_));
         let ends = deltas.iter().any(is_end);
         for delta in deltas {
-            self.parts.add(&delta);
-            self.writer.write(delta, out);
+            self.add_one(delta, out);
         }
         if ends {
             self.turns.keep(std::mem::take(&mut self.parts));

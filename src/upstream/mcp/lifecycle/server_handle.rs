@@ -12,13 +12,13 @@ use std::{
 use serde_json::Value;
 use tokio::{
     sync::{Notify, broadcast, watch},
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::watched::Watched;
 use crate::{
-    health::{ServerHealth, ServerState},
+    health::{ServerHealth, ServerState, StateObserver},
     upstream::{
         mcp::{
             CallOptions, Config, HttpKind, ServerEvent, Transport,
@@ -53,12 +53,17 @@ pub(in crate::upstream::mcp) struct ServerHandle {
     pub(in crate::upstream::mcp) stop: CancellationToken,
     /// Notified when it is to be started again.
     pub(in crate::upstream::mcp) restart: Notify,
+    /// Requests that are made or wait for the server, and when the last one ended.
+    use_of: Mutex<Use>,
+    /// Notified when a request waits for the server, and when one ends.
+    used: Notify,
     offer: OfferPublisher,
     access: watch::Sender<Access>,
     was_ready: AtomicBool,
     settled: watch::Sender<bool>,
     acquainted: watch::Sender<bool>,
     queue: Arc<Queue>,
+    observer: StateObserver,
     facts: Mutex<Facts>,
 }
 
@@ -107,10 +112,33 @@ enum Access {
     Never,
 }
 
+/// How a server is used.
+#[derive(Debug)]
+struct Use {
+    requests: usize,
+    last: Instant,
+}
+
+/// A request that uses the server, until it is dropped.
+struct InUse<'a>(&'a ServerHandle);
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        let mut use_of = self.0.use_of();
+        use_of.requests -= 1;
+        use_of.last = Instant::now();
+        if use_of.requests == 0 && self.0.config.idle_stop.is_some() {
+            self.0.used.notify_one();
+        }
+    }
+}
+
 /// The part of the health that changes.
 #[derive(Debug)]
 struct Facts {
     state: ServerState,
+    /// What the observer knows.
+    told: ServerState,
     transport: &'static str,
     protocol_version: Option<String>,
     pid: Option<u32>,
@@ -127,6 +155,7 @@ impl ServerHandle {
         events: broadcast::Sender<ServerEvent>,
         log_level: watch::Receiver<Option<String>>,
         stop: CancellationToken,
+        observer: StateObserver,
     ) -> ServerHandle {
         let (transport, secrets) = match &config.transport {
             Transport::Stdio { env, .. } => (
@@ -152,14 +181,21 @@ impl ServerHandle {
             watched: Watched::default(),
             stop,
             restart: Notify::new(),
+            use_of: Mutex::new(Use {
+                requests: 0,
+                last: Instant::now(),
+            }),
+            used: Notify::new(),
             offer,
             access: watch::Sender::new(Access::Later),
             was_ready: AtomicBool::new(false),
             settled: watch::Sender::new(false),
             acquainted: watch::Sender::new(false),
-            queue: Queue::new(parallel),
+            queue: Queue::new(parallel, config.queue),
+            observer,
             facts: Mutex::new(Facts {
                 state: ServerState::Starting,
+                told: ServerState::Starting,
                 transport,
                 protocol_version: None,
                 pid: None,
@@ -187,8 +223,12 @@ impl ServerHandle {
         params: &JsonObject,
         options: &CallOptions,
     ) -> Result<Value, CallError> {
+        let _use = self.begin_use();
         let begun = Instant::now();
-        let until = options.deadline.min(begun + options.silence);
+        let mut until = options.deadline.min(begun + options.silence);
+        if let Some(wait) = self.config.queue_wait {
+            until = until.min(begun + wait);
+        }
         let place = self.queue.enter(until).await?;
         let session = self.ready_session(options.deadline).await?;
         session.request(method, params, options, begun, place).await
@@ -202,7 +242,14 @@ impl ServerHandle {
         if let Access::Now(session) = &*self.access.borrow() {
             return Ok(Arc::clone(session));
         }
-        let deadline = deadline.min(Instant::now() + WAIT_FOR_READY);
+        let _use = self.begin_use();
+        let longest = match self.config.idle_stop {
+            // The start that this request causes.
+            Some(_) => self.config.start_timeout.max(WAIT_FOR_READY),
+            None => WAIT_FOR_READY,
+        };
+        self.used.notify_one();
+        let deadline = deadline.min(Instant::now() + longest);
         let mut access = self.access.subscribe();
         let known = access.wait_for(|access| !matches!(access, Access::Later));
         match timeout_at(deadline, known).await {
@@ -211,6 +258,73 @@ impl ServerHandle {
                 Access::Later | Access::Never => Err(faults::gone(true)),
             },
             Ok(Err(_)) | Err(_) => Err(faults::gone(true)),
+        }
+    }
+
+    fn begin_use(&self) -> InUse<'_> {
+        self.use_of().requests += 1;
+        InUse(self)
+    }
+
+    fn use_of(&self) -> MutexGuard<'_, Use> {
+        self.use_of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many requests are made of it or wait for it.
+    pub(in crate::upstream::mcp) fn load(&self) -> usize {
+        self.use_of().requests
+    }
+
+    /// Returns when nothing has used the server for as long as it is kept then, and no request finds it any more. Never for
+    /// a server that runs always.
+    pub(super) async fn unused(&self) {
+        let Some(idle_stop) = self.config.idle_stop else {
+            return std::future::pending().await;
+        };
+        loop {
+            let due = {
+                let use_of = self.use_of();
+                let is_free = use_of.requests == 0 && self.watched.is_empty();
+                is_free.then(|| use_of.last + idle_stop)
+            };
+            match due {
+                Some(due) if due <= Instant::now() => {
+                    // A request counts itself before it looks for the session.
+                    let is_closed = self.access.send_if_modified(|access| {
+                        let is_free = self.use_of().requests == 0;
+                        if is_free {
+                            *access = Access::Later;
+                        }
+                        is_free
+                    });
+                    if is_closed {
+                        return;
+                    }
+                }
+                Some(due) => {
+                    tokio::select! {
+                        () = sleep_until(due) => {}
+                        () = self.used.notified() => {}
+                    }
+                }
+                // The subscriptions to resources are looked at now and then.
+                None => {
+                    let _ = timeout_at(Instant::now() + idle_stop, self.used.notified()).await;
+                }
+            }
+        }
+    }
+
+    /// The server was stopped because nothing used it; returns when something does.
+    pub(super) async fn wanted(&self) {
+        {
+            let mut facts = self.facts();
+            facts.state = ServerState::Idle;
+            facts.pid = None;
+            self.tell(&mut facts);
+        }
+        while self.load() == 0 {
+            self.used.notified().await;
         }
     }
 
@@ -228,7 +342,9 @@ impl ServerHandle {
             facts.transport = transport;
             facts.protocol_version = version;
             facts.pid = pid;
+            self.tell(&mut facts);
         }
+        self.use_of().last = Instant::now();
         self.access.send_replace(Access::Now(Arc::new(session)));
         if !self.was_ready.swap(true, Ordering::AcqRel) {
             self.offer.missing.fetch_sub(1, Ordering::AcqRel);
@@ -258,6 +374,7 @@ impl ServerHandle {
             };
             facts.last_error = Some(error);
             facts.pid = None;
+            self.tell(&mut facts);
         }
         self.settled.send_replace(true);
         self.acquainted.send_replace(true);
@@ -265,7 +382,19 @@ impl ServerHandle {
 
     /// The server is about to be started again.
     pub(super) fn count_restart(&self) {
-        self.facts().restarts += 1;
+        let mut facts = self.facts();
+        facts.restarts += 1;
+        self.tell(&mut facts);
+    }
+
+    /// Tells the observer of a new state.
+    fn tell(&self, facts: &mut Facts) {
+        if facts.told != facts.state {
+            facts.told = facts.state;
+            let is_fault = matches!(facts.state, ServerState::Restarting | ServerState::Failed);
+            let error = facts.last_error.as_deref().filter(|_| is_fault);
+            self.observer.tell(&self.config.server, facts.state, error);
+        }
     }
 
     /// The server is not started again.
@@ -275,6 +404,7 @@ impl ServerHandle {
             let mut facts = self.facts();
             facts.state = ServerState::Stopped;
             facts.pid = None;
+            self.tell(&mut facts);
         }
         self.settled.send_replace(true);
         self.acquainted.send_replace(true);

@@ -30,6 +30,8 @@ enum ServerEnd {
     Stopped,
     /// It is to be started again at once.
     Restarted,
+    /// Nothing uses it.
+    Unused,
     Lost(Outage),
 }
 
@@ -56,6 +58,15 @@ pub(in crate::upstream::mcp) async fn run(handle: Arc<ServerHandle>) {
                     ServerEnd::Restarted => {
                         info!(server.id = %server, "A server is started again, as asked");
                         handle.count_restart();
+                        continue;
+                    }
+                    ServerEnd::Unused => {
+                        info!(server.id = %server, "A server is stopped until it is used again");
+                        tokio::select! {
+                            () = stop.cancelled() => break,
+                            () = handle.wanted() => {}
+                            () = handle.restart.notified() => {}
+                        }
                         continue;
                     }
                     ServerEnd::Lost(error) => (since.elapsed(), error, "is gone"),
@@ -169,6 +180,7 @@ async fn serve(
     let end = tokio::select! {
         () = stop.cancelled() => ServerEnd::Stopped,
         () = handle.restart.notified() => ServerEnd::Restarted,
+        () = handle.unused() => ServerEnd::Unused,
         () = connection.ended() => ServerEnd::Lost("the connection ended".to_owned().into()),
         () = absence.notified() => ServerEnd::Lost("the server cannot be reached".to_owned().into()),
     };

@@ -35,6 +35,11 @@ impl Watched {
         self.0.subscribe()
     }
 
+    /// No client watches a resource.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
     pub(super) fn add(&self, uri: &str) -> Result<(), CallError> {
         let mut is_full = false;
         self.0.send_modify(|all| {
