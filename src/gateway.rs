@@ -12,6 +12,7 @@ mod completions;
 pub mod confirmations;
 pub mod events;
 mod executor;
+pub mod explain;
 pub mod failure;
 pub mod listing;
 mod live_catalog;

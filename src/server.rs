@@ -17,6 +17,7 @@ mod dispatch;
 pub mod error;
 mod events;
 mod executor;
+mod explain;
 mod face;
 mod forward;
 mod front;
@@ -345,6 +346,7 @@ fn routes(app: Arc<App>) -> Router {
         .route("/v1/tool_calls", post(executor::tool_calls))
         .route("/v1/events", post(events::take_in))
         .route("/v1/sessions/{id}/state", get(events::show_state))
+        .route("/policy/explain", get(explain::explain))
         // Calls that wait for a person.
         .route("/confirmations", get(confirmations::list))
         .route(

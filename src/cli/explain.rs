@@ -1,12 +1,11 @@
 //! `toolway check --explain`: what the policy says about one call, and which rule says so.
 
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
 
 use super::{run, terminal};
 use crate::{audit::Audit, config::Config};
 use toolway_core::{
-    policy::{Action, CallRequest, KeyId, Step},
+    policy::{KeyId, Step},
     translate::calls,
 };
 
@@ -36,56 +35,24 @@ pub(super) async fn explain(config: &Config, asked: Question<'_>, as_json: bool)
         let hint = hint.unwrap_or_default();
         bail!("there is no tool named `{}`{hint}", asked.tool);
     };
-    let steps = config.policy.explain(&CallRequest {
-        tool,
-        is_shown: true,
-        key: key.and_then(|key| u16::try_from(key).ok()).map(KeyId),
-        arguments: &arguments,
-    });
-    let decisive = steps
-        .iter()
-        .find_map(|it| it.action.map(|action| (action, it)));
-    let verdict = decisive.map_or("allow", |(action, _)| word(action));
+    let key = key.and_then(|key| u16::try_from(key).ok()).map(KeyId);
+    let explained = gateway.explain(tool, &arguments, key);
     if as_json {
-        let decisive = decisive.map(|(_, step)| step);
-        let json = json!({
-            "tool": tool.name.as_str(),
-            "key": asked.key,
-            "verdict": verdict,
-            "rule": decisive.map(|it| &it.rule),
-            "reason": decisive.and_then(|it| it.reason.as_ref()),
-            "steps": steps.iter().map(step_json).collect::<Vec<Value>>(),
-        });
-        return Ok(format!("{json:#}\n"));
+        return Ok(format!("{:#}\n", explained.to_json()));
     }
     let by = asked.key.map(|key| format!(" with the key `{key}`"));
     let by = by.unwrap_or_default();
-    let rows: Vec<Vec<String>> = steps.iter().map(step_row).collect();
-    let head = format!("{}{by}: {}\n", tool.name, terminal::bold(verdict));
+    let rows: Vec<Vec<String>> = explained.steps.iter().map(step_row).collect();
+    let verdict = terminal::bold(explained.verdict().as_str());
+    let head = format!("{}{by}: {verdict}\n", explained.tool);
     Ok(head + &terminal::columns(&rows))
-}
-
-fn word(action: Action) -> &'static str {
-    match action {
-        Action::Allow => "allow",
-        Action::Ask => "ask",
-        Action::Deny => "deny",
-    }
-}
-
-fn step_json(step: &Step<'_>) -> Value {
-    json!({
-        "rule": step.rule,
-        "action": step.action.map(word),
-        "reason": step.reason,
-    })
 }
 
 fn step_row(step: &Step<'_>) -> Vec<String> {
     let says = match (step.action, &step.reason) {
         (None, _) => terminal::dim("says nothing"),
-        (Some(action), Some(reason)) => format!("{}: {}", word(action), terminal::safe(reason)),
-        (Some(action), None) => word(action).to_owned(),
+        (Some(action), Some(reason)) => format!("{}: {}", action.as_str(), terminal::safe(reason)),
+        (Some(action), None) => action.as_str().to_owned(),
     };
     vec![terminal::safe(&step.rule), says]
 }

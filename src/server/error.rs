@@ -233,10 +233,12 @@ pub(super) type ErrorForm = fn(u16, &ErrorBody) -> Value;
 
 /// How errors are written below this path.
 pub(super) fn form_of(path: &str) -> ErrorForm {
-    let is_rest = ["/servers", "/confirmations", "/grants"].iter().any(|it| {
-        let rest = path.strip_prefix(it);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    });
+    let is_rest = ["/servers", "/confirmations", "/grants", "/policy"]
+        .iter()
+        .any(|it| {
+            let rest = path.strip_prefix(it);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
     match paths::is_messages(path) {
         true => anthropic::write_error,
         false if is_rest => |_, error| serde_json::json!({"error": error.message}),

@@ -39,7 +39,8 @@ pub struct Toolway {
 pub struct Builder {
     config: String,
     model: Model,
-    servers: Vec<(String, Tools)>,
+    /// The name, the tools, and further lines of the configuration.
+    servers: Vec<(String, Tools, String)>,
     is_awaited: bool,
 }
 
@@ -61,8 +62,14 @@ impl Builder {
     }
 
     /// Adds a server of this name.
-    pub fn server(mut self, name: &str, tools: Tools) -> Builder {
-        self.servers.push((name.to_owned(), tools));
+    pub fn server(self, name: &str, tools: Tools) -> Builder {
+        self.server_with(name, tools, "")
+    }
+
+    /// Adds a server of this name with these lines in its configuration.
+    pub fn server_with(mut self, name: &str, tools: Tools, lines: &str) -> Builder {
+        self.servers
+            .push((name.to_owned(), tools, lines.to_owned()));
         self
     }
 
@@ -81,9 +88,12 @@ impl Builder {
             ));
         }
         let mut servers = Vec::new();
-        for (name, tools) in self.servers {
+        for (name, tools, lines) in self.servers {
             let server = tools.start().await;
-            toml.push_str(&format!("\n[servers.{name}]\nurl = \"{}\"\n", server.url));
+            toml.push_str(&format!(
+                "\n[servers.{name}]\nurl = \"{}\"\n{lines}",
+                server.url
+            ));
             if name.starts_with("stateful") {
                 toml.push_str("stateful = true\n");
             }

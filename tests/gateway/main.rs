@@ -82,6 +82,7 @@ mod patience;
 /// Plain answers of the loop.
 mod plain;
 /// One policy before every face.
+mod policies;
 mod policy;
 /// Keep-alives, progress, hang-ups, many clients at once.
 mod progress;

@@ -194,6 +194,7 @@ async fn every_documented_path_and_method_is_there() {
                 "/confirmations/{id}" => waiting(&gw).await,
                 // It approves the calls that would wait afterwards.
                 "/grants/{id}" => granted(&gw).await,
+                "/policy/explain" => "/policy/explain?tool=odd__add".to_owned(),
                 _ => real,
             };
             let real = real.replace("/servers/{id}", "/servers/odd");
@@ -306,6 +307,7 @@ async fn what_is_toolways_own_knows_no_other_path_or_method() {
             "/tools",
             "/confirmations",
             "/grants",
+            "/policy",
             "/servers",
         ]
         .iter()

@@ -181,3 +181,51 @@ async fn each_key_is_offered_its_tools() {
     }
     gw.join().await;
 }
+
+#[tokio::test]
+async fn the_running_gateway_explains_its_policy_to_each_key_about_its_own_calls() {
+    let config = CONFIG.replace(
+        "[keys.bob]",
+        "[keys.root]\nkey = \"sk-admin\"\nadmin = true\n[keys.bob]",
+    );
+    let files = tools().tool("write", Does::Echoes).tool("rm", Does::Echoes);
+    let gw = toolway(Model::start([]).await).config(&config);
+    let gw = gw.server("files", files).start().await;
+    let explain = async |query: &str, key: &str| {
+        let url = format!("{}/policy/explain?{query}", gw.base);
+        let response = gw.http.get(url).bearer_auth(key).send().await.unwrap();
+        let status = response.status().as_u16();
+        (status, response.json::<Value>().await.unwrap())
+    };
+    let outside = "tool=files__write&args=%7B%22path%22%3A%22%2Fetc%22%7D";
+    let (status, explained) = explain(outside, "sk-alice").await;
+    assert_eq!(status, 200, "{explained}");
+    assert_eq!(explained["verdict"], "deny");
+    assert_eq!(explained["rule"], "policy.rules[0]");
+    assert_eq!(explained["reason"], "writes go to /data");
+    assert_eq!(explained["key"], "alice");
+    let steps = explained["steps"].as_array().unwrap();
+    let rules: Vec<_> = steps
+        .iter()
+        .map(|it| it["rule"].as_str().unwrap())
+        .collect();
+    assert_eq!(rules, ["selection", "keys.alice", "policy.rules[0]"]);
+    let of_alice = format!("{outside}&key=alice");
+    assert_eq!(explain(&of_alice, "sk-admin").await, (200, explained));
+    assert_eq!(explain(&of_alice, "sk-bob").await.0, 403);
+    assert_eq!(explain("tool=files__rm", "sk-alice").await.0, 404);
+    assert_eq!(
+        explain("tool=files__rm", "sk-admin").await.1["verdict"],
+        "deny"
+    );
+    for wrong in ["", "tool=", "tool=files__write&args=[]"] {
+        let (status, refused) = explain(wrong, "sk-alice").await;
+        assert_eq!(
+            (status, refused["error"].is_string()),
+            (400, true),
+            "{wrong}"
+        );
+    }
+    assert!(gw.servers[0].calls().is_empty(), "nothing is called");
+    gw.join().await;
+}

@@ -47,6 +47,17 @@ pub enum Action {
     Deny,
 }
 
+impl Action {
+    /// The word of the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Action::Allow => "allow",
+            Action::Ask => "ask",
+            Action::Deny => "deny",
+        }
+    }
+}
+
 /// One rule.
 #[derive(Clone, Debug)]
 pub struct Rule {
