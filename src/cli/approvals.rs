@@ -47,7 +47,11 @@ impl Running {
                 |url| url.trim_end_matches('/').to_owned(),
             ),
             key: key.map(|it| it.secret.expose().to_owned()),
-            http: reqwest::Client::builder().no_proxy().build()?,
+            // The audit names it so.
+            http: reqwest::Client::builder()
+                .no_proxy()
+                .user_agent(concat!("toolway/", env!("CARGO_PKG_VERSION")))
+                .build()?,
         })
     }
 

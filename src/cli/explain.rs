@@ -1,8 +1,9 @@
 //! `toolway check --explain`: what the policy says about one call, and which rule says so.
 
+use anyhow::{Context, Result, bail};
+
 use super::{run, terminal};
 use crate::{audit::Audit, config::Config};
-use anyhow::{Context, Result, bail};
 use toolway_core::{
     policy::{KeyId, Step},
     translate::calls,

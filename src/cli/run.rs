@@ -172,7 +172,7 @@ fn look(config: &Config, gateway: &Gateway) -> Inventory {
     let (health, groups) = (gateway.health(), gateway.functions());
     let servers = health.iter().map(|it| (&it.server, it.state));
     let all = servers.chain(groups.iter().map(|it| (&it.group, it.state)));
-    let not_ready = all.filter(|it| it.1 != ServerState::Ready);
+    let not_ready = all.filter(|it| !it.1.is_up());
     let not_ready: Vec<_> = not_ready.map(|it| it.0.clone()).collect();
     Inventory {
         unmatched: unmatched(config, &catalog, &not_ready),
@@ -248,7 +248,7 @@ fn server(health: ServerHealth) -> ServerLine {
     ServerLine {
         server: health.server.to_string(),
         state: health.state.to_string(),
-        is_ready: health.state == ServerState::Ready,
+        is_ready: health.state.is_up(),
         transport: health.transport.to_owned(),
         protocol_version: health.protocol_version,
         tools: health.tools,

@@ -1,5 +1,5 @@
 //! The only place that runs a tool, for every face: admission by `policy`, approval where it asks for one, attempts with a pause between them, and
-//! one line in the log.
+//! one line in the log and one record of the audit.
 //!
 //! In a chat `agent` asks `policy`, because a refusal is a decision of the loop; what it admits is run here.
 //! Read next: `lanes`, the calls of one turn of a chat side by side; `kept_results`, results that serve again.

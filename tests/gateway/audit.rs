@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     harness::{Live, Toolway, toolway},
     model::{Model, Reply, call, say},
+    sessions::{Lent, weather},
     tools::{Does, tools},
 };
 
@@ -544,5 +545,107 @@ async fn the_states_of_servers_are_recorded() {
     live.until("\"ready\"").await;
     let later = records(&gw, "event=server&server=files").await;
     assert_eq!(states(&later, "files"), ["ready", "restarting", "ready"]);
+    gw.join().await;
+}
+
+/// The records that a client without a key reads.
+async fn own_records(gw: &Toolway) -> Vec<Value> {
+    let mut answer = gw.json("/audit?event=call").await;
+    serde_json::from_value(answer["records"].take()).unwrap()
+}
+
+#[tokio::test]
+async fn a_call_of_a_lent_function_makes_one_record() {
+    let gw = toolway(Model::start(Vec::new()).await).start().await;
+    let lent = Lent::open(&gw, json!({"tools": weather()})).await;
+    let mut events = lent.events(&gw, None).await;
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "agent", "version": "3"},
+        "io.modelcontextprotocol/clientCapabilities": {}});
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "weather", "arguments": {"city": "Ulm"}, "_meta": meta}});
+    let request = gw.http.post(format!("{}/mcp/s/{}", gw.base, lent.token()));
+    let request = request
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", "tools/call")
+        .header("mcp-name", "weather")
+        .json(&message);
+    let calling = tokio::spawn(request.send());
+    let id = events.one_call().await;
+    lent.answer(&gw, &id, json!("sunny")).await;
+    calling.await.unwrap().unwrap();
+    let records = own_records(&gw).await;
+    let [record] = &records[..] else {
+        panic!("{records:#?}")
+    };
+    assert_eq!(record["face"], "mcp_session");
+    assert_eq!(record["client"], "agent/3");
+    assert_eq!(
+        (&record["outcome"], &record["verdict"]),
+        (&json!("ok"), &json!("allowed"))
+    );
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_call_of_an_mcp_client_with_a_session_has_the_name_that_it_began_with() {
+    let add = tools().add();
+    let gw = toolway(Model::start(Vec::new()).await).server("calc", add);
+    let gw = gw.start().await;
+    let post = |message: Value, session: Option<String>| {
+        let request = gw.http.post(format!("{}/mcp", gw.base)).json(&message);
+        let request = request.header("accept", "application/json, text/event-stream");
+        match session {
+            Some(id) => request.header("mcp-session-id", id).send(),
+            None => request.send(),
+        }
+    };
+    let begin = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "ide", "version": "9"}}});
+    let begun = post(begin, None).await.unwrap();
+    let session = begun.headers()["mcp-session-id"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "calc__add", "arguments": {"a": 1, "b": 2}}});
+    post(call, Some(session))
+        .await
+        .unwrap()
+        .bytes()
+        .await
+        .unwrap();
+    let records = own_records(&gw).await;
+    let [record] = &records[..] else {
+        panic!("{records:#?}")
+    };
+    assert_eq!(
+        (&record["face"], &record["client"]),
+        (&json!("mcp"), &json!("ide/9"))
+    );
+    gw.join().await;
+}
+
+#[tokio::test]
+async fn a_kept_result_that_serves_a_call_is_a_record_without_an_attempt() {
+    let read = json!({"name": "read", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}});
+    let files = tools().listed(read, Does::Echoes);
+    let url = files.start().await;
+    let config = format!(
+        "[servers.files]\nurl = \"{}\"\ncache = {{ \"*\" = \"60s\" }}\n",
+        url.url
+    );
+    let gw = toolway(Model::start(Vec::new()).await)
+        .config(&config)
+        .start()
+        .await;
+    for _ in 0..2 {
+        let request = gw.http.post(format!("{}/tools/files__read", gw.base));
+        request.json(&json!({})).send().await.unwrap();
+    }
+    let attempts: Vec<_> = own_records(&gw).await;
+    let attempts: Vec<_> = attempts.iter().map(|it| it["attempts"].clone()).collect();
+    assert_eq!(attempts, [0, 1], "the newest first");
     gw.join().await;
 }

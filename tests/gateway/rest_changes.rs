@@ -360,3 +360,30 @@ async fn the_risk_of_an_added_server_is_asked_about_and_the_confirmation_makes_t
     assert_eq!(waits, &json!(true), "{batch}");
     gw.join().await;
 }
+
+#[tokio::test]
+async fn a_call_without_a_place_in_the_queue_is_429_and_says_when_to_come_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (flag, record) = (folder.path().join("flag"), folder.path().join("record"));
+    let gw = toolway("").await;
+    let mut definition = server("dyn", json!({"record": record}));
+    definition["parallel_calls"] = json!(1);
+    definition["queue"] = json!(0);
+    assert_eq!(ask(&gw, "POST", "/servers", Some(definition)).await.0, 201);
+    let act = |arguments| ask(&gw, "POST", "/servers/dyn/tools/act", Some(arguments));
+    let busy = async {
+        eventually("the call has begun", || {
+            std::fs::read_to_string(&record).is_ok_and(|text| text.contains("tools/call"))
+        })
+        .await;
+        let path = format!("{}/servers/dyn/tools/act", gw.base);
+        let refused = reqwest::Client::new().post(path).send().await.unwrap();
+        std::fs::write(&flag, "").unwrap();
+        refused
+    };
+    let (first, refused) = tokio::join!(act(json!({"do": "wait", "file": flag})), busy);
+    assert_eq!(refused.status(), 429);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    assert_eq!(first.0, 200, "{}", first.1);
+    gw.join().await;
+}

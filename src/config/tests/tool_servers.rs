@@ -47,6 +47,22 @@ fn a_command_line_in_one_text_is_a_warning() {
 }
 
 #[test]
+fn a_server_runs_always_or_on_demand() {
+    server_refused(
+        "command = 'x'\nstart = 'sometimes'",
+        "servers.a.start: must be \"eager\" or \"on_demand\", not \"sometimes\"",
+    );
+    server_refused(
+        "command = 'x'\nidle_stop = '1m'",
+        "servers.a.idle_stop: is for servers with `start = \"on_demand\"`",
+    );
+    server_refused(
+        "command = 'x'\nstateful = true\ninstances = 2",
+        "servers.a.instances: a `stateful` server has one instance; leave this out",
+    );
+}
+
+#[test]
 fn a_stateful_server_takes_one_call_at_a_time() {
     server_refused(
         "command = 'x'\nstateful = true\nparallel_calls = 4",
