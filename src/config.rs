@@ -97,6 +97,8 @@ pub struct Given {
     pub config: Option<PathBuf>,
     /// `mcpServers` files of other MCP clients.
     pub mcp: Vec<PathBuf>,
+    /// Variables in which MCP Bridge finds servers (`MCP_SERVER_NAME_COMMAND` and so on); none if they are not to be read.
+    pub mcp_variables: Vec<(String, String)>,
     /// The address to listen on; overrides the file.
     pub bind: Option<String>,
     /// The folder for what is kept between requests; overrides the file.
@@ -179,6 +181,7 @@ impl Config {
             written.extend(check.read_mcp_file(path));
             files.push(path.clone());
         }
+        written.extend(check.servers_of_variables(&given.mcp_variables));
         if let Some(bind) = &given.bind {
             raw.bind = Some(bind.clone());
         }

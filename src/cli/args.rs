@@ -157,6 +157,9 @@ pub(super) struct FileArgs {
     /// An `mcpServers` file of another MCP client (Claude, Cursor, VS Code, Windsurf); may be repeated.
     #[arg(short, long, value_name = "FILE")]
     mcp: Vec<PathBuf>,
+    /// Also takes servers from the variables of MCP Bridge: MCP_SERVER_NAME_COMMAND, _ARGS, _ENV, _RISK_LEVEL, _DOCKER_CONFIG.
+    #[arg(long)]
+    mcp_env: bool,
 }
 
 // What overrides the configuration. (No doc comment, see above.)
@@ -456,6 +459,10 @@ impl FileArgs {
         Given {
             config: self.config.clone(),
             mcp: self.mcp.clone(),
+            mcp_variables: match self.mcp_env {
+                true => mcp_variables(),
+                false => Vec::new(),
+            },
             keys: Keys::Used,
             ..Given::default()
         }
@@ -563,6 +570,17 @@ impl LogArgs {
         };
         Some(self.log.clone().unwrap_or_else(|| LogFilter::level(level)))
     }
+}
+
+/// The variables in which MCP Bridge finds servers, in the order of their names.
+fn mcp_variables() -> Vec<(String, String)> {
+    let all = std::env::vars_os().filter_map(|(name, value)| {
+        let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
+        name.starts_with("MCP_SERVER_").then_some((name, value))
+    });
+    let mut all: Vec<_> = all.collect();
+    all.sort();
+    all
 }
 
 #[cfg(test)]

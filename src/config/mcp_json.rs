@@ -1,9 +1,11 @@
 //! The `mcpServers` files of other MCP clients, taken as they are: Claude Desktop and Claude Code, Cursor,
-//! VS Code (`servers` and `inputs`), Windsurf (`serverUrl`), Gemini CLI (`httpUrl`), Cline.
+//! VS Code (`servers` and `inputs`), Windsurf (`serverUrl`), Gemini CLI (`httpUrl`), Cline, MCP Bridge.
 //!
 //! Keys that are not known are named in a warning: every client has some of its own. What a server needs in order to
-//! run must be right, and goes through the same rules as `[servers.NAME]`. What stands beside the servers is in `top`.
+//! run must be right, and goes through the same rules as `[servers.NAME]`. What stands beside the servers is in `top`,
+//! MCP Bridge's own keys are in `bridge`.
 
+mod bridge;
 mod top;
 
 use std::{
@@ -25,12 +27,13 @@ use toolway_core::{
 use toolway_protocol::tool::{MAX_NAME, ServerId};
 
 /// Keys that are understood.
-const UNDERSTOOD: [&str; 20] = [
+const UNDERSTOOD: [&str; 22] = [
     "args",
     "command",
     "cwd",
     "disabled",
     "disabledTools",
+    "docker",
     "enabled",
     "env",
     "envFile",
@@ -39,6 +42,7 @@ const UNDERSTOOD: [&str; 20] = [
     "httpUrl",
     "includeTools",
     "isActive",
+    "riskLevel",
     "serverUrl",
     "tcp",
     "tools",
@@ -84,15 +88,21 @@ impl Check<'_> {
                 return Vec::new();
             }
         };
-        let tables = top::server_tables(&top);
+        self.mcp_servers(path, &top)
+    }
+
+    /// The servers of a file of this name that holds this.
+    fn mcp_servers(&mut self, path: &Path, top: &Map<String, Value>) -> Vec<WrittenServer> {
+        let file = path.display();
+        let tables = top::server_tables(top);
         if tables.is_empty() {
             self.problem(&file, "has neither an `mcpServers` nor a `servers` object");
         }
-        self.name_odd_top_keys(path, &top);
-        let lists = self.server_lists(path, &top);
+        self.name_odd_top_keys(path, top);
+        let lists = self.server_lists(path, top);
         let origin = Origin::McpFile {
             workspace: self.workspace(path),
-            inputs: top::inputs(&top),
+            inputs: top::inputs(top),
         };
         let mut taken = BTreeSet::new();
         let mut servers = Vec::new();
@@ -180,6 +190,7 @@ impl Check<'_> {
         if entry.contains_key("tcp") && raw.command.is_none() && raw.url.is_none() {
             raw.kind = Some("tcp".into());
         }
+        self.read_risk(path, entry, &mut raw);
         self.name_bare_variables(path, &raw);
         Some(raw)
     }

@@ -81,7 +81,7 @@ Whatever else it needs goes into `env`, or is named in `inherit_env`: `inherit_e
 A server is not started if `disabled` is true or `enabled` or `isActive` false there (a text or number such as `yes` or `1` counts too), if `mcp.excluded` names it, or if `mcp.allowed` does not.
 A switch that is neither true nor false, and a transport that toolway does not have (`tcp`), cost their server only.
 `includeTools` and `tools` show tools, `excludeTools` and `disabledTools` hide them, by the server's own names.
-`alwaysAllow`, `autoApprove`, `autoApproveTools` and `trust` become rules of the policy that allow these tools, after those of `[[policy.rules]]`; a key that is not understood is named in a warning, and so is `$NAME` without braces, which stays as it is.
+`riskLevel` and `docker` of MCP Bridge are `risk` and `isolation`; `alwaysAllow`, `autoApprove`, `autoApproveTools` and `trust` become rules of the policy that allow these tools, after those of `[[policy.rules]]`; a key that is not understood is named in a warning, and so is `$NAME` without braces, which stays as it is.
 
 **A program ends with toolway**, and so does everything that it started: each one runs under a small process of toolway's, `toolway __child`, which also hears of it when toolway is killed.
 Without Linux, helpers that leave the process group are not found.

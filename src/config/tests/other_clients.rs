@@ -1,6 +1,6 @@
 //! The files of other MCP clients.
 
-use toolway_core::policy::Action;
+use toolway_core::{catalog::Risk, policy::Action};
 
 use super::*;
 
@@ -50,6 +50,64 @@ fn what_runs_without_approval_there_is_allowed_by_rules_of_the_policy() {
     let shows = |tool| rules[0].tools.shows(tool) && rules[0].servers.shows("s");
     assert!(shows("s__a") && shows("s__b") && !shows("s__c"));
     assert!(rules[1].tools.is_everything() && !rules[1].servers.shows("s"));
+}
+
+#[test]
+fn the_risk_and_the_container_of_mcp_bridge_count() {
+    let server = server(
+        r#"{"mcpServers": {"s": {"command": "x", "riskLevel": 3,
+            "docker": {"image": "node:20", "volumes": ["/a:/b"], "network": "none"}}}}"#,
+    );
+    assert_eq!(server.risk.server, Some(Risk::High));
+    assert!(server.risk.is_isolated);
+    let Transport::Stdio { isolation, .. } = server.transport else {
+        panic!("stdio")
+    };
+    assert_eq!(isolation.unwrap().mounts.len(), 1);
+    mcp_refused(
+        r#"{"mcpServers": {"s": {"command": "x", "riskLevel": 9}}}"#,
+        "mcp.json: mcpServers.s.risk: must be 1 (low), 2 (medium) or 3 (high), not 9",
+    );
+    mcp_refused(
+        r#"{"mcpServers": {"s": {"command": "x", "riskLevel": "2"}}}"#,
+        "mcp.json: mcpServers.s.riskLevel: must be 1 (low), 2 (medium) or 3 (high), not \"2\"",
+    );
+}
+
+#[test]
+fn servers_stand_in_the_variables_of_mcp_bridge() {
+    let variables = |all: &[(&str, &str)]| Given {
+        mcp_variables: all
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+        ..Given::default()
+    };
+    let given = variables(&[
+        ("MCP_SERVER_FILES_ARGS", "-y,server"),
+        ("MCP_SERVER_FILES_COMMAND", "npx"),
+        ("MCP_SERVER_FILES_ENV", r#"{"A": "b"}"#),
+        ("MCP_SERVER_FILES_RISK_LEVEL", "2"),
+    ]);
+    let config = Config::load(&given, &Environment::real()).unwrap();
+    let [server] = &config.servers[..] else {
+        panic!("one server")
+    };
+    assert_eq!(server.server.as_str(), "files");
+    assert_eq!(server.risk.server, Some(Risk::Medium));
+    let Transport::Stdio {
+        command, args, env, ..
+    } = &server.transport
+    else {
+        panic!("stdio")
+    };
+    assert_eq!((command.as_str(), args.len(), env.len()), ("npx", 2, 1));
+    let given = variables(&[
+        ("MCP_SERVER_FILES_COMMAND", "npx"),
+        ("MCP_SERVER_FILES_ENV", "secret"),
+    ]);
+    let problems = Config::load(&given, &Environment::real()).unwrap_err();
+    assert_eq!(lines(&problems), "MCP_SERVER_FILES_ENV: is no JSON");
 }
 
 #[test]
