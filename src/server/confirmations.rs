@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::{
     Json,
     body::Bytes,
-    extract::{Path, Query, Request, State},
+    extract::{Path, Query, Request, State, rejection::QueryRejection},
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
@@ -34,14 +34,18 @@ pub(super) struct ListQuery {
 /// Answers `GET /confirmations`.
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    Query(query): Query<ListQuery>,
+    query: Result<Query<ListQuery>, QueryRejection>,
     headers: HeaderMap,
-) -> Json<Value> {
+) -> Response {
+    let Query(query) = match query {
+        Ok(query) => query,
+        Err(error) => return failed(error.status(), &error.body_text()),
+    };
     let scope = guard::scope(&app.config, &headers);
     let mut all = app.gateway.confirmations().list(scope).await;
     all.retain(|it| query.state.is_none_or(|state| it.state == state));
     let all: Vec<Value> = all.iter().map(written).collect();
-    Json(json!({"confirmations": all}))
+    Json(json!({"confirmations": all})).into_response()
 }
 
 /// Answers `GET /confirmations/{id}`.

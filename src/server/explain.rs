@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{Query, State},
+    extract::{Query, State, rejection::QueryRejection},
     http::{HeaderMap, StatusCode},
 };
 use serde::Deserialize;
@@ -28,10 +28,11 @@ pub(super) struct Asked {
 /// Answers `GET /policy/explain`. Who may not change servers is told of its own calls only.
 pub(super) async fn explain(
     State(app): State<Arc<App>>,
-    Query(asked): Query<Asked>,
+    asked: Result<Query<Asked>, QueryRejection>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, RestError> {
     let invalid = |message: String| RestError::new(StatusCode::BAD_REQUEST, message);
+    let Query(asked) = asked.map_err(|error| invalid(error.body_text()))?;
     let name = asked.tool.filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| invalid("`tool` is missing".to_owned()))?;
     let arguments = calls::parse_arguments(asked.args.as_deref().unwrap_or_default())

@@ -116,8 +116,10 @@ fn checked(
     ticket: &Ticket,
 ) -> BoxFuture<'static, Response> {
     if !is_clear {
-        let refused = Refusal::NotFound(request.uri().path().to_owned());
-        return Box::pin(ready(refused.into_response()));
+        let path = request.uri().path();
+        let form = error::form_of(path);
+        let refused = Refusal::NotFound(path.to_owned()).into_response_in(form);
+        return Box::pin(ready(refused));
     }
     if cors::is_preflight(&request) {
         let answer = match guard::source(&app.config, &request) {
