@@ -11,7 +11,9 @@ pub mod gemini;
 pub mod responses;
 pub mod sealed_turns;
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
 
 use toolway_protocol::{
@@ -444,8 +446,8 @@ pub trait AnswerReader: Send {
     /// What an event of a stream adds to the answer; an unknown event adds nothing.
     fn read(&mut self, event: JsonObject) -> Vec<Delta>;
 
-    /// What an event adds that needs no values built: a piece of text and nothing else, as most events do. `None` if
-    /// [`read`](AnswerReader::read) is needed.
+    /// What an event adds that needs no values built, as most events do not. `None` if [`read`](AnswerReader::read) is
+    /// needed.
     fn read_quickly(&mut self, _event: &SseEvent) -> Option<Vec<Delta>> {
         None
     }
@@ -544,6 +546,10 @@ fn write_json(data: &impl Serialize, out: &mut Vec<u8>) {
 }
 
 /// The member as a text.
+/// A text of its own type, because an optional `Cow` is never borrowed.
+#[derive(Deserialize)]
+struct DeltaText<'a>(#[serde(borrow)] Cow<'a, str>);
+
 fn text<'v>(object: &'v JsonObject, key: &str) -> Option<&'v str> {
     object.get(key).and_then(Value::as_str)
 }

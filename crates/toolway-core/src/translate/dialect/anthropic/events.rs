@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::write::REDACTED;
 use crate::translate::{
     dialect::{
-        AnswerReader, Call, Delta, Head, Reasoning, Sealed, Source, Usage, count, no_answer, take,
-        take_list, take_text, text,
+        AnswerReader, Call, Delta, DeltaText, Head, Reasoning, Sealed, Source, Usage, count,
+        no_answer, take, take_list, take_text, text,
     },
     stream::CallKind,
 };
@@ -26,7 +26,7 @@ pub struct EventReader {
     blocks: BTreeMap<u64, Block>,
     calls: usize,
     /// The counts of the start, which later ones replace one by one.
-    usage: JsonObject,
+    usage: Counts,
     /// What the deltas of the running text look like.
     alike: AlikeEvents,
 }
@@ -43,35 +43,103 @@ enum Block {
     Raw(JsonObject, String),
 }
 
-/// An event with a piece of text.
+/// Counts of tokens, each of which may come early or late.
+#[derive(Debug, Default, Deserialize)]
+struct Counts {
+    input_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    output_tokens_details: Option<OutputCounts>,
+}
+
+#[derive(Debug, Deserialize)]
+struct OutputCounts {
+    thinking_tokens: Option<u64>,
+}
+
+/// An event, as far as most events are read: those that have more to say are read whole.
 #[derive(Deserialize)]
-struct BlockTextEvent<'a> {
+struct QuickEvent<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
-    index: u64,
+    index: Option<u64>,
     #[serde(borrow)]
-    delta: BlockText<'a>,
+    delta: Option<QuickDelta<'a>>,
+    #[serde(borrow)]
+    content_block: Option<QuickBlock<'a>>,
+    message: Option<BegunMessage>,
+    usage: Option<Counts>,
 }
 
 #[derive(Deserialize)]
-struct BlockText<'a> {
+struct QuickDelta<'a> {
+    #[serde(rename = "type")]
+    kind: Option<&'a str>,
+    #[serde(borrow)]
+    text: Option<DeltaText<'a>>,
+    stop_reason: Option<&'a str>,
+}
+
+#[derive(Deserialize)]
+struct QuickBlock<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
-    #[serde(borrow)]
-    text: Cow<'a, str>,
+    text: Option<&'a str>,
+}
+
+#[derive(Deserialize)]
+struct BegunMessage {
+    id: String,
+    model: String,
+    usage: Counts,
 }
 
 impl AnswerReader for EventReader {
     fn read_quickly(&mut self, event: &SseEvent) -> Option<Vec<Delta>> {
         let data = event.data()?;
-        let BlockTextEvent { kind, index, delta } = serde_json::from_str(&data).ok()?;
-        let is_text = kind == "content_block_delta"
-            && delta.kind == "text_delta"
-            && matches!(self.blocks.get(&index), Some(Block::Text));
-        if let (true, Cow::Borrowed(text)) = (is_text, &delta.text) {
-            self.alike.learn(|| EventPattern::of(event, text, &[]));
+        let read: QuickEvent<'_> = serde_json::from_str(&data).ok()?;
+        let is_text = |index| matches!(self.blocks.get(&index), Some(Block::Text));
+        match read.kind {
+            "content_block_delta" if is_text(read.index?) => {
+                let delta = read.delta?;
+                let (Some("text_delta"), DeltaText(text)) = (delta.kind, delta.text?) else {
+                    return None;
+                };
+                if let Cow::Borrowed(text) = &text {
+                    self.alike.learn(|| EventPattern::of(event, text, &[]));
+                }
+                Some(vec![Delta::Text(text.into_owned())])
+            }
+            "message_start" => {
+                let BegunMessage { id, model, usage } = read.message?;
+                self.usage.update(usage);
+                Some(vec![Delta::Begin(Head {
+                    id,
+                    model,
+                    created: 0,
+                })])
+            }
+            "content_block_start" => {
+                let block = read.content_block?;
+                if block.kind != "text" || !block.text?.is_empty() {
+                    return None;
+                }
+                self.blocks.insert(read.index?, Block::Text);
+                Some(Vec::new())
+            }
+            "content_block_stop" if is_text(read.index?) => {
+                self.alike = AlikeEvents::default();
+                Some(self.stop(read.index?))
+            }
+            "message_delta" => {
+                let reason = read.delta?.stop_reason?;
+                self.usage.update(read.usage.unwrap_or_default());
+                Some(self.finish(reason))
+            }
+            "ping" | "message_stop" => Some(Vec::new()),
+            _ => None,
         }
-        is_text.then(|| vec![Delta::Text(delta.text.into_owned())])
     }
 
     fn alike(&mut self) -> Option<&mut AlikeEvents> {
@@ -87,8 +155,8 @@ impl AnswerReader for EventReader {
         };
         match kind.as_str() {
             "message_start" => {
-                let mut message = part("message");
-                self.count(take(&mut message, "usage"));
+                let message = part("message");
+                self.usage.update(Counts::of(&message));
                 vec![head(&message)]
             }
             "content_block_start" => self.start(at, &part("content_block")),
@@ -98,8 +166,9 @@ impl AnswerReader for EventReader {
                 self.stop(at)
             }
             "message_delta" => {
-                self.count(Some(part("usage").into()));
-                self.finish(&part("delta"))
+                let delta = part("delta");
+                self.usage.update(Counts::of(&event));
+                self.ended(&delta)
             }
             "error" => {
                 let error = serde_json::json!({"error": part("error")});
@@ -114,7 +183,7 @@ impl AnswerReader for EventReader {
         if let Some(failed) = no_answer(&message, "content") {
             return vec![failed];
         }
-        self.count(take(&mut message, "usage"));
+        self.usage.update(Counts::of(&message));
         let mut deltas = vec![head(&message)];
         for (at, block) in (0..).zip(take_list(&mut message, "content")) {
             if let Value::Object(block) = block {
@@ -122,7 +191,7 @@ impl AnswerReader for EventReader {
                 deltas.extend(self.stop(at));
             }
         }
-        deltas.extend(self.finish(&message));
+        deltas.extend(self.ended(&message));
         deltas
     }
 }
@@ -228,34 +297,71 @@ impl EventReader {
         }
     }
 
-    fn count(&mut self, usage: Option<Value>) {
-        if let Some(Value::Object(usage)) = usage {
-            let counted = usage.into_iter().filter(|(_, count)| !count.is_null());
-            self.usage.extend(counted);
-        }
+    /// The end, if the message or delta has one.
+    fn ended(&self, ended: &JsonObject) -> Vec<Delta> {
+        text(ended, "stop_reason").map_or_else(Vec::new, |reason| self.finish(reason))
     }
 
-    /// The end, if the message or delta has one.
-    fn finish(&self, ended: &JsonObject) -> Vec<Delta> {
-        let Some(reason) = text(ended, "stop_reason") else {
-            return Vec::new();
-        };
+    /// The end of a message, which came for this reason.
+    fn finish(&self, reason: &str) -> Vec<Delta> {
         let finish = match reason {
             "tool_use" => FinishReason::ToolCalls,
             "max_tokens" | "model_context_window_exceeded" => FinishReason::Length,
             "refusal" => FinishReason::ContentFilter,
             _ => FinishReason::Stop,
         };
-        let cached = count(&self.usage, &["cache_read_input_tokens"]);
-        let written = count(&self.usage, &["cache_creation_input_tokens"]);
+        let counts = &self.usage;
+        let cached = counts.cache_read_input_tokens.unwrap_or_default();
+        let written = counts.cache_creation_input_tokens.unwrap_or_default();
+        let details = counts.output_tokens_details.as_ref();
         let usage = Usage {
-            input: count(&self.usage, &["input_tokens"]) + cached + written,
+            input: (counts.input_tokens.unwrap_or_default())
+                .saturating_add(cached)
+                .saturating_add(written),
             cached,
             cache_written: written,
-            output: count(&self.usage, &["output_tokens"]),
-            reasoning: count(&self.usage, &["output_tokens_details", "thinking_tokens"]),
+            output: counts.output_tokens.unwrap_or_default(),
+            reasoning: details
+                .and_then(|it| it.thinking_tokens)
+                .unwrap_or_default(),
         };
         vec![Delta::Finish(finish), Delta::Usage(usage)]
+    }
+}
+
+impl Counts {
+    /// The counts that a message or event has.
+    fn of(message: &JsonObject) -> Counts {
+        let usage = message.get("usage");
+        let count = |key| usage.and_then(|usage| usage.get(key)?.as_u64());
+        let details = usage.and_then(|usage| usage.get("output_tokens_details"));
+        Counts {
+            input_tokens: count("input_tokens"),
+            cache_read_input_tokens: count("cache_read_input_tokens"),
+            cache_creation_input_tokens: count("cache_creation_input_tokens"),
+            output_tokens: count("output_tokens"),
+            output_tokens_details: details.map(|details| OutputCounts {
+                thinking_tokens: details.get("thinking_tokens").and_then(Value::as_u64),
+            }),
+        }
+    }
+
+    /// Takes over what is newer.
+    fn update(&mut self, newer: Counts) {
+        fn take<T>(older: &mut Option<T>, newer: Option<T>) {
+            *older = newer.or(older.take());
+        }
+        take(&mut self.input_tokens, newer.input_tokens);
+        take(
+            &mut self.cache_read_input_tokens,
+            newer.cache_read_input_tokens,
+        );
+        take(
+            &mut self.cache_creation_input_tokens,
+            newer.cache_creation_input_tokens,
+        );
+        take(&mut self.output_tokens, newer.output_tokens);
+        take(&mut self.output_tokens_details, newer.output_tokens_details);
     }
 }
 

@@ -7,8 +7,8 @@ use serde_json::{Value, json, value::RawValue};
 
 use crate::translate::{
     dialect::{
-        AnswerReader, Call, Delta, Head, Reasoning, Sealed, Source, Usage, count, no_answer, take,
-        take_list, take_text, text,
+        AnswerReader, Call, Delta, DeltaText, Head, Reasoning, Sealed, Source, Usage, count,
+        no_answer, take, take_list, take_text, text,
     },
     stream::CallKind,
 };
@@ -52,42 +52,118 @@ struct Seen {
     has_deltas: bool,
 }
 
-/// An event as far as pieces of text need it.
+/// An event, as far as most events are read: those that have more to say are read whole.
 #[derive(Deserialize)]
-struct OutputTextEvent<'a> {
+struct QuickEvent<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
     output_index: Option<u64>,
     #[serde(borrow)]
     delta: Option<DeltaText<'a>>,
     #[serde(borrow)]
+    item: Option<QuickItem<'a>>,
+    #[serde(borrow)]
+    response: Option<&'a RawValue>,
+    #[serde(borrow)]
     sequence_number: Option<&'a RawValue>,
     #[serde(borrow)]
     obfuscation: Option<&'a RawValue>,
 }
 
-/// A text of its own type, because an optional `Cow` is never borrowed.
 #[derive(Deserialize)]
-struct DeltaText<'a>(#[serde(borrow)] Cow<'a, str>);
+struct QuickItem<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+}
+
+/// A response that has begun.
+#[derive(Deserialize)]
+struct BegunResponse {
+    id: String,
+    model: String,
+    created_at: u64,
+}
+
+/// A response that is complete.
+#[derive(Deserialize)]
+struct CompletedResponse<'a> {
+    status: &'a str,
+    #[serde(default, rename = "incomplete_details")]
+    _incomplete: (),
+    usage: Option<CountedTokens>,
+}
+
+#[derive(Deserialize)]
+struct CountedTokens {
+    input_tokens: u64,
+    input_tokens_details: CachedTokens,
+    output_tokens: u64,
+    output_tokens_details: ReasoningTokens,
+}
+
+#[derive(Deserialize)]
+struct CachedTokens {
+    cached_tokens: u64,
+}
+
+#[derive(Deserialize)]
+struct ReasoningTokens {
+    reasoning_tokens: u64,
+}
 
 impl AnswerReader for EventReader {
     fn read_quickly(&mut self, event: &SseEvent) -> Option<Vec<Delta>> {
         let data = event.data()?;
-        let read: OutputTextEvent<'_> = serde_json::from_str(&data).ok()?;
+        let read: QuickEvent<'_> = serde_json::from_str(&data).ok()?;
         if self.repeats(read.kind) {
             return Some(Vec::new());
         }
-        let (index, DeltaText(delta)) = (read.output_index?, read.delta?);
-        if read.kind != "response.output_text.delta" || delta.is_empty() {
-            return None;
+        let item = read.item.map(|item| item.kind);
+        match read.kind {
+            "response.output_text.delta" => {
+                let (index, DeltaText(delta)) = (read.output_index?, read.delta?);
+                if delta.is_empty() {
+                    return None;
+                }
+                self.note_delta(ItemKey::Index(index));
+                if let Cow::Borrowed(text) = delta {
+                    let others = [read.sequence_number, read.obfuscation];
+                    let others: Vec<&str> =
+                        others.into_iter().flatten().map(RawValue::get).collect();
+                    self.alike.learn(|| EventPattern::of(event, text, &others));
+                }
+                Some(vec![Delta::Text(delta.into_owned())])
+            }
+            "response.created" => {
+                let begun: BegunResponse = serde_json::from_str(read.response?.get()).ok()?;
+                let head = Head {
+                    id: begun.id,
+                    model: begun.model,
+                    created: begun.created_at,
+                };
+                Some(self.begin(|| head).into_iter().collect())
+            }
+            "response.output_item.added" if !is_call(item?) => {
+                self.alike = AlikeEvents::default();
+                Some(Vec::new())
+            }
+            "response.output_item.done" if item? == "message" => {
+                let at = ItemKey::Index(read.output_index?);
+                if !self.items.get(&at)?.has_deltas {
+                    return None;
+                }
+                self.items.remove(&at);
+                self.alike = AlikeEvents::default();
+                Some(Vec::new())
+            }
+            "response.completed" if self.has_begun && self.has_items => {
+                let ended: CompletedResponse<'_> =
+                    serde_json::from_str(read.response?.get()).ok()?;
+                (ended.status == "completed")
+                    .then(|| self.ended(None, ended.usage.map(Usage::from)))
+            }
+            _ => None,
         }
-        self.note_delta(ItemKey::Index(index));
-        if let Cow::Borrowed(text) = delta {
-            let others = [read.sequence_number, read.obfuscation];
-            let others: Vec<&str> = others.into_iter().flatten().map(RawValue::get).collect();
-            self.alike.learn(|| EventPattern::of(event, text, &others));
-        }
-        Some(vec![Delta::Text(delta.into_owned())])
     }
 
     fn alike(&mut self) -> Option<&mut AlikeEvents> {
@@ -100,7 +176,7 @@ impl AnswerReader for EventReader {
         match kind.as_str() {
             "response.created" | "response.in_progress" => {
                 let response = taken(&mut event, "response");
-                self.begin(&response).into_iter().collect()
+                self.begin(|| head(&response)).into_iter().collect()
             }
             "response.output_item.added" => {
                 self.alike = AlikeEvents::default();
@@ -155,7 +231,7 @@ impl AnswerReader for EventReader {
         if let Some(failed) = no_answer(&response, "output") {
             return vec![failed];
         }
-        let mut deltas: Vec<Delta> = self.begin(&response).into_iter().collect();
+        let mut deltas: Vec<Delta> = self.begin(|| head(&response)).into_iter().collect();
         deltas.extend(self.output(&mut response));
         deltas.extend(self.finish(response));
         deltas
@@ -182,15 +258,9 @@ impl EventReader {
         whole.collect()
     }
 
-    fn begin(&mut self, response: &JsonObject) -> Option<Delta> {
+    fn begin(&mut self, head: impl FnOnce() -> Head) -> Option<Delta> {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
-        is_first.then(|| {
-            Delta::Begin(Head {
-                id: text(response, "id").unwrap_or_default().to_owned(),
-                model: text(response, "model").unwrap_or_default().to_owned(),
-                created: count(response, &["created_at"]),
-            })
-        })
+        is_first.then(|| Delta::Begin(head()))
     }
 
     fn piece(
@@ -261,27 +331,51 @@ impl EventReader {
         ) {
             return vec![failed(&taken(&mut response, "error"))];
         }
-        let mut deltas: Vec<Delta> = self.begin(&response).into_iter().collect();
-        let why = response
-            .get("incomplete_details")
-            .and_then(|why| why.get("reason"));
-        let finish = match why.and_then(Value::as_str) {
+        let mut deltas: Vec<Delta> = self.begin(|| head(&response)).into_iter().collect();
+        let why = response.get("incomplete_details");
+        let why = why.and_then(|why| why.get("reason")?.as_str());
+        let usage = response.get("usage").and_then(Value::as_object);
+        let usage = usage.map(|usage| Usage {
+            input: count(usage, &["input_tokens"]),
+            cached: count(usage, &["input_tokens_details", "cached_tokens"]),
+            cache_written: 0,
+            output: count(usage, &["output_tokens"]),
+            reasoning: count(usage, &["output_tokens_details", "reasoning_tokens"]),
+        });
+        deltas.extend(self.ended(why, usage));
+        deltas
+    }
+
+    /// The end of an answer. `why`: what it was cut for.
+    fn ended(&self, why: Option<&str>, usage: Option<Usage>) -> Vec<Delta> {
+        let finish = match why {
             Some("content_filter") => FinishReason::ContentFilter,
             Some(_) => FinishReason::Length,
             None if self.calls > 0 => FinishReason::ToolCalls,
             None => FinishReason::Stop,
         };
-        deltas.push(Delta::Finish(finish));
-        if let Some(Value::Object(usage)) = take(&mut response, "usage") {
-            deltas.push(Delta::Usage(Usage {
-                input: count(&usage, &["input_tokens"]),
-                cached: count(&usage, &["input_tokens_details", "cached_tokens"]),
-                cache_written: 0,
-                output: count(&usage, &["output_tokens"]),
-                reasoning: count(&usage, &["output_tokens_details", "reasoning_tokens"]),
-            }));
+        let finish = std::iter::once(Delta::Finish(finish));
+        finish.chain(usage.map(Delta::Usage)).collect()
+    }
+}
+
+impl From<CountedTokens> for Usage {
+    fn from(counted: CountedTokens) -> Usage {
+        Usage {
+            input: counted.input_tokens,
+            cached: counted.input_tokens_details.cached_tokens,
+            cache_written: 0,
+            output: counted.output_tokens,
+            reasoning: counted.output_tokens_details.reasoning_tokens,
         }
-        deltas
+    }
+}
+
+fn head(response: &JsonObject) -> Head {
+    Head {
+        id: text(response, "id").unwrap_or_default().to_owned(),
+        model: text(response, "model").unwrap_or_default().to_owned(),
+        created: count(response, &["created_at"]),
     }
 }
 
@@ -307,6 +401,11 @@ fn taken(object: &mut JsonObject, key: &str) -> JsonObject {
         Some(Value::Object(object)) => object,
         _ => JsonObject::new(),
     }
+}
+
+/// An item of this kind is a call of a client's tool.
+fn is_call(kind: &str) -> bool {
+    matches!(kind, "function_call" | "custom_tool_call")
 }
 
 fn read_call(item: &JsonObject) -> Option<Call> {

@@ -1,5 +1,6 @@
 //! The items of a response's output, as its client reads them.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
@@ -57,23 +58,62 @@ pub(super) struct ClientNames {
     pub(super) gateway: GatewayTools,
 }
 
+/// An item as its client reads it.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum WrittenItem<'a> {
+    /// Most items are messages, so they are written without values built for them.
+    Message {
+        #[serde(rename = "type")]
+        kind: &'static str,
+        id: &'a str,
+        status: &'static str,
+        role: &'static str,
+        content: Vec<TextPart<'a>>,
+    },
+    Other(Value),
+}
+
+/// The text of a message.
+#[derive(Serialize)]
+pub(super) struct TextPart<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    text: &'a str,
+    annotations: &'a [Value],
+    logprobs: [(); 0],
+}
+
+impl<'a> TextPart<'a> {
+    pub(super) fn new(text: &'a str, annotations: &'a [Value]) -> TextPart<'a> {
+        TextPart {
+            kind: "output_text",
+            text,
+            annotations,
+            logprobs: [],
+        }
+    }
+}
+
 impl ClientNames {
     /// The item as the response has it now.
-    pub(super) fn write_item(&self, item: &OutputItem) -> Value {
+    pub(super) fn write_item<'a>(&self, item: &'a OutputItem) -> WrittenItem<'a> {
         let status = if item.is_open {
             "in_progress"
         } else {
             "completed"
         };
-        match &item.kind {
+        let written = match &item.kind {
             ItemKind::Message { text, annotations } => {
-                let content = json!([{"type": "output_text", "text": text, "annotations": annotations, "logprobs": []}]);
-                let content = if item.is_open && text.is_empty() {
-                    json!([])
-                } else {
-                    content
+                let is_empty = item.is_open && text.is_empty();
+                let part = (!is_empty).then(|| TextPart::new(text, annotations));
+                return WrittenItem::Message {
+                    kind: "message",
+                    id: &item.id,
+                    status,
+                    role: "assistant",
+                    content: part.into_iter().collect(),
                 };
-                json!({"type": "message", "id": item.id, "status": status, "role": "assistant", "content": content})
             }
             ItemKind::Refusal(refusal) => {
                 let content = json!([{"type": "refusal", "refusal": refusal}]);
@@ -127,7 +167,8 @@ impl ClientNames {
                 }
                 written
             }
-        }
+        };
+        WrittenItem::Other(written)
     }
 
     fn write_call(&self, id: &str, status: &str, call: &Call) -> Value {
@@ -166,10 +207,6 @@ impl ClientNames {
             .find(&call.name)
             .is_some_and(|named| named.is_custom)
     }
-}
-
-pub(super) fn text_part(text: &str, annotations: &[Value]) -> Value {
-    json!({"type": "output_text", "text": text, "annotations": annotations, "logprobs": []})
 }
 
 /// The text for a custom tool, in the arguments of the function that stands for it; as it is where it is no such object.

@@ -1,15 +1,18 @@
 //! Answers for clients that speak Responses.
 
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde_json::{
+    Value, json,
+    value::{RawValue, to_raw_value},
+};
 
 use super::{
     client_tools::ToolNames,
     gateway_tools::{GatewayTools, approval_id},
-    output::{ClientNames, ItemKind, OutputItem, input, text_part},
+    output::{ClientNames, ItemKind, OutputItem, TextPart, WrittenItem, input},
 };
 use crate::translate::dialect::{
-    AnswerWriter, Delta, GatewayCall, GatewayError, Reasoning, Source, Usage, write_event,
+    AnswerWriter, Delta, GatewayCall, GatewayError, Reasoning, Source, Usage, object, write_event,
     write_json,
 };
 use toolway_protocol::{
@@ -46,7 +49,46 @@ struct NumberedEvent<'a, D> {
 
 #[derive(Serialize)]
 struct ResponseEvent<'a> {
-    response: &'a JsonObject,
+    response: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct WholeItem<'a> {
+    output_index: usize,
+    item: WrittenItem<'a>,
+}
+
+#[derive(Serialize)]
+struct TextDone<'a> {
+    content_index: usize,
+    text: &'a str,
+    logprobs: [(); 0],
+}
+
+#[derive(Serialize)]
+struct PartEvent<'a> {
+    content_index: usize,
+    part: TextPart<'a>,
+}
+
+/// The response as it is now.
+struct CurrentResponse<'a>(&'a ResponseWriter);
+
+impl Serialize for CurrentResponse<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let CurrentResponse(writer) = self;
+        let mut map = serializer.serialize_map(Some(writer.resource.len()))?;
+        for (key, value) in &writer.resource {
+            if key == "output" {
+                let items = writer.output.iter();
+                let items: Vec<_> = items.map(|item| writer.names.write_item(item)).collect();
+                map.serialize_entry(key, &items)?;
+            } else {
+                map.serialize_entry(key, value)?;
+            }
+        }
+        map.end()
+    }
 }
 
 /// What the events of one item have.
@@ -58,6 +100,16 @@ struct ItemEvent<'a, D> {
     output_index: usize,
 }
 
+fn write_numbered(events: &mut u64, name: &str, data: impl Serialize, out: &mut Vec<u8>) {
+    let event = NumberedEvent {
+        data,
+        kind: name,
+        sequence_number: *events,
+    };
+    *events += 1;
+    write_event(Some(name), &event, out);
+}
+
 impl ResponseWriter {
     /// `resource` and `names` are those of the request; `id` is the response's, without its beginning `resp_`; `created` is
     /// in seconds since 1970.
@@ -67,10 +119,17 @@ impl ResponseWriter {
         id: String,
         created: u64,
     ) -> ResponseWriter {
-        let members = json!({"id": format!("resp_{id}"), "object": "response", "created_at": created,
-            "completed_at": null, "status": "in_progress", "incomplete_details": null, "error": null,
-            "output": [], "usage": null});
-        resource.extend(members.as_object().cloned().unwrap_or_default());
+        resource.extend(object([
+            ("id", Some(format!("resp_{id}").into())),
+            ("object", Some("response".into())),
+            ("created_at", Some(created.into())),
+            ("completed_at", Some(Value::Null)),
+            ("status", Some("in_progress".into())),
+            ("incomplete_details", Some(Value::Null)),
+            ("error", Some(Value::Null)),
+            ("output", Some(Value::Array(Vec::new()))),
+            ("usage", Some(Value::Null)),
+        ]));
         ResponseWriter {
             resource,
             names: ClientNames {
@@ -111,16 +170,23 @@ impl ResponseWriter {
     /// The response as it is now.
     pub fn response(&self) -> JsonObject {
         let mut response = self.resource.clone();
-        let output = self.output.iter().map(|item| self.names.write_item(item));
+        let output = self
+            .output
+            .iter()
+            .map(|item| json!(self.names.write_item(item)));
         response.insert("output".to_owned(), output.collect());
         response
+    }
+
+    fn current(&self) -> Box<RawValue> {
+        to_raw_value(&CurrentResponse(self)).expect("its keys are texts")
     }
 
     /// Says that the response waits to be made, before the model has answered.
     pub fn queue(&mut self, model: &str, out: &mut Vec<u8>) {
         self.resource.insert("model".to_owned(), model.into());
         self.resource.insert("status".to_owned(), "queued".into());
-        let response = self.response();
+        let response = self.current();
         for name in ["response.created", "response.queued"] {
             self.response_event(name, &response, out);
         }
@@ -136,7 +202,7 @@ impl ResponseWriter {
         self.resource
             .insert("status".to_owned(), "cancelled".into());
         // There is no event of that name.
-        self.response_event("response.incomplete", &self.response(), out);
+        self.response_event("response.incomplete", &self.current(), out);
         self.is_over = true;
     }
 
@@ -152,7 +218,7 @@ impl ResponseWriter {
         }
         self.resource
             .insert("status".to_owned(), "in_progress".into());
-        let response = self.response();
+        let response = self.current();
         if !is_queued {
             self.response_event("response.created", &response, out);
         }
@@ -160,34 +226,19 @@ impl ResponseWriter {
         self.write_lists(out);
     }
 
-    fn event(&mut self, name: &str, data: impl Serialize, out: &mut Vec<u8>) {
-        let event = NumberedEvent {
-            data,
-            kind: name,
-            sequence_number: self.events,
-        };
-        self.events += 1;
-        write_event(Some(name), &event, out);
-    }
-
-    fn response_event(&mut self, name: &str, response: &JsonObject, out: &mut Vec<u8>) {
-        self.event(name, ResponseEvent { response }, out);
+    fn response_event(&mut self, name: &str, response: &RawValue, out: &mut Vec<u8>) {
+        write_numbered(&mut self.events, name, ResponseEvent { response }, out);
     }
 
     /// An event of the item at this place.
     fn item_event(&mut self, at: usize, name: &str, data: impl Serialize, out: &mut Vec<u8>) {
         let name = &format!("response.{name}");
-        let event = NumberedEvent {
-            data: ItemEvent {
-                data,
-                item_id: &self.output[at].id,
-                output_index: at,
-            },
-            kind: name,
-            sequence_number: self.events,
+        let data = ItemEvent {
+            data,
+            item_id: &self.output[at].id,
+            output_index: at,
         };
-        self.events += 1;
-        write_event(Some(name), &event, out);
+        write_numbered(&mut self.events, name, data, out);
     }
 
     /// Most events of a stream are like this one, so it is written without a serializer.
@@ -251,11 +302,11 @@ impl ResponseWriter {
             // It is shown when its arguments are complete.
             return at;
         }
-        self.added(at, out);
+        self.shown("response.output_item.added", at, out);
         let begun = match &self.output[at].kind {
             ItemKind::Message { .. } => Some((
                 "content_part.added",
-                json!({"content_index": 0, "part": text_part("", &[])}),
+                json!({"content_index": 0, "part": TextPart::new("", &[])}),
             )),
             ItemKind::Refusal(_) => Some((
                 "content_part.added",
@@ -273,10 +324,13 @@ impl ResponseWriter {
         at
     }
 
-    fn added(&mut self, at: usize, out: &mut Vec<u8>) {
-        let item = self.names.write_item(&self.output[at]);
-        let added = json!({"output_index": at, "item": item});
-        self.event("response.output_item.added", added, out);
+    /// An event that has the whole item.
+    fn shown(&mut self, name: &str, at: usize, out: &mut Vec<u8>) {
+        let data = WholeItem {
+            output_index: at,
+            item: self.names.write_item(&self.output[at]),
+        };
+        write_numbered(&mut self.events, name, data, out);
     }
 
     /// Closes what is open; calls only if nothing more comes of them.
@@ -290,17 +344,14 @@ impl ResponseWriter {
     }
 
     fn close_item(&mut self, at: usize, out: &mut Vec<u8>) {
+        if let ItemKind::Message { text, annotations } = &mut self.output[at].kind {
+            let (text, annotations) = (std::mem::take(text), std::mem::take(annotations));
+            self.message_done(at, &text, &annotations, out);
+            self.output[at].kind = ItemKind::Message { text, annotations };
+            return self.closed(at, out);
+        }
         let ends = match &mut self.output[at].kind {
-            ItemKind::Message { text, annotations } => vec![
-                (
-                    "output_text.done",
-                    json!({"content_index": 0, "text": text, "logprobs": []}),
-                ),
-                (
-                    "content_part.done",
-                    json!({"content_index": 0, "part": text_part(text, annotations)}),
-                ),
-            ],
+            ItemKind::Message { .. } => Vec::new(),
             ItemKind::Refusal(refusal) => vec![
                 (
                     "refusal.done",
@@ -332,7 +383,7 @@ impl ResponseWriter {
                 }
                 let call = call.clone();
                 if self.names.asked_before(&call).is_some() {
-                    self.added(at, out);
+                    self.shown("response.output_item.added", at, out);
                     return self.closed(at, out);
                 }
                 match self.names.is_custom(&call) {
@@ -365,14 +416,23 @@ impl ResponseWriter {
         self.closed(at, out);
     }
 
+    fn message_done(&mut self, at: usize, text: &str, annotations: &[Value], out: &mut Vec<u8>) {
+        let done = TextDone {
+            content_index: 0,
+            text,
+            logprobs: [],
+        };
+        self.item_event(at, "output_text.done", done, out);
+        let done = PartEvent {
+            content_index: 0,
+            part: TextPart::new(text, annotations),
+        };
+        self.item_event(at, "content_part.done", done, out);
+    }
+
     fn closed(&mut self, at: usize, out: &mut Vec<u8>) {
         self.output[at].is_open = false;
-        let item = self.names.write_item(&self.output[at]);
-        self.event(
-            "response.output_item.done",
-            json!({"output_index": at, "item": item}),
-            out,
-        );
+        self.shown("response.output_item.done", at, out);
     }
 
     fn arguments(&mut self, wanted: usize, piece: &str, out: &mut Vec<u8>) {
@@ -471,7 +531,7 @@ impl ResponseWriter {
     fn end(&mut self, status: &str, out: &mut Vec<u8>) {
         self.resource.insert("status".to_owned(), status.into());
         let name = format!("response.{status}");
-        self.response_event(&name, &self.response(), out);
+        self.response_event(&name, &self.current(), out);
         self.is_over = true;
     }
 }
