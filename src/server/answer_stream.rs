@@ -115,11 +115,10 @@ impl ChatEvents {
         }
     }
 
-    /// The events of the next piece, of which there may be none.
-    pub(super) async fn next(&mut self) -> Option<Vec<ChatEvent>> {
+    /// Appends the events of the next piece, of which there may be none. `None` at the end.
+    pub(super) async fn next(&mut self, events: &mut Vec<ChatEvent>) -> Option<()> {
         let Ok(piece) = self.body.next().await?;
         self.framer.push(piece);
-        let mut events = Vec::new();
         loop {
             if let Some((raw, text)) = self.reader.alike().peek(&mut self.framer) {
                 let (length, text) = (raw.len(), text.into_owned());
@@ -134,7 +133,7 @@ impl ChatEvents {
             };
             events.extend(self.read(event));
         }
-        Some(events)
+        Some(())
     }
 
     fn read(&mut self, event: SseEvent) -> Option<ChatEvent> {
@@ -152,6 +151,8 @@ impl ChatEvents {
 /// A streamed answer that is translated while it is written.
 pub(super) struct Translated {
     pub(super) events: ChatEvents,
+    /// The events of one piece; empty between pieces.
+    pub(super) piece: Vec<ChatEvent>,
     pub(super) writer: Box<dyn AnswerWriter>,
     /// What is kept of the answer when it is complete.
     pub(super) keep: Option<(Keep, Arc<App>, Principal)>,
@@ -170,7 +171,8 @@ impl Translated {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             let mut out = Vec::with_capacity(ROOM);
-            for event in self.events.next().await? {
+            self.events.next(&mut self.piece).await?;
+            for event in self.piece.drain(..) {
                 if event.is_failure() {
                     // A failed response is not kept, and its conversation is free before the client reads of it.
                     self.keep = None;

@@ -191,6 +191,7 @@ async fn answer(app: Arc<App>, mut parts: Parts, face: Face, asked: Asked) -> Re
             };
             let body = Translated {
                 events: ChatEvents::new(body),
+                piece: Vec::new(),
                 writer,
                 keep,
             };

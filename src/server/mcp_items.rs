@@ -300,6 +300,7 @@ fn rest(
             let keep = Some((keep, app, principal));
             let rest = Translated {
                 events: ChatEvents::new(body),
+                piece: Vec::new(),
                 writer,
                 keep,
             };

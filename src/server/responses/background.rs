@@ -323,10 +323,11 @@ impl Run {
         self.write_all(app, mcp_items::results(made));
         if let ChatResponse::Stream { body, .. } = answer.map_err(|failed| failed.failure)? {
             let mut events = ChatEvents::new(body);
-            while let Some(piece) = events.next().await {
+            let mut piece = Vec::new();
+            while events.next(&mut piece).await.is_some() {
                 self.write(app, |writer, out| {
                     let is_comment = |it: &ChatEvent| matches!(it, ChatEvent::Comment(_));
-                    for event in piece.into_iter().filter(|it| !is_comment(it)) {
+                    for event in piece.drain(..).filter(|it| !is_comment(it)) {
                         event.write(writer, out);
                     }
                 });

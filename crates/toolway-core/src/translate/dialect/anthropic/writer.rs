@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{original, write::REDACTED};
 use crate::translate::dialect::{
-    AnswerWriter, Delta, Head, Reasoning, Source, Usage, object, write_event,
+    AnswerWriter, Delta, Head, Reasoning, Source, Usage, object, write_event, write_json,
 };
 use toolway_protocol::{
     openai::{ErrorBody, FinishReason},
@@ -110,8 +110,7 @@ impl MessageWriter {
         match delta {
             Delta::Text(text) | Delta::Refusal(text) => {
                 self.open(Open::Text, || json!({"type": "text", "text": ""}), out);
-                let kind = "text_delta";
-                self.delta(&WrittenTextDelta { kind, text: &text }, out);
+                self.text_delta(&text, out);
             }
             Delta::Thought(text) => {
                 self.open(Open::Thought, thinking, out);
@@ -229,6 +228,17 @@ impl MessageWriter {
         event(kind, &WrittenBlockDelta { kind, index, delta }, out);
     }
 
+    /// Most events of a stream are like this one, so it is written without a serializer.
+    fn text_delta(&self, text: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(
+            b"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":",
+        );
+        write_json(&self.blocks, out);
+        out.extend_from_slice(b",\"delta\":{\"type\":\"text_delta\",\"text\":");
+        write_json(&text, out);
+        out.extend_from_slice(b"}}\n\n");
+    }
+
     fn stop(&mut self, out: &mut Vec<u8>) {
         let stop = json!({"type": "content_block_stop", "index": self.blocks});
         event("content_block_stop", &stop, out);
@@ -246,13 +256,6 @@ struct WrittenBlockDelta<'a, D> {
     kind: &'static str,
     index: usize,
     delta: &'a D,
-}
-
-#[derive(Serialize)]
-struct WrittenTextDelta<'a> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    text: &'a str,
 }
 
 /// It is a thinking block that waits for its signature.

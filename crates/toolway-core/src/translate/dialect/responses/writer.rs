@@ -33,6 +33,8 @@ pub struct ResponseWriter {
     events: u64,
     is_over: bool,
     output: Vec<OutputItem>,
+    /// The index of an item, and what is between its pieces of text and their numbers; empty until one was written.
+    after_text: (usize, Vec<u8>),
     finish: FinishReason,
     usage: Option<Usage>,
 }
@@ -141,6 +143,7 @@ impl ResponseWriter {
             events: 0,
             is_over: false,
             output: Vec::new(),
+            after_text: Default::default(),
             finish: FinishReason::Stop,
             usage: None,
         }
@@ -243,15 +246,23 @@ impl ResponseWriter {
 
     /// Most events of a stream are like this one, so it is written without a serializer.
     fn text_event(&mut self, at: usize, piece: &str, out: &mut Vec<u8>) {
+        let (of, after) = &mut self.after_text;
+        if after.is_empty() || *of != at {
+            after.clear();
+            after.extend_from_slice(b",\"logprobs\":[],\"item_id\":");
+            write_json(&self.output[at].id, after);
+            after.extend_from_slice(b",\"output_index\":");
+            write_json(&at, after);
+            after.extend_from_slice(
+                b",\"type\":\"response.output_text.delta\",\"sequence_number\":",
+            );
+            *of = at;
+        }
         out.extend_from_slice(
             b"event: response.output_text.delta\ndata: {\"content_index\":0,\"delta\":",
         );
         write_json(&piece, out);
-        out.extend_from_slice(b",\"logprobs\":[],\"item_id\":");
-        write_json(&self.output[at].id, out);
-        out.extend_from_slice(b",\"output_index\":");
-        write_json(&at, out);
-        out.extend_from_slice(b",\"type\":\"response.output_text.delta\",\"sequence_number\":");
+        out.extend_from_slice(after);
         write_json(&self.events, out);
         out.extend_from_slice(b"}\n\n");
         self.events += 1;
