@@ -545,11 +545,11 @@ fn write_json(data: &impl Serialize, out: &mut Vec<u8>) {
     serde_json::to_writer(out, data).expect("its keys are texts, and a buffer takes every byte");
 }
 
-/// The member as a text.
 /// A text of its own type, because an optional `Cow` is never borrowed.
 #[derive(Deserialize)]
 struct DeltaText<'a>(#[serde(borrow)] Cow<'a, str>);
 
+/// The member as a text.
 fn text<'v>(object: &'v JsonObject, key: &str) -> Option<&'v str> {
     object.get(key).and_then(Value::as_str)
 }

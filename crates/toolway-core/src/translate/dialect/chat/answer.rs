@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{DETAILS, read_detail, read_signature, request::write_call, write_detail};
 use crate::translate::{
     dialect::{
-        AnswerWriter, Call, Delta, GatewayCall, GatewayError, Head, Usage, count, object, take,
-        take_list, take_text, text, write_event, write_json,
+        AnswerWriter, Call, Delta, DeltaText, GatewayCall, GatewayError, Head, Usage, count,
+        object, take, take_list, take_text, text, write_event, write_json,
     },
     stream::CallKind,
 };
@@ -260,55 +260,90 @@ pub struct ChunkReader {
     alike: AlikeEvents,
 }
 
-/// A chunk with a piece of text and nothing else.
+/// A chunk without calls, thoughts and notes, as nearly all are.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "the members that may be there without any effect")]
-struct TextChunk<'a> {
-    id: IgnoredAny,
+struct PlainChunk<'a> {
+    #[serde(borrow)]
+    id: Cow<'a, str>,
     object: IgnoredAny,
-    created: IgnoredAny,
-    model: IgnoredAny,
+    created: u64,
+    #[serde(borrow)]
+    model: Cow<'a, str>,
     service_tier: Option<IgnoredAny>,
     system_fingerprint: Option<IgnoredAny>,
     obfuscation: Option<IgnoredAny>,
     #[serde(borrow)]
-    choices: [TextChoice<'a>; 1],
-    #[serde(default)]
-    usage: (),
+    choices: Vec<PlainChoice<'a>>,
+    usage: Option<ChunkUsage>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "the members that may be there without any effect")]
-struct TextChoice<'a> {
+struct PlainChoice<'a> {
     index: IgnoredAny,
     #[serde(borrow)]
-    delta: TextOfDelta<'a>,
+    delta: PlainDelta<'a>,
     logprobs: Option<IgnoredAny>,
-    #[serde(default)]
-    finish_reason: (),
+    #[serde(borrow)]
+    finish_reason: Option<DeltaText<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "the members that may be there without any effect")]
-struct TextOfDelta<'a> {
+struct PlainDelta<'a> {
     role: Option<IgnoredAny>,
     #[serde(default)]
     refusal: (),
     #[serde(borrow)]
-    content: Cow<'a, str>,
+    content: Option<DeltaText<'a>>,
+}
+
+/// `usage` with counts where it has counts.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ChunkUsage {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    prompt_tokens_details: PromptDetails,
+    completion_tokens_details: CompletionDetails,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PromptDetails {
+    cached_tokens: u64,
+    cache_write_tokens: u64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct CompletionDetails {
+    reasoning_tokens: u64,
+}
+
+impl ChunkUsage {
+    fn usage(&self) -> Usage {
+        Usage {
+            input: self.prompt_tokens,
+            cached: self.prompt_tokens_details.cached_tokens,
+            cache_written: self.prompt_tokens_details.cache_write_tokens,
+            output: self.completion_tokens,
+            reasoning: self.completion_tokens_details.reasoning_tokens,
+        }
+    }
 }
 
 impl ChunkReader {
     /// What an event adds. `None` if its data is no JSON object.
     pub fn read_event(&mut self, event: &SseEvent) -> Option<Vec<Delta>> {
         let data = event.data()?;
-        match self.has_begun.then(|| self.text_alone(event, &data)) {
-            Some(Some(text)) if text.is_empty() => Some(Vec::new()),
-            Some(Some(text)) => Some(vec![Delta::Text(text)]),
-            _ => Some(self.read(serde_json::from_str(&data).ok()?)),
+        match self.read_plain(event, &data) {
+            Some(deltas) => Some(deltas),
+            None => Some(self.read(serde_json::from_str(&data).ok()?)),
         }
     }
 
@@ -317,14 +352,40 @@ impl ChunkReader {
         &mut self.alike
     }
 
-    /// The text of a chunk that has nothing else.
-    fn text_alone(&mut self, event: &SseEvent, data: &str) -> Option<String> {
-        let TextChunk { choices, .. } = serde_json::from_str(data).ok()?;
-        let [TextChoice { delta, .. }] = choices;
-        if let Cow::Borrowed(text) = delta.content {
-            self.alike.learn(|| EventPattern::of(event, text, &[]));
+    /// The same as [`read`](ChunkReader::read) of a chunk that is plain, without a value built. `None` of any other.
+    fn read_plain(&mut self, event: &SseEvent, data: &str) -> Option<Vec<Delta>> {
+        let mut chunk: PlainChunk<'_> = serde_json::from_str(data).ok()?;
+        let choice = chunk.choices.pop();
+        if !chunk.choices.is_empty() {
+            return None;
         }
-        Some(delta.content.into_owned())
+        let mut deltas = Vec::new();
+        if !std::mem::replace(&mut self.has_begun, true) {
+            deltas.push(Delta::Begin(Head {
+                id: chunk.id.into_owned(),
+                model: chunk.model.into_owned(),
+                created: chunk.created,
+            }));
+        }
+        if let Some(PlainChoice {
+            delta,
+            finish_reason,
+            ..
+        }) = choice
+        {
+            if let Some(DeltaText(text)) = delta.content {
+                if let (Cow::Borrowed(text), None, None, None) =
+                    (&text, &finish_reason, &delta.role, &chunk.usage)
+                {
+                    self.alike.learn(|| EventPattern::of(event, text, &[]));
+                }
+                deltas.extend((!text.is_empty()).then(|| Delta::Text(text.into_owned())));
+            }
+            let finish = finish_reason.and_then(|DeltaText(reason)| FinishReason::parse(&reason));
+            deltas.extend(finish.map(Delta::Finish));
+        }
+        deltas.extend(chunk.usage.map(|usage| Delta::Usage(usage.usage())));
+        Some(deltas)
     }
 
     /// What a chunk or a whole completion adds.
