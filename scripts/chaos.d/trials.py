@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from client import Gateway, Watch
@@ -288,14 +289,7 @@ async def end_by(binary, number):
         started = len(marked(mark))
         gateway.signal(number)
         ended = await gateway.ended(20)
-    for _ in range(40):
-        if not marked(mark):
-            break
-        await asyncio.sleep(0.05)
-    rest = marked(mark)
-    for process in rest:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
+    rest = await rest_of(mark)
     is_clean = not rest and ended is not None and started >= 4
     return "" if is_clean else f"{number.name}: {len(rest)} of {started}, ended after {show(ended)}"
 
@@ -384,12 +378,168 @@ async def killed_turns(binary, scale):
     return wrong == 0 and doubles == 0, figures
 
 
+async def killed_approvals(binary, scale):
+    """`kill -9` of the gateway or of a server around approve, execute and answer: nothing is lost, or made twice, or left."""
+    kills, seed = int(500 * scale), random.randrange(1 << 32)
+    found = await asyncio.gather(*(approvals_with_kills(binary, kills, seed + at) for at in range(2)))
+    done, wrong, twice, left = (sum(lists, []) for lists in zip(*found))
+    figures = f"{2 * kills} kills, {len(done)} calls ({dict(Counter(it.end for it in done))}): "
+    figures += f"{len(wrong)} lost, {len(twice)} ran twice, {len(left)} processes left"
+    if wrong or twice:
+        figures += f"; seed {seed}, {[vars(it) for it in wrong[:3]]}, {twice[:3]}"
+    return not wrong and not twice and not left, figures
+
+
+async def approvals_with_kills(binary, kills, seed):
+    """The calls that came to an end, those of them that were lost, the keys that ran twice, and the processes left."""
+    chance, numbers = random.Random(seed), itertools.count()
+    folder = Path(tempfile.mkdtemp(prefix="toolway-chaos-"))
+    mark, runs = f"chaos-{seed}-{time.time_ns()}", folder / "runs"
+    runs.touch()
+    config_text = ASKING + (
+        f"[servers.child]\ncommand = {json.dumps(sys.executable)}\n"
+        f'args = [{json.dumps(str(CHILD))}, "counting", "{mark}", {json.dumps(str(runs))}]\n'
+    )
+    waiting = [Approval(next(numbers)) for _ in range(4)]
+    done, left = [], []
+    for kill in range(kills + 1):
+        steps = chance.randrange(1, 24)  # Answers until the kill.
+        is_last, of_server = kill == kills, chance.random() < 0.3
+
+        async def lane(gateway, approval):
+            """Makes calls until the gateway is gone; gives the call that was then under way."""
+            nonlocal steps
+            while steps > 0 or is_last:
+                steps -= 1
+                try:
+                    await asyncio.wait_for(approval.step(gateway), 20)
+                except (OSError, ValueError):
+                    break  # The client does not know how far it came.
+                if approval.end:
+                    done.append(approval)
+                    approval = Approval(next(numbers))
+                    if is_last:
+                        break
+            return approval
+
+        async with Gateway(binary, config_text, data=folder / "data") as gateway:
+            await gateway.until_ready()
+            lanes = [asyncio.create_task(lane(gateway, approval)) for approval in waiting]
+            while not is_last and steps > 0:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0 if is_last else chance.random() / 200)
+            if of_server and not is_last:
+                end_all(marked(mark))
+            elif not is_last:
+                gateway.process.kill()
+                await gateway.process.wait()
+            waiting = await asyncio.gather(*lanes)
+        left += await rest_of(mark)
+    counts = Counter(int(key) for key in runs.read_text().split())
+    wrong = [approval for approval in done if approval.is_wrong(counts[approval.key])]
+    return done, wrong, [key for key, count in counts.items() if count > 1], left
+
+
+ASKING = """
+[approvals]
+chat = "end_turn"
+[[policy.rules]]
+tools = ["child__*"]
+action = "ask"
+"""
+
+
+class Approval:
+    """A call that has to be approved, as its client knows it; half of them over REST, half over `/v1/tool_calls`."""
+
+    def __init__(self, key):
+        self.key, self.is_rest = key, key % 2 == 0
+        self.id = None  # Of the confirmation.
+        self.tried = False  # A request that may have made the call got no answer.
+        self.approved = False
+        self.end = None  # "ran", "failed", "lost", or "unknown": it was begun, and its answer did not come.
+
+    async def step(self, gateway):
+        arguments = {"key": str(self.key)}
+        if self.tried:
+            return await self.look(gateway)
+        if self.id is None:
+            return await self.ask(gateway, arguments)
+        if not self.is_rest and self.approved:
+            return await self.call(gateway, arguments)
+        self.tried = True
+        status, body = await gateway.request("POST", f"/confirmations/{self.id}", b'{"confirm": true}')
+        self.tried = False
+        if status != 200:
+            self.end = "failed" if status == 500 else "lost"
+        elif self.is_rest:
+            self.end = "ran" if b'"ran"' in body else "failed"
+        else:
+            self.approved = True
+
+    async def ask(self, gateway, arguments):
+        if self.is_rest:
+            body = json.dumps(arguments).encode()
+            _, answer = await gateway.request("POST", "/servers/child/tools/t", body)
+            answer = json.loads(answer)
+        else:
+            answer = (await self.send(gateway, arguments))["error"]
+        self.id = answer.get("confirmation_id")  # None while the server starts again.
+
+    async def call(self, gateway, arguments):
+        self.tried = True
+        answer = await self.send(gateway, arguments)
+        self.tried = False
+        error = answer.get("error") if isinstance(answer, dict) else None
+        if not error:
+            self.end = "ran"
+        else:
+            self.end = "lost" if error.get("waiting_for_approval") else "failed"
+
+    async def send(self, gateway, arguments):
+        call = {"id": "call_1", "type": "function", "function": {"name": "child__t", "arguments": json.dumps(arguments)}}
+        _, answer = await gateway.request("POST", "/v1/tool_calls", json.dumps({"tool_calls": [call]}).encode())
+        return json.loads(answer)["tool_responses"][0]["output"]
+
+    async def look(self, gateway):
+        """What the list says after an answer that did not come."""
+        status, body = await gateway.request("GET", f"/confirmations/{self.id}")
+        state = json.loads(body).get("state") if status == 200 else None
+        self.tried = False
+        if state == "used":
+            self.end = "unknown"
+        elif state == "approved" and not self.is_rest:
+            self.approved = True
+        elif state != "pending":
+            self.end = "lost"
+
+    def is_wrong(self, count):
+        """Its end does not fit the number of times that it ran."""
+        return self.end == "lost" or (self.end == "ran") > count or count > 1
+
+
+async def rest_of(mark):
+    """The processes that are left a while after their gateway; they are ended."""
+    for _ in range(40):
+        if not marked(mark):
+            return []
+        await asyncio.sleep(0.05)
+    return end_all(marked(mark))
+
+
+def end_all(processes):
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    return processes
+
+
 def show(seconds):
     return "never" if seconds is None else f"{seconds:.1f} s"
 
 
 ALL = [
     stalled_log, stalled_log_mcp, dense_bodies, unfinished_bodies, few_files, dripping, no_window,
-    doubles, orphans, stopping, late_bytes, killed_turns,
+    doubles, orphans, stopping, late_bytes, killed_turns, killed_approvals,
 ]  # fmt: skip
 SLOW = [no_window]  # However few requests there are.
