@@ -29,10 +29,10 @@ pub use self::{
 };
 use toolway_core::agent::parked::{NoRoom, Parked};
 
-pub mod approvals;
 pub mod confirmations;
 pub mod conversations;
 pub mod memory;
+mod outcomes;
 pub mod responses;
 mod servers;
 pub mod sessions;
@@ -52,8 +52,8 @@ pub enum EntryKind {
     Turn,
     /// A response and what it answered.
     Response,
-    /// A call that waits for a client's approval, or what came of it.
-    Approval,
+    /// What came of a call that a client has approved.
+    Outcome,
     /// A conversation with its items.
     Conversation,
     /// A call that waits for a person, or was decided on.
@@ -84,7 +84,7 @@ impl EntryKind {
         match self {
             EntryKind::Turn => "turn",
             EntryKind::Response => "response",
-            EntryKind::Approval => "approval",
+            EntryKind::Outcome => "outcome",
             EntryKind::Conversation => "conversation",
             EntryKind::Confirmation => "confirmation",
             EntryKind::Grant => "grant",
@@ -98,7 +98,7 @@ impl EntryKind {
         let (bytes, age) = match self {
             EntryKind::Turn => (128 << 20, 7 * DAY),
             EntryKind::Response => (64 << 20, DAY),
-            EntryKind::Approval => (16 << 20, 7 * DAY),
+            EntryKind::Outcome => (16 << 20, 7 * DAY),
             EntryKind::Conversation => (64 << 20, 30 * DAY),
             EntryKind::Confirmation => (64 << 20, DAY),
             EntryKind::Grant => (16 << 20, 3650 * DAY),

@@ -1,7 +1,8 @@
 //! Calls that a client approves before they are made, each at most once.
 //!
 //! The client is asked by handing the call to it, as one of its own; when it agrees, the call runs as every other does, and
-//! its result goes to the model as the client's would.
+//! its result goes to the model as the client's would. The question is on the list of confirmations, so that a person may
+//! decide on it elsewhere.
 
 use std::sync::Arc;
 
@@ -9,17 +10,26 @@ use serde::{Deserialize, Serialize};
 
 use toolway_core::{
     catalog::Selected,
+    policy::{Asked, CallRequest, Verdict},
     route::Order,
     translate::{
-        dialect::{GatewayCall, GatewayError},
+        calls::parse_arguments,
+        dialect::{
+            GatewayCall, GatewayError,
+            responses::{McpEntries, NOT_APPROVED},
+        },
         results::{self, Media},
         tool_responses,
     },
 };
 use toolway_protocol::{mcp::rpc::code, tool::ToolResult};
 
-use super::{Gateway, RequestClient, record::Record};
-use crate::store::{Principal, approvals::Approval};
+use super::{
+    Gateway, RequestClient,
+    confirmations::{Question, Scope},
+    record::Record,
+};
+use crate::store::confirmations::ConfirmationState;
 
 /// What came of an approved call.
 pub type ApprovedOutcome = Result<String, GatewayError>;
@@ -71,17 +81,69 @@ fn fingerprint(call: &GatewayCall) -> String {
     serde_json::json!([call.name, call.arguments]).to_string()
 }
 
+/// Why the gateway asks where its policy does not.
+const REQUESTED: &str = "require_approval of the request";
+
 impl Gateway {
-    /// Has these calls wait for the approval of the client. It must end before the client reads of them.
-    pub async fn ask_for_approval(&self, principal: Principal, calls: &[GatewayCall]) {
+    /// Puts calls on the list of confirmations about which the client is asked within its answer. It must end before the
+    /// client reads of them.
+    pub async fn ask_for_approval(&self, client: &RequestClient, calls: &[GatewayCall]) {
+        let origin = self.origin_of(client);
+        let catalog = self.catalog_of(client.key);
         for call in calls {
-            if let Some(id) = &call.approval {
-                let entries = self.entries();
-                entries
-                    .keep_approval(principal, id, fingerprint(call))
-                    .await;
+            let (Some(tool), Some(question)) = (catalog.find(&call.name), &call.approval) else {
+                continue;
+            };
+            let arguments = parse_arguments(&call.arguments).unwrap_or_default();
+            let verdict = self.policy.evaluate(&CallRequest {
+                tool,
+                is_shown: true,
+                key: client.key,
+                arguments: &arguments,
+            });
+            let asked = match &verdict {
+                Verdict::Ask(admitted) => admitted.asked().cloned(),
+                Verdict::Allow(_) | Verdict::Deny { .. } => None,
+            };
+            let asked = asked.unwrap_or_else(|| Asked {
+                rule: REQUESTED.to_owned(),
+                reason: None,
+            });
+            let call = (&**tool, call.arguments.as_str());
+            let confirmations = &self.confirmations;
+            confirmations
+                .ask_client(&origin, question, call, &asked)
+                .await;
+        }
+    }
+
+    /// Decides on what the client denies, and adds to the calls that it approves those that it has not answered about and a
+    /// person has approved elsewhere. Gives those that a person has denied.
+    pub async fn settle_questions(
+        &self,
+        client: &RequestClient,
+        entries: &mut McpEntries,
+    ) -> Vec<GatewayCall> {
+        let (origin, scope) = (self.origin_of(client), Scope::Own(client.principal));
+        for question in &entries.denied {
+            let denied = ConfirmationState::Denied;
+            let decided = self
+                .confirmations
+                .decide(&origin, scope, question, denied, None);
+            // It was denied with an earlier request of the conversation, or is not known any more.
+            let _ = decided.await;
+        }
+        let mut denied = Vec::new();
+        for call in std::mem::take(&mut entries.unanswered) {
+            let question = call.approval.as_deref().unwrap_or_default();
+            let found = self.confirmations.find(scope, question).await;
+            match found.map(|it| it.state) {
+                Some(ConfirmationState::Approved) => entries.approved.push(call),
+                Some(ConfirmationState::Denied) => denied.push(call),
+                Some(ConfirmationState::Pending | ConfirmationState::Used) | None => {}
             }
         }
+        denied
     }
 
     /// Makes calls that the client has approved, and gives what came of each, in their order. A call that was made before
@@ -93,24 +155,32 @@ impl Gateway {
         selected: Arc<Selected>,
         record: &Record,
     ) -> Vec<ApprovedOutcome> {
+        let (origin, catalog) = (self.origin_of(&client), self.catalog_of(client.key));
         let mut outcomes: Vec<Option<ApprovedOutcome>> = Vec::new();
         let mut now = Vec::new();
         for call in calls {
-            let id = call.approval.as_deref().unwrap_or_default();
-            let wanted = fingerprint(call);
-            let used = self.entries().use_approval(client.principal, id, &wanted);
+            let question = call.approval.as_deref().unwrap_or_default();
+            let made = self.entries.outcome(client.principal, question).await;
+            if let Some(made) = made {
+                let stored = serde_json::from_str::<Stored>(&made);
+                outcomes.push(Some(match stored {
+                    Ok(stored) if stored.call == fingerprint(call) => stored.into(),
+                    Ok(_) => refused(OTHER_CALL),
+                    Err(_) => unknown(),
+                }));
+                continue;
+            }
+            let tool = catalog.find(&call.name).map(|tool| &**tool);
+            let wanted = (tool, call.arguments.as_str());
+            let used = self.confirmations.use_question(&origin, question, wanted);
             outcomes.push(match used.await {
-                Ok(Approval::Used) => {
+                Question::Used => {
                     now.push(call);
                     None
                 }
-                Ok(Approval::Made(stored)) => Some(match serde_json::from_str::<Stored>(&stored) {
-                    Ok(stored) if stored.call == wanted => ApprovedOutcome::from(stored),
-                    Ok(_) => refused(OTHER_CALL),
-                    Err(_) => unknown(),
-                }),
-                Ok(Approval::Different) => Some(refused(OTHER_CALL)),
-                Ok(Approval::Unknown) | Err(_) => Some(unknown()),
+                Question::Denied => Some(refused(NOT_APPROVED)),
+                Question::OfAnotherCall => Some(refused(OTHER_CALL)),
+                Question::Unknown => Some(unknown()),
             });
         }
         record.add_calls(now.len());
@@ -121,7 +191,7 @@ impl Gateway {
                 let made = made.next().unwrap_or_else(unknown);
                 let id = call.approval.as_deref().unwrap_or_default();
                 if let Ok(stored) = serde_json::to_string(&Stored::new(fingerprint(call), &made)) {
-                    self.entries().keep_outcome(principal, id, stored).await;
+                    self.entries.keep_outcome(principal, id, stored).await;
                 }
                 *outcome = Some(made);
             }

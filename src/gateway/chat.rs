@@ -98,6 +98,19 @@ pub struct ChatInput {
     pub tell: fn(Failure) -> ErrorBody,
 }
 
+impl ChatInput {
+    /// Who sent it.
+    pub fn client(&self) -> RequestClient {
+        RequestClient {
+            principal: self.principal,
+            key: self.key,
+            has_approved: false,
+            face: self.face,
+            source: self.source.clone(),
+        }
+    }
+}
+
 /// The response to a chat.
 pub enum ChatResponse {
     /// A whole body.
@@ -291,23 +304,10 @@ impl Chat<'_> {
 
     /// The client, as the maker of its calls.
     fn origin(&self) -> CallOrigin {
-        let ChatInput {
-            principal,
-            key,
-            face,
-            source,
-            session,
-            ..
-        } = self.input;
+        let session = self.input.session.as_ref();
         CallOrigin {
-            session: session.as_ref().map(|it| it.as_str().to_owned()),
-            ..self.gateway.origin_of(&RequestClient {
-                principal: *principal,
-                key: *key,
-                has_approved: false,
-                face,
-                source: source.clone(),
-            })
+            session: session.map(|it| it.as_str().to_owned()),
+            ..self.gateway.origin_of(&self.input.client())
         }
     }
 

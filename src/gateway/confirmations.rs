@@ -23,13 +23,17 @@ use crate::store::{
 };
 use toolway_core::{
     audit::{AuditEvent, AuditRecord, AuditVerdict},
-    policy::Admitted,
+    catalog::Offered,
+    policy::{Admitted, Asked},
     route::cache::canonical,
 };
 use toolway_protocol::tool::{CallError, JsonObject, millis};
 
 /// How often a call that waits looks for decisions of other processes on the same store.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How long a client can answer a question that is a part of its conversation: as long as that is kept.
+const QUESTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What the model reads where a person has denied a call.
 const REFUSED: &str = "a person has refused this call";
@@ -230,7 +234,7 @@ impl Confirmations {
         tool: &Admitted,
         arguments: &JsonObject,
     ) -> Result<Looked, CallError> {
-        let hashes = Hashes::of(tool, arguments);
+        let hashes = Hashes::of_call(tool, arguments);
         if self.has_grant(origin, &hashes).await {
             return Ok(Looked::Approved);
         }
@@ -260,7 +264,7 @@ impl Confirmations {
         };
         let scope = Scope::Own(origin.principal);
         let found = self.find(scope, id).await;
-        let call = Hashes::of(tool, arguments).call;
+        let call = Hashes::of_call(tool, arguments).call;
         if found.is_none_or(|it| it.call != call) {
             return Err(denied(
                 "the approval is for another call; this one was not made",
@@ -348,30 +352,62 @@ impl Confirmations {
         arguments: &JsonObject,
         by_call: bool,
     ) -> Result<Confirmation, CallError> {
-        let Hashes { definition, call } = Hashes::of(tool, arguments);
-        let asked = tool.asked();
-        let created = now();
-        let confirmation = Confirmation {
-            id: format!("cf_{}", unguessable().map_err(|_| CallError::Busy)?),
-            principal: origin.principal,
-            key: origin.key.clone(),
-            face: origin.face.to_owned(),
-            session: origin.session.clone(),
-            server: tool.server.to_string(),
-            tool: tool.tool.name.clone(),
-            name: tool.name.to_string(),
-            definition,
-            call,
-            arguments: serde_json::to_string(arguments).unwrap_or_default(),
-            rule: asked.map(|it| it.rule.clone()).unwrap_or_default(),
-            reason: asked.and_then(|it| it.reason.clone()),
-            risk: tool.risk.as_ref().map(|it| it.level.number()),
-            created,
-            expires: created.saturating_add(millis(self.config.expires)),
-            state: ConfirmationState::Pending,
-        };
+        let id = format!("cf_{}", unguessable().map_err(|_| CallError::Busy)?);
+        let arguments = serde_json::to_string(arguments).unwrap_or_default();
+        let call = (&**tool, arguments.as_str());
+        let confirmation = asked_call(origin, id, call, tool.asked(), self.config.expires);
         self.entries.keep_confirmation(&confirmation, by_call).await;
         Ok(confirmation)
+    }
+
+    /// Adds a call that the client is asked about within its answer, by a question of this name.
+    pub(super) async fn ask_client(
+        &self,
+        origin: &CallOrigin,
+        question: &str,
+        call: (&Offered, &str),
+        asked: &Asked,
+    ) {
+        let id = question.to_owned();
+        let confirmation = asked_call(origin, id, call, Some(asked), QUESTION);
+        self.entries.keep_confirmation(&confirmation, false).await;
+        self.note(Some(origin), &confirmation, AuditVerdict::Asked);
+    }
+
+    /// Uses up the question of this name for a call that the client wants made; its request approves the call unless that
+    /// was decided on elsewhere.
+    pub(super) async fn use_question(
+        &self,
+        origin: &CallOrigin,
+        question: &str,
+        (tool, arguments): (Option<&Offered>, &str),
+    ) -> Question {
+        let scope = Scope::Own(origin.principal);
+        // Another decision may come in between, once.
+        for _ in 0..2 {
+            let Some(found) = self.find(scope, question).await else {
+                return Question::Unknown;
+            };
+            if tool.is_none_or(|tool| Hashes::of(tool, arguments).call != found.call) {
+                return Question::OfAnotherCall;
+            }
+            let used = ConfirmationState::Used;
+            let is_used = match found.state {
+                ConfirmationState::Pending => {
+                    let decided = self.decide(origin, scope, question, used, None);
+                    decided.await.is_ok()
+                }
+                ConfirmationState::Approved if found.is_live(now()) => {
+                    self.entries.change_confirmation(&found, used).await
+                }
+                ConfirmationState::Denied => return Question::Denied,
+                ConfirmationState::Approved | ConfirmationState::Used => return Question::Unknown,
+            };
+            if is_used {
+                return Question::Used;
+            }
+        }
+        Question::Unknown
     }
 
     /// Forgets a confirmation that is over.
@@ -482,7 +518,8 @@ impl Confirmations {
         tool: &Admitted,
         arguments: &JsonObject,
     ) -> bool {
-        self.has_grant(origin, &Hashes::of(tool, arguments)).await
+        self.has_grant(origin, &Hashes::of_call(tool, arguments))
+            .await
     }
 
     async fn has_grant(&self, origin: &CallOrigin, hashes: &Hashes) -> bool {
@@ -499,6 +536,18 @@ pub(super) enum Looked {
     Approved,
     /// It waits for a decision.
     Pending(Box<Confirmation>),
+}
+
+/// Where a question stands that a client was asked within its answer.
+pub(super) enum Question {
+    /// It is used up with this request: the call is to be made now.
+    Used,
+    /// A person has denied the call.
+    Denied,
+    /// It is for another call.
+    OfAnotherCall,
+    /// It does not exist, has expired, or was used up before.
+    Unknown,
 }
 
 enum Decision {
@@ -523,17 +572,60 @@ struct Hashes {
 }
 
 impl Hashes {
-    fn of(tool: &Admitted, arguments: &JsonObject) -> Hashes {
+    /// Of arguments as they are written; what is no list of arguments is as it stands.
+    fn of(tool: &Offered, arguments: &str) -> Hashes {
+        match serde_json::from_str(arguments) {
+            Ok(read) => Hashes::of_call(tool, &read),
+            Err(_) => Hashes::new(tool, arguments),
+        }
+    }
+
+    fn of_call(tool: &Offered, arguments: &JsonObject) -> Hashes {
+        Hashes::new(tool, &canonical(arguments))
+    }
+
+    fn new(tool: &Offered, arguments: &str) -> Hashes {
         let parts = [tool.server.as_str(), &tool.tool.name, &tool.json];
         let definition = hash(&parts);
-        let call = hash(&[&definition, &canonical(arguments)]);
+        let call = hash(&[&definition, arguments]);
         Hashes { definition, call }
     }
 }
 
 /// The tool is as it was when the call was asked for.
 pub(super) fn is_same_definition(tool: &Admitted, confirmation: &Confirmation) -> bool {
-    Hashes::of(tool, &JsonObject::new()).definition == confirmation.definition
+    Hashes::of_call(tool, &JsonObject::new()).definition == confirmation.definition
+}
+
+/// A call that nobody has decided on, with its arguments as JSON.
+fn asked_call(
+    origin: &CallOrigin,
+    id: String,
+    (tool, arguments): (&Offered, &str),
+    asked: Option<&Asked>,
+    expires: Duration,
+) -> Confirmation {
+    let Hashes { definition, call } = Hashes::of(tool, arguments);
+    let created = now();
+    Confirmation {
+        id,
+        principal: origin.principal,
+        key: origin.key.clone(),
+        face: origin.face.to_owned(),
+        session: origin.session.clone(),
+        server: tool.server.to_string(),
+        tool: tool.tool.name.clone(),
+        name: tool.name.to_string(),
+        definition,
+        call,
+        arguments: arguments.to_owned(),
+        rule: asked.map(|it| it.rule.clone()).unwrap_or_default(),
+        reason: asked.and_then(|it| it.reason.clone()),
+        risk: tool.risk.as_ref().map(|it| it.level.number()),
+        created,
+        expires: created.saturating_add(millis(expires)),
+        state: ConfirmationState::Pending,
+    }
 }
 
 /// A hash of texts, each with its length before it.

@@ -40,6 +40,7 @@ use super::{
     answer_stream::{ChatEvents, Translated, Writing, read_chat},
     chat as chat_face, error,
     face::{self, Face, write_chat},
+    responses::keep::Keep,
 };
 
 /// What goes out while nothing else does.
@@ -59,13 +60,15 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Has the gateway tell of its calls, and `writer` show them. Gives the tools.
+    /// Has the gateway tell of its calls, `writer` show them, and `keep` keep what the client is asked. Gives the tools.
     pub(super) async fn show(
         &self,
         app: &App,
         input: &mut ChatInput,
         writer: &mut ResponseWriter,
+        keep: &mut Keep,
     ) -> Arc<Selected> {
+        keep.asks = Some(Box::new(input.client()));
         input.progress = Some(ProgressMode::Items);
         input.can_ask = true;
         app.gateway.wait_until_ready(input).await;
@@ -80,12 +83,21 @@ impl Shown {
     }
 
     /// The calls that the client has approved, and the chat after them.
-    pub(super) fn making(
-        self,
+    pub(super) async fn making(
+        mut self,
         app: &Arc<App>,
-        input: ChatInput,
+        mut input: ChatInput,
         selected: Arc<Selected>,
     ) -> Making {
+        let client = input.client();
+        let denied = app.gateway.settle_questions(&client, &mut self.entries);
+        let denied = denied.await;
+        for call in &denied {
+            responses::fill(&mut self.request, &call.id, responses::NOT_APPROVED, true);
+        }
+        if !denied.is_empty() {
+            input.body = write_chat(&self.request);
+        }
         Making {
             app: Arc::clone(app),
             input,
@@ -103,11 +115,11 @@ pub(super) async fn answer(
     mut writing: Writing,
     shown: Shown,
 ) -> Response {
-    let showing = shown.show(&app, &mut input, &mut writing.writer);
-    let selected = showing.await;
+    let Writing { writer, keep } = &mut writing;
+    let selected = shown.show(&app, &mut input, writer, keep).await;
     let (principal, is_streamed) = (input.principal, shown.is_streamed);
     input.is_whole = !is_streamed;
-    let making = shown.making(&app, input, selected);
+    let making = shown.making(&app, input, selected).await;
     if !is_streamed {
         return whole(making.run().await, &app, principal, writing).await;
     }
@@ -222,11 +234,8 @@ impl Making {
     pub(super) async fn run(mut self) -> (Made, Result<ChatResponse, Failed>) {
         let gateway = &self.app.gateway;
         let client = RequestClient {
-            principal: self.input.principal,
-            key: self.input.key,
             has_approved: true,
-            face: self.input.face,
-            source: self.input.source.clone(),
+            ..self.input.client()
         };
         let record = Arc::clone(&self.input.record);
         let outcomes = gateway.make_approved(client, &self.approved, self.selected, &record);

@@ -65,7 +65,10 @@ pub(super) async fn create_in_background(app: Arc<App>, parts: Parts, asked: Ask
     };
     drop(parts);
     let (
-        FaceWriter::Response(Writing { mut writer, keep }),
+        FaceWriter::Response(Writing {
+            mut writer,
+            mut keep,
+        }),
         AnswerMode::Background { is_streamed },
     ) = (asked.writer, asked.mode)
     else {
@@ -73,8 +76,9 @@ pub(super) async fn create_in_background(app: Arc<App>, parts: Parts, asked: Ask
     };
     let making = match asked.shown {
         Some(shown) => {
-            let selected = shown.show(&app, &mut input, &mut writer).await;
-            shown.making(&app, input, selected)
+            let shows = shown.show(&app, &mut input, &mut writer, &mut keep);
+            let selected = shows.await;
+            shown.making(&app, input, selected).await
         }
         None => Making::nothing(&app, input),
     };

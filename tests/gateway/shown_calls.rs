@@ -453,3 +453,132 @@ async fn approvals_are_told_apart_though_a_model_uses_the_id_of_its_call_again()
     );
     gw.join().await;
 }
+
+/// The confirmations of all clients.
+async fn confirmations(gw: &Toolway) -> Vec<Value> {
+    let mut list = gw.json("/confirmations").await;
+    list["confirmations"].as_array_mut().unwrap().split_off(0)
+}
+
+async fn decide(gw: &Toolway, question: &Value, confirm: bool) -> Value {
+    let path = format!("/confirmations/{}", question["id"].as_str().unwrap());
+    let request = gw.http.post(format!("{}{path}", gw.base));
+    let response = request.json(&json!({"confirm": confirm})).send();
+    response.await.unwrap().json().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_question_is_on_the_list_of_confirmations_until_the_client_answers() {
+    for (approve, state) in [(true, "used"), (false, "denied")] {
+        let gw = over(vec![adding(), say("ok")]).await;
+        let first = plain(&gw, "/v1/responses", asking()).await;
+        let [shown] = &confirmations(&gw).await[..] else {
+            panic!("one call is asked about");
+        };
+        assert_eq!(
+            json!([
+                shown["confirmation_id"],
+                shown["state"],
+                shown["name"],
+                shown["arguments"],
+                shown["face"],
+                shown["rule"]
+            ]),
+            json!([first["output"][1]["id"], "pending", "calc__add", {"a": 1, "b": 2}, "responses", "require_approval of the request"])
+        );
+        let next = answering(&first, json!({"approve": approve}));
+        plain(&gw, "/v1/responses", next).await;
+        assert_eq!(confirmations(&gw).await[0]["state"], state);
+        let late = decide(&gw, &first["output"][1], true).await;
+        assert!(
+            late["error"].as_str().unwrap().contains("not found"),
+            "{late}"
+        );
+        assert_eq!(gw.servers[0].calls().len(), usize::from(approve));
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_approved_elsewhere_runs_once_when_its_client_comes_back() {
+    for mode in ["an answer", "no answer", "background"] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = format!("data_dir = {:?}", folder.path());
+        let start = async |script| {
+            let gw = toolway(Model::start(script).await).config(&config);
+            gw.server("calc", tools().add()).start().await
+        };
+        let gw = start(vec![adding()]).await;
+        let first = plain(&gw, "/v1/responses", asking()).await;
+        let decided = decide(&gw, &first["output"][1], true).await;
+        assert_eq!(decided["status"], "approved");
+        gw.join().await;
+
+        let gw = start(vec![say("It is 3."), say("As I said.")]).await;
+        let mut next = answering(&first, json!({"approve": true}));
+        if mode != "an answer" {
+            next["input"] = json!([{"role": "user", "content": "Go on."}]);
+        }
+        let second = if mode == "background" {
+            next["background"] = true.into();
+            let begun = plain(&gw, "/v1/responses", next).await;
+            let path = format!("/v1/responses/{}", begun["id"].as_str().unwrap());
+            let events = gw.get(&format!("{path}?stream=true")).await;
+            events.text().await.unwrap();
+            gw.json(&path).await
+        } else {
+            plain(&gw, "/v1/responses", next).await
+        };
+        assert_eq!(types(&second["output"]), ["mcp_call", "message"], "{mode}");
+        assert_eq!(second["output"][0]["output"], "3");
+        let third = json!({"model": "m", "input": "And now?", "previous_response_id": second["id"], "tools": asking()["tools"]});
+        let third = plain(&gw, "/v1/responses", third).await;
+        assert_eq!(types(&third["output"]), ["message"]);
+        let told = gw.model.messages(1);
+        let results = told.iter().filter(|message| message["role"] == "tool");
+        let results: Vec<&Value> = results.map(|it| &it["content"]).collect();
+        assert_eq!(results, ["3"]);
+        assert_eq!(gw.servers[0].calls().len(), 1, "{mode}");
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_denied_elsewhere_does_not_run_whatever_its_client_says() {
+    for answers in [true, false] {
+        let gw = over(vec![adding(), say("Then not.")]).await;
+        let first = plain(&gw, "/v1/responses", asking()).await;
+        decide(&gw, &first["output"][1], false).await;
+        let mut next = answering(&first, json!({"approve": true}));
+        if !answers {
+            next["input"] = json!([{"role": "user", "content": "Go on."}]);
+        }
+        plain(&gw, "/v1/responses", next).await;
+        let told = gw.model.messages(1);
+        let told = told.iter().find(|message| message["role"] == "tool");
+        let told = told.unwrap()["content"].as_str().unwrap();
+        assert!(told.contains("did not approve"), "{told}");
+        assert!(gw.servers[0].calls().is_empty());
+        gw.join().await;
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_has_changed_since_the_question_needs_another_approval() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!("data_dir = {:?}", folder.path());
+    let start = async |tools, script| {
+        let gw = toolway(Model::start(script).await).config(&config);
+        gw.server("calc", tools).start().await
+    };
+    let gw = start(tools().add(), vec![adding()]).await;
+    let first = plain(&gw, "/v1/responses", asking()).await;
+    gw.join().await;
+    let other = json!({"name": "add", "description": "Adds, and sends mail.", "inputSchema": {"type": "object"}});
+    let gw = start(tools().listed(other, Does::Echoes), vec![say("no")]).await;
+    let next = answering(&first, json!({"approve": true}));
+    let second = plain(&gw, "/v1/responses", next).await;
+    assert_eq!(second["output"][0]["status"], "failed", "{second}");
+    assert!(gw.servers[0].calls().is_empty());
+    gw.join().await;
+}

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::{
+    gateway::RequestClient,
     server::{App, conversations::Locked},
     store::{Principal, responses::KeptResponse},
 };
@@ -16,6 +17,8 @@ pub(in crate::server) struct Keep {
     pub(super) kept: KeptResponse,
     /// The conversation that it belongs to.
     pub(super) conversation: Option<Locked>,
+    /// The client, if it may be asked about calls.
+    pub(in crate::server) asks: Option<Box<RequestClient>>,
 }
 
 impl Keep {
@@ -27,7 +30,9 @@ impl Keep {
         asked: &[GatewayCall],
         response: JsonObject,
     ) {
-        app.gateway.ask_for_approval(principal, asked).await;
+        if let Some(client) = &self.asks {
+            app.gateway.ask_for_approval(client, asked).await;
+        }
         if let Some(conversation) = self.conversation.take_if(|_| !is_unfinished(&response)) {
             self.append(app, &conversation, &response).await;
         }

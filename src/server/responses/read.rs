@@ -67,7 +67,17 @@ pub(in crate::server) async fn request(
             true => AnswerMode::Background { is_streamed },
             false => AnswerMode::Foreground,
         };
-        let is_shown = !read.mcp.labels.is_empty() || !read.mcp.approved.is_empty();
+        let responses::McpEntries {
+            labels,
+            approved,
+            denied,
+            unanswered,
+            ..
+        } = &read.mcp;
+        let is_shown = !labels.is_empty()
+            || !approved.is_empty()
+            || !denied.is_empty()
+            || !unanswered.is_empty();
         // As in a stream, the order of texts and calls is kept.
         read.request.stream |= mode != AnswerMode::Foreground || is_shown;
         let is_whole = ask_for_events(app, &mut read.request);
@@ -79,6 +89,7 @@ pub(in crate::server) async fn request(
                 response: JsonObject::new(),
             },
             conversation,
+            asks: None,
         };
         let writer = Box::new(ResponseWriter::new(read.resource, read.names, id, now()));
         Ok(Asked {

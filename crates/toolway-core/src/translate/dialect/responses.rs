@@ -22,7 +22,7 @@ pub use self::{
     gateway_tools::{GatewayTools, ListedTool},
     items::{PageQuery, StreamQuery, for_upstream, list, with_ids},
     original::{defer, restore},
-    read::{McpEntries, Read, fill, read_request},
+    read::{McpEntries, NOT_APPROVED, Read, fill, read_request},
     references::{Earlier, References, continue_from, expand},
     request::write_request,
     status::{interrupted, is_unfinished},

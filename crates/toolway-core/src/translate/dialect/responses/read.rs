@@ -72,7 +72,18 @@ pub struct McpEntries {
     /// The calls that the client has agreed to and that the conversation has no result of; the result of each in
     /// [`Request::turns`] is empty, to be filled by [`fill`].
     pub approved: Vec<GatewayCall>,
+    /// The requests for approval that the client has denied.
+    pub denied: Vec<String>,
+    /// The calls that the client was asked about and has gone on without an answer. The result of each says so.
+    pub unanswered: Vec<GatewayCall>,
 }
+
+/// What the model reads of a call that a person has not agreed to.
+pub const NOT_APPROVED: &str = "The user did not approve this call, so it was not made.";
+
+/// What it reads of a call that nobody has decided on.
+const NOT_ANSWERED: &str =
+    "The user has not answered whether this call may be made, so it was not made.";
 
 /// Puts the result of a call in its place.
 pub fn fill(request: &mut Request, id: &str, text: &str, failed: bool) {
@@ -271,7 +282,11 @@ enum ApprovalState {
     Open,
     /// The client has agreed, and the call has no result yet.
     Approved,
-    /// The call has a result, or does not run.
+    /// The client has not agreed.
+    Denied,
+    /// The client has gone on without an answer.
+    Unanswered,
+    /// The call has a result.
     Done,
 }
 
@@ -308,12 +323,18 @@ impl Reading<'_> {
 
     /// The `mcp` entries, and the calls that are to be made.
     fn take_mcp(&mut self) -> McpEntries {
-        let approved = std::mem::take(&mut self.asked).into_iter();
-        let approved = approved.filter(|asked| asked.state == ApprovalState::Approved);
-        McpEntries {
-            approved: approved.map(GatewayCall::from).collect(),
-            ..std::mem::take(&mut self.mcp)
+        let mut mcp = std::mem::take(&mut self.mcp);
+        for asked in std::mem::take(&mut self.asked) {
+            match asked.state {
+                ApprovalState::Approved => mcp.approved.push(asked.into()),
+                ApprovalState::Denied => mcp.denied.push(asked.request),
+                ApprovalState::Open | ApprovalState::Unanswered => {
+                    mcp.unanswered.push(asked.into());
+                }
+                ApprovalState::Done => {}
+            }
         }
+        mcp
     }
 
     /// Adds to the turn of this role, or begins one. Instructions are never joined: each stays where it was said.
@@ -454,12 +475,17 @@ impl Reading<'_> {
         }
     }
 
-    /// Adds a result, or fills the place that was kept for it.
+    /// Adds a result, or fills the place that was kept for it. A call may be approved after the client went on without an answer.
     fn put_result(&mut self, id: String, text: String, is_error: bool) {
         let turns = self.turns.iter_mut().rev();
         let mut parts = turns.flat_map(|turn| &mut turn.parts);
+        let is_open = |parts: &[Part]| match parts {
+            [] => true,
+            [Part::Text(text)] => text == NOT_ANSWERED,
+            _ => false,
+        };
         let kept = parts.find_map(|part| match part {
-            Part::Result(result) if result.id == id && result.parts.is_empty() => Some(result),
+            Part::Result(result) if result.id == id && is_open(&result.parts) => Some(result),
             _ => None,
         });
         let parts = vec![Part::Text(text)];
@@ -511,11 +537,10 @@ impl Reading<'_> {
             self.say(Role::Tool, vec![Part::Result(result)]);
             return Ok(());
         }
-        asked.state = ApprovalState::Done;
+        asked.state = ApprovalState::Denied;
         let reason = text(item, "reason").filter(|reason| !reason.is_empty());
         let reason = reason.map_or_else(String::new, |reason| format!(" The reason: {reason}"));
-        let text = format!("The user did not approve this call, so it was not made.{reason}");
-        self.put_result(id, text, true);
+        self.put_result(id, format!("{NOT_APPROVED}{reason}"), true);
         Ok(())
     }
 
@@ -523,11 +548,9 @@ impl Reading<'_> {
     fn leave_unanswered(&mut self) {
         for at in 0..self.asked.len() {
             if self.asked[at].state == ApprovalState::Open {
-                self.asked[at].state = ApprovalState::Done;
+                self.asked[at].state = ApprovalState::Unanswered;
                 let id = self.asked[at].call.id.clone();
-                let text =
-                    "The user has not answered whether this call may be made, so it was not made.";
-                self.put_result(id, text.to_owned(), true);
+                self.put_result(id, NOT_ANSWERED.to_owned(), true);
             }
         }
     }
