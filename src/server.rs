@@ -39,6 +39,7 @@ pub mod stdio;
 mod values;
 mod websocket;
 
+pub(crate) use self::confirmations::TOKEN as APPROVAL_TOKEN;
 pub use self::listener::bind;
 
 use std::{
@@ -90,6 +91,8 @@ pub struct Config {
     /// Keys that clients must send as `Authorization: Bearer …`. If empty, every client is admitted on loopback and
     /// none elsewhere.
     pub api_keys: Vec<ApiKey>,
+    /// What a decision on a call has to bring beside a key. Default: nothing.
+    pub approval_token: Option<Secret>,
     /// Without `api_keys`, admits every client on any address. Default: false.
     pub allow_anonymous: bool,
     /// Names besides loopback and IP addresses that the `Host` header may have. `*` for any. Default: none.
@@ -117,6 +120,7 @@ impl Default for Config {
         Config {
             bind: SocketAddr::from(([127, 0, 0, 1], 4242)),
             api_keys: Vec::new(),
+            approval_token: None,
             allow_anonymous: false,
             allowed_hosts: Vec::new(),
             cors_origins: Vec::new(),

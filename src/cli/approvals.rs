@@ -5,7 +5,7 @@ use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
 use super::terminal;
-use crate::config::Config;
+use crate::{config::Config, server::APPROVAL_TOKEN};
 
 /// Most columns of the arguments.
 const ARGUMENTS: usize = 60;
@@ -14,6 +14,8 @@ const ARGUMENTS: usize = 60;
 pub(super) struct Running {
     base: String,
     key: Option<String>,
+    /// What a decision has to bring.
+    token: Option<String>,
     http: reqwest::Client,
 }
 
@@ -47,6 +49,11 @@ impl Running {
                 |url| url.trim_end_matches('/').to_owned(),
             ),
             key: key.map(|it| it.secret.expose().to_owned()),
+            token: config
+                .server
+                .approval_token
+                .as_ref()
+                .map(|it| it.expose().to_owned()),
             // The audit names it so.
             http: reqwest::Client::builder()
                 .no_proxy()
@@ -170,6 +177,9 @@ impl Running {
         let mut request = self.http.request(method, format!("{}{path}", self.base));
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
+        }
+        if let Some(token) = &self.token {
+            request = request.header(APPROVAL_TOKEN, token);
         }
         if let Some(body) = body {
             let request_body = body.to_string();

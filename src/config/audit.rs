@@ -51,6 +51,7 @@ impl Config {
     /// Every secret value that is long enough to be recognized.
     pub(super) fn secrets(&self) -> Vec<String> {
         let keys = self.server.api_keys.iter().map(|it| &it.secret);
+        let keys = keys.chain(&self.server.approval_token);
         let upstreams = self.upstreams.iter().flat_map(|it| {
             let headers = it.headers.iter().map(|(_, value)| value);
             it.api_key.iter().chain(headers)

@@ -47,7 +47,10 @@ impl Check<'_> {
             1024..=GIB,
             default.max_body_bytes,
         );
+        let token = raw.approvals.token.as_deref();
+        let approval_token = token.and_then(|token| self.key("approvals.token", token));
         server::Config {
+            approval_token,
             bind,
             api_keys,
             allow_anonymous,

@@ -114,6 +114,10 @@ pub struct RawApprovals {
     pub wait: Option<RawDuration>,
     /// How long a call can be approved and then made, and a refusal holds. Default: `"10m"`.
     pub expires: Option<RawDuration>,
+    /// A secret that a decision over HTTP has to bring in the header `X-Toolway-Approval-Token`, beside a key; `toolway
+    /// approve` and `deny` bring it. Answers of MCP clients and of Responses to their own questions need none. Default:
+    /// none is needed.
+    pub token: Option<String>,
 }
 
 /// A key of clients, beside those of `api_keys`: a `[keys.NAME]` table. The log and the rules name it so.

@@ -9,7 +9,7 @@ use axum::{
     Json,
     body::Bytes,
     extract::{Path, Query, Request, State, rejection::QueryRejection},
-    http::{HeaderMap, StatusCode},
+    http::{HeaderMap, HeaderName, StatusCode},
     response::{IntoResponse, Response},
 };
 use serde::Deserialize;
@@ -17,12 +17,16 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::confirmations::{CallOrigin, Remember, Scope, Undecided},
+    secret::Secret,
     store::confirmations::{Confirmation, ConfirmationState, Grant},
     telemetry::rfc3339,
 };
 use toolway_protocol::tool::JsonObject;
 
 use super::{App, body, guard};
+
+/// What a decision may have to bring.
+pub(crate) const TOKEN: HeaderName = HeaderName::from_static("x-toolway-approval-token");
 
 /// What a list shows.
 #[derive(Deserialize)]
@@ -68,6 +72,11 @@ pub(super) async fn decide(
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
+    if !brings_token(&app, &parts.headers) {
+        let message =
+            "A decision needs the token of `[approvals]` in the header `X-Toolway-Approval-Token`";
+        return failed(StatusCode::FORBIDDEN, message);
+    }
     let received = body::receive(&app, &parts.headers, body, app.config.max_body_bytes);
     let body = match received.await {
         Ok(body) => body,
@@ -89,6 +98,13 @@ pub(super) async fn decide(
         Ok(response) => response,
         Err(_) => failed(StatusCode::INTERNAL_SERVER_ERROR, "the call failed"),
     }
+}
+
+fn brings_token(app: &App, headers: &HeaderMap) -> bool {
+    app.config.approval_token.as_ref().is_none_or(|token| {
+        let shown = headers.get(TOKEN).and_then(|it| it.to_str().ok());
+        Secret::new(shown.unwrap_or_default()) == *token
+    })
 }
 
 /// Answers `GET /grants`.

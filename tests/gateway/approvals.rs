@@ -231,6 +231,26 @@ async fn only_true_confirms_and_what_cannot_be_decided_says_why() {
 }
 
 #[tokio::test]
+async fn a_decision_needs_the_token_where_there_is_one() {
+    let config = "[approvals]\nchat = \"end_turn\"\ntoken = \"tok-1\"";
+    let gw = start(config, vec![turn(json!({})), say("Ok.")]).await;
+    gw.plain(json!({})).await;
+    let shown = pending(&gw).await;
+    let url = format!("{}/confirmations/{}", gw.base, id(&shown));
+    for (token, expected) in [(None, 403), (Some("tok-2"), 403), (Some("tok-1"), 200)] {
+        let mut request = gw.http.post(&url).json(&json!({"confirm": true}));
+        if let Some(token) = token {
+            request = request.header("x-toolway-approval-token", token);
+        }
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status().as_u16(), expected, "{token:?}");
+        let said: Value = response.json().await.unwrap();
+        assert_eq!(said["error"].is_string(), expected == 403, "{said}");
+    }
+    gw.join().await;
+}
+
+#[tokio::test]
 async fn what_has_expired_is_gone() {
     let config = "[approvals]\nchat = \"end_turn\"\nexpires = \"1ms\"";
     let gw = start(config, vec![turn(json!({})), say("Ok.")]).await;
