@@ -436,3 +436,68 @@ fn a_folder_that_is_named_must_be_usable() {
         "memory"
     );
 }
+
+/// A confirmation of this client under this key.
+fn small(principal: Principal, key: &str, text: &str) -> Arc<StoreEntry> {
+    Arc::new(StoreEntry {
+        kind: EntryKind::Confirmation,
+        principal,
+        keys: vec![key.to_owned(), format!("call {key}")],
+        content: StoredContent::Json(text.into()),
+    })
+}
+
+/// The texts of all confirmations, the newest first.
+async fn listed(store: &dyn Store) -> Vec<String> {
+    let all = store.list(EntryKind::Confirmation).await.unwrap();
+    let text = |content| match content {
+        StoredContent::Json(text) => text.to_string(),
+        StoredContent::Turn(_) => panic!("a confirmation is JSON"),
+    };
+    all.into_iter().map(text).collect()
+}
+
+#[tokio::test]
+async fn a_list_has_what_all_clients_have_of_one_kind_the_newest_first() {
+    with_each(async |store| {
+        assert!(listed(store).await.is_empty());
+        park(store, turn(1, 7, &["a"], 0)).await;
+        for (principal, key) in [(1, "one"), (2, "two"), (1, "three")] {
+            store.keep(&small(principal, key, key)).await.unwrap();
+        }
+        assert_eq!(listed(store).await, ["three", "two", "one"]);
+        let kind = EntryKind::Confirmation;
+        assert!(store.remove(kind, 2, "two").await.unwrap());
+        assert_eq!(listed(store).await, ["three", "one"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_several_that_replace_the_same_text_one_does() {
+    with_each(async |store| {
+        let kind = EntryKind::Confirmation;
+        store.keep(&small(1, "a", "pending")).await.unwrap();
+        store.keep(&small(1, "b", "pending")).await.unwrap();
+        let texts: Vec<String> = (0..8).map(|n| format!("used {n}")).collect();
+        let tries = texts
+            .iter()
+            .map(|text| store.replace(kind, 1, "a", "pending", text));
+        let replaced = futures::future::join_all(tries).await;
+        let replaced: Vec<bool> = replaced.into_iter().map(Result::unwrap).collect();
+        assert_eq!(replaced.iter().filter(|it| **it).count(), 1);
+        let winner = replaced.iter().position(|it| *it).unwrap();
+        assert_eq!(listed(store).await, ["pending", &texts[winner]]);
+        for (principal, key) in [(2, "a"), (1, "c")] {
+            let replacing = store.replace(kind, principal, key, &texts[winner], "x");
+            assert!(!replacing.await.unwrap(), "{principal} {key}");
+        }
+        // Under another of its keys it is the same entry.
+        let keys = ["call a".to_owned()];
+        let found = store.find(kind, 1, &keys, &mut |_| true).await.unwrap();
+        assert!(
+            matches!(&found[..], [it] if matches!(&it.content, StoredContent::Json(text) if **text == *texts[winner]))
+        );
+    })
+    .await;
+}
