@@ -277,6 +277,24 @@ def mcp_lines(bench, toolway, what, tool, bounds):
 
 
 @row
+def rest(bench):
+    """one call of a tool of an MCP server over REST"""
+    said = "what a client over REST says"
+    floor = Contender("floor", f"http://127.0.0.1:{bench.server}")
+    posted = {"body": json.dumps({"message": said}), "expect": said, "workers": 16}
+    with bench.toolway(**THREE) as toolway:
+        floor, found = bench.rounds(
+            "a call over REST",
+            [
+                Run(floor, "mcp", "/mcp", {"workers": 16, "tool": "echo"}),
+                Run(toolway, "plain", "/servers/bench/tools/echo", posted),
+            ],
+        )
+    what = "calls over REST per second to an MCP server, c=16"
+    return [Line("rest", what, found["per_second"], "/s", floor["per_second"], against="floor", least=0.6)]
+
+
+@row
 def early(bench):
     """a turn that calls a tool and writes on: the time to the end of the answer, early start against none"""
     body = {"model": f"three-calls-{WRITING // 2}ms", "messages": [QUESTION], "stream": True}
